@@ -1,8 +1,8 @@
 """Whether a delay that is put into a recorded job is found: `python -m benchmarks.injected TRACES [--job NAME]`
 
 Into every rank of every job of TRACES (the shared ones), one kind of delay after the other, so large that the job's
-recorded step grows by the share. The delayed rank and the kind must be the first finding; in the job as it was
-recorded, where it is balanced, no rank may be accused.
+recorded step grows by the share. The delayed rank and the kind must be the first fault that not all ranks have; in the
+job as it was recorded, where it is balanced, no rank may be accused.
 """
 
 from __future__ import annotations
@@ -104,14 +104,17 @@ def kinds_of(job: RecordedJob) -> Sequence[str]:
 
 
 def is_found(report: Report, job: RecordedJob, rank: int, kind: str) -> bool:
-    """Whether the first finding is about that rank, and of that kind.
+    """Whether the first fault that not all ranks have is about that rank, and has a finding of that kind.
 
-    A rank that is late as recorded has another reason as well: then one of its findings, which all come first.
+    What all ranks have may save the job more. A rank that is late as recorded has another reason as well: then one of
+    its findings, which all come first.
     """
     asked = {rank, peer_of(job, rank)} if kind == "link" else {rank}
-    own = list(takewhile(lambda one: set(one.ranks) == asked, report.findings))
-    said = own if rank == LATE.get(job.name) and job.name not in EVENED else own[:1]
-    return any((one.rule, cause) in SAID[kind] for one in said for cause in (one.cause, ""))
+    of_some = [one for one in report.findings if set(one.ranks) != set(job.ranks)]
+    own = list(takewhile(lambda one: set(one.ranks) == asked, of_some))
+    if rank != LATE.get(job.name) or job.name in EVENED:
+        own = [one for one in own if one.fault == own[0].fault]
+    return any((one.rule, cause) in SAID[kind] for one in own for cause in (one.cause, ""))
 
 
 def main() -> None:

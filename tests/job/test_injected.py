@@ -94,14 +94,20 @@ def test_the_delayed_rank_comes_first(
         pytest.skip("no such rank, or another is late as recorded")
     moved = delayed(job, rank, kind, 0.05)
     assert moved is not None
-    assert is_found(diagnose(load_job(job.written(tmp_path, moved))), job, rank, kind)
+    report = diagnose(load_job(job.written(tmp_path, moved)))
+    assert is_found(report, job, rank, kind)
+    assert report.job is not None
+    assert rank in report.job.culprits
 
 
 def test_a_longer_delay_is_found_beside_a_pause(recorded: dict[str, RecordedJob], tmp_path: Path) -> None:
     job = _job(recorded, "jobs/torchrec_sleep")
     moved = delayed(job, 2, "compute", 0.15)
     assert moved is not None
-    assert is_found(diagnose(load_job(job.written(tmp_path, moved))), job, 2, "compute")
+    report = diagnose(load_job(job.written(tmp_path, moved)))
+    assert is_found(report, job, 2, "compute")
+    assert report.job is not None
+    assert report.job.culprits == (2,)
 
 
 @pytest.mark.parametrize(
