@@ -17,6 +17,8 @@ from traceanalyzer.read import remote
 from traceanalyzer.read.remote import as_path, fetched
 
 upath = pytest.importorskip("upath")
+known_implementations = pytest.importorskip("fsspec.registry").known_implementations
+MemoryFileSystem = pytest.importorskip("fsspec.implementations.memory").MemoryFileSystem
 UNEVEN = {0: (500, 500, 500), 1: (900, 900, 900), 2: (500, 510, 500)}
 THERE = "memory://jobs/one"
 
@@ -76,6 +78,27 @@ def test_an_unknown_scheme_is_refused() -> None:
     said = refused("diagnose", "nonsense://there/rank0.json")
     assert "nonsense://there" in said
     assert "cannot be read: " in said
+
+
+@pytest.mark.parametrize("command", [("diagnose",), ("compare", THERE), ("facts",)])
+def test_a_protocol_without_its_package_is_one_line(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = {"class": "absent.HTTPFileSystem", "err": "Install aiohttp"}
+    monkeypatch.setitem(known_implementations, "http", absent)
+    assert refused(*command, "http://user:word@host/t.json") == (
+        "http://host/t.json: cannot be read: Install aiohttp"
+    )
+
+
+@pytest.mark.parametrize("question", ["isdir", "ls"])
+@pytest.mark.usefixtures("in_memory")
+def test_a_bucket_that_refuses_an_answer_is_one_line(question: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(*_: object, **__: object) -> None:
+        raise RuntimeError("no credentials")
+
+    monkeypatch.setattr(MemoryFileSystem, question, refusing)
+    assert refused("diagnose", THERE) == f"{THERE}: cannot be fetched: no credentials"
 
 
 def test_what_reads_urls_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import field
 from pathlib import Path
 
 from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.model.records import dataclass
-from traceanalyzer.read.remote import as_path, is_url
+from traceanalyzer.read.remote import as_path, is_url, reached
 from traceanalyzer.read.text.source import STDIN, Source, is_regular, is_trace_name
 
 _RANK_NAME = re.compile(r"(?:^|[^a-z0-9])rank[-_ .=]?(\d+)(?!\d)", re.IGNORECASE)
@@ -49,7 +50,7 @@ def layout_of(paths: Sequence[str | Path]) -> Layout:
     where their paths differ in numbers alone.
     """
     expanded = [entry for path in paths for entry in _expanded(path)]
-    contents = {path: _below(path) for path in expanded if _is_folder(path)}
+    contents = {path: traces for path in expanded if (traces := _contents(path)) is not None}
     folder = {file: path for path, files in contents.items() for file in files}
     files = tuple(file for path in expanded for file in contents.get(path, (path,)))
     iterations = _iterations(files) if len(files) > 1 and STDIN not in map(str, files) else {}
@@ -104,8 +105,10 @@ def _expanded(path: str | Path) -> list[Path]:
     return sorted(root.glob(str(plain.relative_to(root))), key=lambda parent: _parts(str(parent))) or [plain]
 
 
-def _is_folder(path: Path) -> bool:
-    return str(path) != STDIN and path.is_dir()
+def _contents(path: Path) -> list[Path] | None:
+    """Files of a folder; None where it is none."""
+    with reached(path) if is_url(path) else nullcontext():
+        return _below(path) if str(path) != STDIN and path.is_dir() else None
 
 
 def _below(folder: Path) -> list[Path]:
