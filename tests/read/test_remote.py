@@ -81,6 +81,7 @@ def test_an_unknown_scheme_is_refused() -> None:
 
 
 @pytest.mark.parametrize("command", [("diagnose",), ("compare", THERE), ("facts",)])
+@pytest.mark.usefixtures("in_memory")
 def test_a_protocol_without_its_package_is_one_line(
     command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
