@@ -70,7 +70,7 @@ def test_the_csv_has_the_rows(traces: tuple[Path, Path]) -> None:
 def test_markdown_is_for_a_pull_request(traces: tuple[Path, Path]) -> None:
     text = call("compare", *traces, "--format", "markdown").stdout
     assert text.startswith("### traceanalyzer: slower\n")
-    assert "| synchronisations | 0 -> 1 | aten::item |" in text
+    assert "| synchronisations | 0 -&gt; 1 | aten::item |" in text
 
 
 @pytest.mark.parametrize(

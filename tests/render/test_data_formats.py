@@ -32,7 +32,7 @@ def test_a_comparison_without_changes_is_its_verdict_and_reasons() -> None:
         VERDICT, headline="a_b is *slower*.", because=("<b> & [c]|`d`\\",), settle="record again"
     )
     assert comparison_markdown(compared(verdict=verdict)) == (
-        "### traceanalyzer: slower\n\na\\_b is \\*slower\\*.\n\n- \\<b\\> & \\[c\\]\\|\\`d\\`\\\\\n\n"
+        "### traceanalyzer: slower\n\na\\_b is \\*slower\\*.\n\n- &lt;b&gt; & \\[c\\]\\|\\`d\\`\\\\\n\n"
         "To settle it: record again.\n\n"
     )
     assert "To settle it" not in comparison_markdown(compared())
@@ -58,7 +58,7 @@ def test_comparison_tables_have_counters_parts_and_changes() -> None:
         )
     )
     lines = text.splitlines()
-    assert "| launches | 3 -> 5 | aten::mm |" in lines
+    assert "| launches | 3 -&gt; 5 | aten::mm |" in lines
     assert "waits" not in text
     at = lines.index("| BASE | 10.0 ms |")
     assert lines[at + 1 : at + 11] == [
@@ -68,8 +68,8 @@ def test_comparison_tables_have_counters_parts_and_changes() -> None:
         "| 2 other parts | -3.00 ms |",
         "| NEW | 14.0 ms |",
     ]
-    assert sum(line.startswith("| aten::linear > aten::op") for line in lines) == 10
-    assert "| aten::linear > aten::op0 | faster | 4 x, 2.00 ms -> 2.00 ms | -1.00 ms |" in lines
+    assert sum(line.startswith("| aten::linear &gt; aten::op") for line in lines) == 10
+    assert "| aten::linear &gt; aten::op0 | faster | 4 x, 2.00 ms -&gt; 2.00 ms | -1.00 ms |" in lines
     assert [line for line in lines if line.startswith("- ")][2:] == [
         "- new: title of new",
         "- gone: title of gone",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pandas as pd
@@ -39,9 +40,11 @@ def table(*names: str, device: str | None = "CUDA", **columns: Any) -> PrintedTa
 
 
 def cells(of: PrintedTable, limit: int = -1) -> list[dict[str, str]]:
-    """Title -> text for each row, of the pipe table."""
+    """Title -> text for each row, as a page shows the pipe table."""
     lines = [line for line in table_markdown(of, TableSize(limit)).splitlines() if line.startswith("|")]
-    parted = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    parted = [
+        [re.sub(r"\\(.)", r"\1", cell).strip() for cell in line.strip("|").split("|")] for line in lines
+    ]
     return [dict(zip(parted[0], row, strict=True)) for row in parted[2:]]
 
 

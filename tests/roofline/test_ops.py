@@ -109,7 +109,7 @@ def test_markdown_has_a_row_per_op_and_inputs() -> None:
     assert len(rows) == 2 + 3
     assert {len(row) for row in rows} == {8}
     mm = next(row for row in rows if "aten::mm" in row[0])
-    assert mm[1] == "[1024x1024, 1024x1024] c10::BFloat16"
+    assert mm[1] == r"\[1024x1024, 1024x1024\] c10::BFloat16"
     assert (mm[5], mm[7]) == ("536.9", "54.3 % |")
     assert len(ops_markdown(work, limit=99).splitlines()) > len(lines)
 

@@ -165,6 +165,6 @@ def test_pull_request_table_has_longest_inputs_first() -> None:
     rows = ops_markdown(work_of(MM, add)).splitlines()
     assert rows[2:4] == [
         "| aten::add | shapes not recorded | 1,200 | 50.0 µs | 50.0 % | 0.2 | 1,234 | 50.0 % |",
-        "| aten::mm | [8x8] float | 4 | 8.00 µs | 8.0 % |  |  |  |",
+        r"| aten::mm | \[8x8\] float | 4 | 8.00 µs | 8.0 % |  |  |  |",
     ]
     assert len(ops_markdown(work_of(MM, add), limit=1).splitlines()) == len(rows) - 1

@@ -11,7 +11,7 @@ from traceanalyzer.comparison import formatting
 from traceanalyzer.comparison.result import Comparison
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.data.encode import INDENTED, signature, to_json, unicode_text, write_parquet
-from traceanalyzer.render.words.escape import printable, to_markdown
+from traceanalyzer.render.words.escape import plain_markdown, to_markdown
 from traceanalyzer.version import SCHEMA_VERSION, __version__
 
 _ROWS = 10
@@ -43,8 +43,8 @@ def write_comparison(found: Comparison, stream: BinaryIO) -> None:
 
 def comparison_markdown(found: Comparison) -> str:
     """A comment for a pull request: verdict, waterfall, counters, rows and faults."""
-    lines = [f"### traceanalyzer: {found.verdict.word}", "", _plain(found.verdict.headline), ""]
-    lines += [f"- {_plain(reason)}" for reason in found.verdict.because]
+    lines = [f"### traceanalyzer: {found.verdict.word}", "", plain_markdown(found.verdict.headline), ""]
+    lines += [f"- {plain_markdown(reason)}" for reason in found.verdict.because]
     lines += [f"\nTo settle it: {found.verdict.settle}."] if found.verdict.settle else []
     text = "\n".join(lines).rstrip() + "\n\n"
     counters = [
@@ -66,9 +66,11 @@ def comparison_markdown(found: Comparison) -> str:
     if rows:
         text += to_markdown(("work", "verdict", "per step", "of the step"), rows) + "\n"
     text += "".join(
-        f"- {_plain(formatting.fault_line(one))}\n" for one in found.faults if one.status != "unchanged"
+        f"- {plain_markdown(formatting.fault_line(one))}\n"
+        for one in found.faults
+        if one.status != "unchanged"
     )
-    return text + "".join(f"\n> {_plain(note)}\n" for note in found.notes)
+    return text + "".join(f"\n> {plain_markdown(note)}\n" for note in found.notes)
 
 
 def _waterfall(found: Comparison) -> str:
@@ -86,11 +88,3 @@ def _waterfall(found: Comparison) -> str:
             )
         )
     return to_markdown(("step", "time"), [*cells, ("NEW", format_ns(fall.new_ns))]) + "\n"
-
-
-def _plain(text: str) -> str:
-    """Text in which Markdown sees no markup: names have underscores, stars and angle brackets."""
-    escaped = printable(text)
-    for mark in "\\`*_<>[]|":
-        escaped = escaped.replace(mark, "\\" + mark)
-    return escaped

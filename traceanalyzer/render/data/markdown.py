@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import DeviceTime, Report, TraceReport
 from traceanalyzer.model.units import format_ns, format_share
-from traceanalyzer.render.words.escape import printable, to_markdown
+from traceanalyzer.render.words.escape import plain_markdown, to_markdown
 from traceanalyzer.render.words.savings import amount_words, finding_name
 from traceanalyzer.report.words import in_words
 
@@ -22,15 +21,16 @@ def render_markdown(report: Report) -> str:
 
 
 def _trace(report: Report, trace: TraceReport) -> Iterator[str]:
-    yield f"## {_plain(trace.meta.source)}\n"
+    yield f"## {plain_markdown(trace.meta.source)}\n"
     if trace.verdict:
-        yield f"{_plain(trace.verdict)}\n"
+        yield f"{plain_markdown(trace.verdict)}\n"
     findings = [one for one in report.findings if one.rank == trace.rank and not one.pedantic]
     told = [finding for finding in findings if finding.severity is not Severity.INFO]
     if told:
         yield _table(told, trace)
     for finding in told:
-        yield f"- **{_plain(finding_name(finding))}**: {_plain(finding.message)}. {_plain(finding.advice)}"
+        text = plain_markdown(f"{finding.message}. {finding.advice}")
+        yield f"- **{plain_markdown(finding_name(finding))}**: {text}"
     rest = len(findings) - len(told)
     counted = f"{rest} more for information." if rest else ""
     yield f"\n{counted}\n" if told else f"No finding above `info`. {counted}\n"
@@ -40,8 +40,7 @@ def _trace(report: Report, trace: TraceReport) -> Iterator[str]:
 
 def _table(findings: list[Finding], trace: TraceReport) -> str:
     rows = [
-        [f"{_MARKS[f.severity]} {f.severity}", _plain(finding_name(f)), amount_words(f, trace.step)]
-        for f in findings
+        [f"{_MARKS[f.severity]} {f.severity}", finding_name(f), amount_words(f, trace.step)] for f in findings
     ]
     return to_markdown(["severity", "finding", "saves"], rows)
 
@@ -55,17 +54,3 @@ def _times(device: DeviceTime) -> str:
                 [in_words(name), format_ns(ns), format_share(share), "█" * max(round(_BAR * share), 1)]
             )
     return to_markdown([f"device {device.device}", "time", "share", ""], rows)
-
-
-_JOINER = (
-    "\N{WORD JOINER}"  # invisible; breaks `@name`, which notifies people, and addresses, which become links
-)
-_LIVE = re.compile(r"@(?=\w)|(?<=:)(?=//)|(?<=\bwww)(?=\.)")
-
-
-def _plain(text: str) -> str:
-    """A text in which nothing is a mark of Markdown or HTML, notifies anybody, or becomes a link."""
-    marked = _LIVE.sub(lambda live: live[0] + _JOINER, printable(text))
-    for mark in "\\`*_[]<>#|":
-        marked = marked.replace(mark, f"\\{mark}" if mark not in "<>" else {"<": "&lt;", ">": "&gt;"}[mark])
-    return marked

@@ -7,17 +7,30 @@ from collections.abc import Sequence
 
 
 def to_markdown(titles: Sequence[str], cells: Sequence[Sequence[str]], after: Sequence[str] = ()) -> str:
-    """A pipe table: the first column to the left, the others to the right; `after` as lines below."""
+    """A pipe table: the first column to the left, the others to the right; `after` as lines below.
+
+    Cells are plain text, in which no mark counts; titles and `after` are Markdown.
+    """
     lines = [_line(titles), _line([":--", *["--:"] * (len(titles) - 1)])]
-    lines += [_line(row) for row in cells]
+    lines += [_line([plain_markdown(cell) for cell in row]) for row in cells]
     return "\n".join([*lines, *([""] if after else []), *[f"{line}  " for line in after]]) + "\n"
 
 
 def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(_PIPE.sub(r"\\|", printable(cell)) for cell in cells) + " |"
+    return "| " + " | ".join(cells) + " |"
 
 
-_PIPE = re.compile(r"(?<!\\)\|")
+# Invisible; breaks `@name`, which notifies people, and addresses, which become links.
+_JOINER = "\N{WORD JOINER}"
+_LIVE = re.compile(r"@(?=\w)|(?<=:)(?=//)|(?<=\bwww)(?=\.)")
+_MARKS = {ord(mark): f"\\{mark}" for mark in "\\`*_[]#|"} | {ord("<"): "&lt;", ord(">"): "&gt;"}
+
+
+def plain_markdown(text: str) -> str:
+    """A text in which nothing is a mark of Markdown or HTML, notifies anybody, or becomes a link."""
+    return _LIVE.sub(lambda live: live[0] + _JOINER, printable(text)).translate(_MARKS)
+
+
 JOINED = "\N{NO-BREAK SPACE}"  # stands for a space at which no line ends
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|x|B|[KMGT]i?B|[kMGTP]?FLOP|GB/s|TFLOP/s|[mµn]?s)(?![\w/]))")
 
