@@ -116,16 +116,19 @@ def _hits(steady: Calls, group: Calls, idle: IdleTime, steps: Steps, *, off: boo
     if cause == "growing" and len(steps) < _FEW_STEPS:
         advice = f"{_LATER} {advice}"
     lines, names = steady.line.sums(steady.dur_ns), steady.name.sums(steady.dur_ns)
+    lost = LostTime.idle_within(idle, steady.start_ns, steady.end_ns)
     return Hits(
         occurrences=steady,
         named_by=next(iter(names)),
         cause=cause,
-        lost=LostTime.idle_within(idle, steady.start_ns, steady.end_ns),
+        lost=lost,
         fix=Drop(group.rows),
         message=(
             f"the CPU asks the driver for memory or gives it back {{times_a_step}}: {{calls:of the calls' time}}; "
-            f"{what}; during these calls the GPU is idle for {{total_a_step}}"
+            f"{what}"
         )
+        # Launches that come late after a call may lose time, though the GPU works during the call.
+        + ("; during these calls the GPU is idle for {total_a_step}" if lost.sums(len(steady)).any() else "")
         + (", at {lines}" if lines else ""),
         advice=advice,
         evidence={"calls": names, "called_ns": steady.total_ns, "lines": lines},
