@@ -49,6 +49,7 @@ class Program:
         row_start_ns, row_end_ns: int64 (rows of `trace.cpu`,).
         awaited: share of the CPU's time that is other ranks', for whose launches this one waits (0 to 1); only of one
             rank without its peers' traces.
+        waited_ns: of a step, what its collectives waited for other ranks and the replay leaves out.
     """
 
     sample: Sample
@@ -60,6 +61,7 @@ class Program:
     row_start_ns: Rows
     row_end_ns: Rows
     awaited: float = 0.0
+    waited_ns: float = 0.0
 
     @cached_property
     def by_kind(self) -> tuple[Rows, Rows]:
@@ -122,8 +124,11 @@ class Program:
             waits = Waits.of(trace, nesting, syncs, work, device, timeline)
             return device, waits, Segments.of(trace, nesting, work, device, timeline, waits, waiting)
 
-        device, waits, segments = parts(None if waiting is None else waiting.met())
-        awaited = 0.0
+        met = None if waiting is None else waiting.met()
+        device, waits, segments = parts(met)
+        awaited, waited_ns = 0.0, 0.0
+        if met is not None:
+            waited_ns = float(met.of(device.entry[device.communication])[0].sum()) / (len(sample) * sample.part)
         if waiting is None and joint is None and device.communication.any():
             expected = CollectiveWaits.expected(trace, work)
             alone, waits_alone, own = parts(expected)
@@ -145,6 +150,7 @@ class Program:
             nesting.start_ns,
             nesting.end_ns,
             awaited / (1 + awaited),
+            waited_ns,
         )
 
 

@@ -107,7 +107,7 @@ class Forecast:
         if program.awaited >= LEAST:
             basis += "; what collectives wait for is taken for other ranks' launching"
         traced = round(_traced_ns(steps, program))
-        lacking = unexplained_ns(traced, run(EditedProgram(program), RECORDED).ns)
+        lacking = unexplained_ns(traced - program.waited_ns, run(EditedProgram(program), RECORDED).ns)
         low, high = min(times) * (1 - STEP_RESIDUAL), (max(times) + lacking) * (1 + STEP_RESIDUAL)
         wholes = [ns + lacking for ns in times]
         step = StepEstimate(
