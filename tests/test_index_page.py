@@ -14,7 +14,7 @@ def test_every_index_is_listed_with_its_columns() -> None:
 
 def test_an_index_lists_what_it_is_built_from() -> None:
     (row,) = [line for line in index_page().splitlines() if line.startswith("| [StepMarks]")]
-    assert row.endswith(" | Trace, Nesting, SyncCalls, DeviceWork or none |")
+    assert row.endswith(" | Trace, Nesting, SyncCalls, DeviceWork or none, LostRecords |")
     assert "`cpu_start_ns`, `cpu_end_ns`" in row
 
 

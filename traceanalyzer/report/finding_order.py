@@ -112,10 +112,12 @@ def generality(finding: Finding) -> int:
     """How far from its cause its remedy is: 0 of a specific one, 1 of what the CPU does, 2 of who is late."""
     if finding.rule in compares_ranks():
         return 2 * any(remedy in finding.advice for remedy in _FOR_ANY_LATE_RANK)
+    if finding.cause == REGION:
+        # Waits within a region of code stand in the way of its remedy.
+        return int(finding.evidence.get("region_syncs", 0) > 0)
     known = next((one for one in all_rules() if one.slug == finding.rule), None)
-    # What takes all launches off the CPU, and a region of code, have a remedy of their own.
-    general = known is not None and known.claims >= Claims.GENERAL and known.claims is not Claims.LAUNCHES
-    return int(general and finding.cause != REGION)
+    # What takes all launches off the CPU has a remedy of its own.
+    return int(known is not None and known.claims >= Claims.GENERAL and known.claims is not Claims.LAUNCHES)
 
 
 def _groups(findings: Sequence[Finding], faults: Sequence[FaultOf]) -> list[_Members]:

@@ -54,8 +54,11 @@ def region_hits(
 
 
 def _hits(gaps: IdleTime, region: Responsible, leading: Leading) -> Hits:
-    launches = leading.regions.launches / leading.regions.steps
-    inside = round(launches[leading.regions.below(region.nodes)].sum())
+    launches, syncs = (
+        column / leading.regions.steps for column in (leading.regions.launches, leading.regions.syncs)
+    )
+    below = leading.regions.below(region.nodes)
+    inside = round(launches[below].sum())
     around = region.remedy == "wrapper"
     of_all = f"{{region_launches}} of {round(launches.sum()):,} launches" if inside else "no launches"
     calls = f" ({region.calls:,.0f} calls a step)" if not region.repeats and region.calls >= _SEVERAL else ""
@@ -68,7 +71,13 @@ def _hits(gaps: IdleTime, region: Responsible, leading: Leading) -> Hits:
         message=f"{{part}} of the predicted step is in {{region}}{' itself' * around}{calls}, "
         f"{'around' if around else 'with'} {of_all}; the GPU waits for this code",
         advice=_ADVICE[region.remedy],
-        evidence={"region": _name(region), "part_share": region.share, "region_launches": inside},
+        evidence={
+            "region": _name(region),
+            "part_share": region.share,
+            "region_launches": inside,
+            # Calls with a wait between them cannot be batched.
+            "region_syncs": round(syncs[below].sum()) if region.repeats else 0,
+        },
     )
 
 

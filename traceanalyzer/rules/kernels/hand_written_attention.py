@@ -109,7 +109,9 @@ def _calls_per_step(pieces: Work, backward: Mask) -> str:
     whole = steps > 0 and not any(count % steps for count in counts)
     forward, back = (count // steps if whole else count for count in counts)
     when = "a step" if whole else "in all"
-    return f"{times(forward)} {when} in forward" + f" and {times(back)} in backward" * bool(back)
+    parts = [f"{times(forward)} {when} in forward"] if forward else []
+    parts += [f"{times(back)}{f' {when}' * (not parts)} in backward"] if back else []
+    return " and ".join(parts)
 
 
 def _fused_ns(pieces: Work, number: Rows, inputs: WorkInputs, gpu: Gpu, arithmetic: str) -> Floats:
