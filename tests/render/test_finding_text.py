@@ -215,6 +215,7 @@ def test_first_screen_states_saving_as_a_range_and_a_guess() -> None:
     ("message", "title", "rest"),
     [
         ("it waits", "It waits", ""),
+        ("cudaMemcpyAsync waits", "cudaMemcpyAsync waits", ""),
         (
             "it waits for the host; once a step it reads a value",
             "It waits for the host",

@@ -139,7 +139,7 @@ _CLAUSE = re.compile(
     r"(?:[;.]|(?<!\)):|,(?= (?:and|which|because|while|although|mostly|most|so|for inputs)\b)) "
 )
 _ASIDE = re.compile(r" \([^()]*(?:\([^()]*\)[^()]*)*\)")
-_NAME = re.compile(r"^\S*(?:::|[._(<]|\d)")
+_NAME = re.compile(r"^\S*(?:::|[._(<]|\d|[a-z][A-Z])")
 _LEADS_ON = re.compile(r"(?:[,;:]? (?:at|in|of|on|by|to|for|from|with|the|an?|and|or|which|that|is|are))+$")
 _ENOUGH = 0.5  # of the room: a title that ends there with a clause is better than one with two
 
