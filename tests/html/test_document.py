@@ -69,7 +69,7 @@ def test_pages_are_whole(path: Path) -> None:
 def test_the_head_counts_as_the_text_does(path: Path) -> None:
     """`2 low, 5 info`: what the text puts into its footer is in neither."""
     chips = [one.text for one in parsed(rendered(path)).of_class("chip") if one.name == "li"]
-    title = render_text(reported(path), width=200).partition("\n")[0]
+    title = render_text(reported(path), width=200, verbose=True).partition("\n")[0]
     assert title.split("  ")[-1].strip().removeprefix("severity: ") == (
         ", ".join(text[2:] for text in chips) or "no findings"
     )
@@ -205,7 +205,7 @@ def test_the_shown_command_runs(
     commands = [text.split() for text in codes if text.startswith("traceanalyzer diagnose")]
     assert len(commands) == len(reported(ONE).findings)
     assert run(commands[0][1:]) == 0
-    assert "as asked for with --window" in capsys.readouterr().out
+    assert re.search(r", window of [\d.]+ [mµn]?s ", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(

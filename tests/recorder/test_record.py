@@ -21,7 +21,7 @@ def test_a_plain_loop_is_recorded_timed_and_diagnosed(tmp_path: Path) -> None:
     done = recorded(tmp_path, LOOP.format(steps=30, after="pass"), "--shapes", real=True)
     assert (done.returncode, done.stdout) == (0, "ended\n")
     assert "trace.json.gz: 3 steps recorded" in done.stderr
-    assert "recorded" in done.stderr.partition("traceanalyzer 0")[2]
+    assert "\nStep   " in done.stderr.partition("3 steps recorded")[2]
     assert left_in(tmp_path) == ["trace.json.gz"]
     told = trace_of(tmp_path / "trace.json.gz")[RECORDING]
     assert len(told["before_ms"]) == len(told["after_ms"]) == 3
