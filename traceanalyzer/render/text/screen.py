@@ -211,7 +211,7 @@ def _tail(page: Page, report: Report, parts: Triage) -> None:
     _next(page, report, parts)
     for one in [one for one in report.outcomes if one.status is Status.FAILED][:_FAILED]:
         put_fitted(page, f"{'Failed':<{_LABEL}}{one.rule}: {one.why}", 1, hang=_LABEL)
-    put_fitted(page, _left_out(report, parts), 2, style="dim")
+    page.put(_left_out(report, parts), style="dim")
 
 
 def _next(page: Page, report: Report, parts: Triage) -> None:
