@@ -3,9 +3,9 @@
     python benchmarks/recording/run_device.py --part plain --minutes 8 --out DIR
 
 Parts: `plain` (six programs, three times each without and with `record`), `faults` (six faults and a control, twice),
-`steps` (unusual steps, and programs that end badly), `tensors` (with and without execution traces; the profiler's
-switches), `ranks` (two processes on two GPUs). Each leaves PART.json, PART.md and PART.tar in DIR. Programs run three
-at a time until they need the GPU, and one at a time from there on.
+`steps` (unusual steps, and programs that end badly), `again` (ten programs, recorded twice, and without execution
+traces; the profiler's switches), `ranks` (two processes on two GPUs). Each leaves PART.json, PART.md and PART.tar in
+DIR. Programs run three at a time until they need the GPU, and one at a time from there on.
 """
 
 from __future__ import annotations
@@ -143,7 +143,8 @@ class Driver:
             key = f"{result['program']}.{result['kind']}"
             for name in result.get("files", {}):
                 path = self.folder / name
-                if (key in seen and part != "faults") or not path.exists():
+                again = key in seen and (part not in ("faults", "again") or name.endswith(".et.json.gz"))
+                if again or not path.exists():
                     continue
                 if archive is None or size + path.stat().st_size > TAR_BYTES:
                     if archive is not None:
@@ -279,23 +280,25 @@ def _steps() -> list[Run]:
     return runs + [Run("stepping", program, 1, None, many.get(program, STEPS)) for program in ENDING]
 
 
-def _tensors() -> list[Run]:
+def _again() -> list[Run]:
     programs = [
         *(("plain", name) for name in PLAIN),
         *(("faulty", "healthy"), ("stepping", "accumulation")),
+        *(("stepping", "inference"), ("stepping", "two_optimizers")),
     ]
-    runs = [
-        Run(script, name, number, {"tensors": tensors}, label=label)
-        for number in (1, 2)
+    slow = [Run("faulty", "slow_loader", number, {}) for number in (1, 2)]
+    kinds = [(1, {}, "recorded"), (1, {"tensors": False}, "no-tensors"), (2, {}, "recorded")]
+    pairs = [
+        Run(script, name, number, options, label=label)
+        for number, options, label in kinds
         for script, name in programs
-        for tensors, label in ((True, "tensors"), (False, "no-tensors"))
-        if number == 1 or script != "plain"
     ]
-    return runs + [
+    switches = [
         Run("plain", name, 1, {"tensors": False, switch: True}, label=switch)
         for name in ("hf_trainer", "timm_resnet", "infer_towers")
         for switch in SWITCHES
     ]
+    return slow + pairs + switches
 
 
 def _ranks() -> list[Run]:
@@ -307,7 +310,7 @@ def _ranks() -> list[Run]:
     ] + [Run("ranks", "spawned", 1, {}, 110), Run("ranks", "spawned", 1, {}, 44, label="short")]
 
 
-PARTS = {"plain": _plain, "faults": _faults, "steps": _steps, "tensors": _tensors, "ranks": _ranks}
+PARTS = {"plain": _plain, "faults": _faults, "steps": _steps, "again": _again, "ranks": _ranks}
 
 
 def main() -> None:
