@@ -9,6 +9,8 @@ import torch
 from clock import CUDA, DEVICE, SMALL, Clock
 from torch.utils.data import DataLoader, Dataset
 
+RANKS = 2
+
 
 class _Images(Dataset[tuple[torch.Tensor, int]]):
     """Images whose decoding takes a worker about 1 ms."""
@@ -24,10 +26,13 @@ class _Images(Dataset[tuple[torch.Tensor, int]]):
         return (image - image.mean()) / image.std(), at % 10
 
 
-def _train(steps: int) -> None:
-    clock = Clock() if os.environ.get("RANK", "0") == "0" else None
-    rank = int(os.environ["RANK"])
-    torch.distributed.init_process_group("nccl" if CUDA else "gloo")
+def _train(steps: int, rank: int, store: torch.distributed.Store | None = None) -> None:
+    clock = Clock() if rank == 0 else None
+    backend = "nccl" if CUDA else "gloo"
+    if store is None:
+        torch.distributed.init_process_group(backend)
+    else:
+        torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=RANKS)
     if CUDA:
         torch.cuda.set_device(rank)
     network: torch.nn.Module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 64 * 64, 10))
@@ -55,22 +60,18 @@ def _train(steps: int) -> None:
 
 def ddp_resnet(steps: int) -> None:
     """A ResNet under DistributedDataParallel; two workers per rank are too slow for it."""
-    _train(steps)
+    _train(steps, int(os.environ["RANK"]))
 
 
-def _spawned_rank(rank: int, steps: int) -> None:
-    os.environ |= {
-        "RANK": str(rank),
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(29_500 + os.getppid() % 900),
-    }
-    _train(steps)
+def _spawned_rank(rank: int, steps: int, port: int) -> None:
+    _train(steps, rank, torch.distributed.TCPStore("127.0.0.1", port))
 
 
 def spawned(steps: int) -> None:
-    """The same with torch.multiprocessing.spawn."""
-    torch.multiprocessing.spawn(_spawned_rank, (steps,), nprocs=2)
+    """The same with torch.multiprocessing.spawn; no variable of the environment names a rank."""
+    # The store stays open on its port, as rank 0 may wait for the GPU before it joins.
+    store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    torch.multiprocessing.spawn(_spawned_rank, (steps, store.port), nprocs=RANKS)
 
 
 PROGRAMS = {run.__name__: run for run in (ddp_resnet, spawned)}

@@ -127,6 +127,7 @@ class Driver:
             kept = [path for path in traces if not path.name.endswith(".et.json.gz")]
             if kept:
                 result |= _recorded(kept[0])
+                result["ranks"] = {path.name: _rank(path) for path in kept}
         except Exception as error:
             result["problem"] = repr(error)
         return result
@@ -210,12 +211,25 @@ def _recorded(path: Path) -> dict[str, Any]:
         "marked_steps": len(steps),
         "profiled_ms": round(median(steps), 4) if steps else None,
         "measured": told["measured"],
-        "rank": [told["rank"], told["world"]],
     }
     et = path.with_name(path.name.removesuffix(".json.gz") + ".et.json.gz")
     if et.exists():
         result["joined"] = _joined(et)
     return result
+
+
+def _rank(path: Path) -> dict[str, Any]:
+    """The rank as its trace says it, and how many steps it has."""
+    with gzip.open(path) as stream:
+        document = json.load(stream)
+    told, job = document[METADATA], document.get("distributedInfo") or {}
+    return {
+        "rank": told["rank"],
+        "world": told["world"],
+        "profiler_rank": job.get("rank"),
+        "recorded_steps": told["recorded_steps"],
+        "timed_again": bool(told["after_ms"]),
+    }
 
 
 def _joined(path: Path) -> dict[str, int]:
