@@ -238,14 +238,14 @@ def test_two_largest_possible_gains_are_named_in_order() -> None:
 @pytest.mark.parametrize(
     ("shares", "said"),
     [
-        ((0.3,), "check finding 1 (fixed-length): it concerns about 30 % of all GPU work"),
+        ((0.3,), "check finding 1 (loss-head): it concerns about 30 % of all GPU work"),
         ((0.299,), ""),
-        ((0.4, 0.6), "check finding 2 (fixed-length): it concerns about 60 % of all GPU work"),
-        ((0.6, 0.6), "check finding 1 (fixed-length): it concerns about 60 % of all GPU work"),
+        ((0.4, 0.6), "check finding 2 (loss-head): it concerns about 60 % of all GPU work"),
+        ((0.6, 0.6), "check finding 1 (loss-head): it concerns about 60 % of all GPU work"),
     ],
 )
 def test_what_much_of_the_work_hangs_on_is_asked(shares: tuple[float, ...], said: str) -> None:
-    asked = [found(saving=None, rule="fixed-length", evidence={"gpu_share": share}) for share in shares]
+    asked = [found(saving=None, rule="loss-head", evidence={"gpu_share": share}) for share in shares]
     assert fix(*asked).partition("nothing found that needs a fix")[2].removeprefix("; ") == said
 
 

@@ -18,7 +18,7 @@ FIX = (
 )
 
 
-def about(share: float, rule: str = "fixed-length") -> Finding:
+def about(share: float, rule: str = "loss-head") -> Finding:
     """A finding that asks about this share of GPU time."""
     found = replace(samples.findings()[0], rule=rule, severity=Severity.INFO, cost_ns=0, saving=None)
     return replace(found, evidence={"gpu_share": share})
@@ -33,10 +33,10 @@ def test_question_follows_fixes_by_its_report_number() -> None:
     wrong = replace(samples.findings()[0], severity=Severity.HIGH, saving=samples.saving())
     assert (
         fix_of(wrong, about(0.894))
-        == f"{FIX}; check finding 2 (fixed-length): it concerns about 89 % of all GPU work"
+        == f"{FIX}; check finding 2 (loss-head): it concerns about 89 % of all GPU work"
     )
     assert fix_of(about(0.6), wrong).endswith(
-        "; check finding 1 (fixed-length): it concerns about 60 % of all GPU work"
+        "; check finding 1 (loss-head): it concerns about 60 % of all GPU work"
     )
 
 
@@ -47,7 +47,7 @@ def test_the_question_that_most_hangs_on_is_asked_alone() -> None:
         == "nothing found that needs a fix; check finding 2 (loss-head): it concerns about 50 % of all GPU work"
     )
     assert fix_of(about(0.4), about(0.4, "loss-head")).endswith(
-        "check finding 1 (fixed-length): it concerns about 40 % of all GPU work"
+        "check finding 1 (loss-head): it concerns about 40 % of all GPU work"
     )
 
 
@@ -60,7 +60,7 @@ def test_without_faults_questions_and_facts_come_first() -> None:
     other = replace(about(0.9), rule="launch-bound", cost_ns=MS, cost_share=0.95)
     assert [one.rule for one in ranked([other, about(0.4), about(0.5, "hotspot")])] == [
         "hotspot",
-        "fixed-length",
+        "loss-head",
         "launch-bound",
     ]
 

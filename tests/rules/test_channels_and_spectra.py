@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.rules.kernel_programs import BF16, F32, US, Op, changed, found, program
-from tests.support.spectra_and_experts import ADD, C64, FIELD, MOVE, spectral
+from tests.support.spectra import ADD, C64, FIELD, MOVE, spectral
 from tests.support.trace_builder import H200
 from traceanalyzer import Trace
 from traceanalyzer.model.finding import Confidence, Severity

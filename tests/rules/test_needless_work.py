@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.rules.kernel_programs import US, Op, found, program
-from tests.support.spectra_and_experts import (
+from tests.support.spectra import (
     ADD,
     BF16,
     C64,
@@ -16,7 +16,6 @@ from tests.support.spectra_and_experts import (
     GEMM,
     MOVE,
     SUM,
-    experts,
     spectral,
 )
 from traceanalyzer import diagnose
@@ -126,24 +125,6 @@ def test_compute_on_pairs_is_not_a_memory_pass() -> None:
     (one,) = found(program([*pairs(1_000), solve]), "materialised-pairs")
     assert "aten::inverse" not in one.message
     assert one.evidence["gpu_share"] < 0.3
-
-
-def test_experts_that_work_on_all_tokens_are_told_by_topk() -> None:
-    (one,) = found(program(experts(2)), "idle-experts")
-    assert "topk keeps 2 of 16 experts for each of 4,096 rows" in one.message
-    assert one.cost_ns == pytest.approx(6 * 800 * US * (1 - 1.25 * 2 / 16), rel=1e-3)
-
-
-def test_most_experts_kept_or_one_product_is_no_fault() -> None:
-    assert found(program(experts(12)), "idle-experts") == []
-    assert found(program(experts(2, batched=False)), "idle-experts") == []
-
-
-def test_weighting_experts_is_not_expert_work() -> None:
-    """A tensor that has the tokens first, and for each its experts: sums over experts read it."""
-    combine = Op("aten::mul", ADD, 300, [[4096, 16, 512], [4096, 16, 1]], [BF16, BF16])
-    (one,) = found(program([*experts(2), combine]), "idle-experts")
-    assert one.cost_ns == pytest.approx(6 * 800 * US * (1 - 1.25 * 2 / 16), rel=1e-3)
 
 
 def edges(step: int) -> list[Op]:

@@ -13,8 +13,6 @@ from tests.support.reordered_work import (
     MOVE,
     SHAPES,
     SUM,
-    decoded,
-    forecast,
     propagated,
     upsampled,
 )
@@ -88,64 +86,6 @@ def test_nonlinear_or_few_messages_stay() -> None:
     relu = Op("aten::relu", MOVE, 100, [[1_280_000, 500]], [F32])
     for ops in (propagated(relu), propagated(narrow=400), propagated(nodes=1_000_000)):
         assert found(program(ops), "late-projection") == []
-
-
-@pytest.mark.parametrize("by", [1, 4])
-def test_a_recurrent_layer_need_not_reread_its_history(by: int) -> None:
-    (one,) = found(program(forecast(by=by)), "recomputed-prefix")
-    last = 96 + 11 * by
-    assert (
-        f"aten::lstm runs on a sequence that grows by {by} from call to call, from 96 to {last}"
-        in one.message
-    )
-    assert "Keep the state" in one.advice
-    saved = sum(15 * length - 300 for length in range(96 + by, last + 1, by))
-    assert one.cost_ns == pytest.approx(6e3 * saved, rel=0.01)
-
-
-def test_unjoined_or_few_lengths_are_not_a_prefix() -> None:
-    for changed in ({"both": True}, {"joined": False}, {"lengths": 5}, {"again": False}):
-        assert found(program(forecast(**changed)), "recomputed-prefix") == []
-
-
-def test_decoding_without_cache_recomputes_the_prefix() -> None:
-    (one,) = found(program(decoded()), "recomputed-prefix")
-    assert "KV cache" in one.advice
-    assert one.confidence.value == "medium"
-    assert found(program(decoded(cache=True)), "recomputed-prefix") == []
-
-
-def test_a_waveform_that_grows_is_filtered_again() -> None:
-    ops = []
-    for size in range(4_000, 4_010):
-        ops.append(Op("aten::cat", MOVE, 2, [[[8, 1, size], [8, 1, 1]], []], ["TensorList", "Scalar"]))
-        ops.append(Op("aten::conv1d", GEMM, 400, [[8, 32, size], [32, 32, 2], [32]], [F32, F32, F32]))
-    (one,) = found(program(ops), "recomputed-prefix")
-    assert (
-        "aten::conv1d runs on a sequence that grows by 1 from call to call, from 4,000 to 4,009"
-        in one.message
-    )
-
-
-def test_attention_in_both_directions_changes_earlier_positions() -> None:
-    ops = decoded(causal=False)
-    assert found(program(ops), "recomputed-prefix") == []
-    masked = [
-        replace(op, dims=[*op.dims[:3], [310, 310], *op.dims[4:]]) if len(op.dims) == 8 else op for op in ops
-    ]
-    assert found(program(masked), "recomputed-prefix")  # a mask may hide later positions
-
-
-def test_layers_of_rows_alone_hardly_tell_that_a_sequence_grows() -> None:
-    ops = [op for op in decoded() if "attention" not in op.name]
-    (one,) = found(program(ops), "recomputed-prefix")
-    assert (one.confidence.value, one.evidence["layer"]) == ("low", "aten::linear")
-    assert "KV cache" in one.advice
-
-
-def test_lengths_of_unequal_growth_are_other_sequences() -> None:
-    grown = forecast()
-    assert found(program([*grown[:12], *grown[14:]]), "recomputed-prefix") == []
 
 
 def frames(depth: int = 1, plane: int = 3) -> list[Op]:

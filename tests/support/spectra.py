@@ -1,4 +1,4 @@
-"""Ops on complex fields, on spectra and of gated experts."""
+"""Ops on complex fields and on spectra."""
 
 from __future__ import annotations
 
@@ -10,14 +10,6 @@ SUM = "void at::native::reduce_kernel<512, 1, at::native::sum>(float)"
 GEMM = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
 MOVE = "void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda>(int)"
 """Names as torch 2.11 gives them, in short."""
-
-
-def experts(kept: int, batched: bool = True) -> list[Op]:
-    gate = Op(
-        "aten::topk", SUM, 20, [[4096, 16], [], []], [F32, "Scalar", "Scalar"], scalars=["", str(kept), "1"]
-    )
-    shapes = [[16, 4096, 512], [16, 512, 1024]] if batched else [[4096, 512], [512, 1024]]
-    return [gate, Op("aten::bmm" if batched else "aten::mm", GEMM, 800, shapes, [BF16, BF16])]
 
 
 FIELD, C64 = [1_024, 1_024], "c10::complex<float>"
