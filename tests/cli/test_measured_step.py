@@ -52,6 +52,7 @@ def test_it_is_the_step_without_the_profiler(tmp_path: Path) -> None:
         "after_ms": [3.2, 3.22, 3.18],
         "unit": "optimizer step",
         "unused": None,
+        "waiting_ms": 0.0,
     }
 
 

@@ -203,6 +203,7 @@ def test_step_interval_covers_its_replays_and_their_error(
         segments=SimpleNamespace(slowed=slowed), sample=_Sample(left_out=0.3), awaited=awaited, waited_ns=0.0
     )
     monkeypatch.setattr(saving, "slow_steps", lambda *_: None)
+    monkeypatch.setattr(saving, "_loading_ns", lambda *_: 0.0)
     monkeypatch.setattr(saving, "EditedProgram", lambda _: None)
     monkeypatch.setattr(saving, "run", lambda *_: SimpleNamespace(ns=0.75 * traced))  # a quarter is not much
     nothing: Any = SimpleNamespace()

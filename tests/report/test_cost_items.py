@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.report import report_samples as samples
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.idle.cause_texts import TEXTS
 from traceanalyzer.model.analysis import Analysis
@@ -144,10 +145,8 @@ def test_shares_are_never_of_less_than_the_work(
     busy_ns: float, step_ns: float, loading: float, launching: float
 ) -> None:
     """A step of 100 ns of which the replayed work leaves 60; where the recording is cut it may have more work."""
-    known = SimpleNamespace(step=SimpleNamespace(unprofiled_ns=100.0), base=[SimpleNamespace(gpu_ns=40.0)])
-    given: Any = SimpleNamespace(index=lambda _: known)
     idle = {TEXTS["data-loading"].idle: 50.0, TEXTS["dispatching"].idle: 20.0}
-    whole, left = _unprofiled(given, busy_ns, idle)
+    whole, left = _unprofiled(samples.forecast_of(100.0, 40.0), busy_ns, idle)
     assert whole == step_ns
     assert list(left.values()) == pytest.approx([loading, launching])
 

@@ -60,8 +60,7 @@ def test_what_the_trace_does_not_show_is_said_from_a_quarter_on(unseen: int, sai
 
 def test_unprofiled_idle_time_is_at_most_the_recorded() -> None:
     """Of several streams the busiest may do nothing while others work."""
-    known = SimpleNamespace(step=SimpleNamespace(unprofiled_ns=155.0), base=[SimpleNamespace(gpu_ns=125.0)])
-    given: Any = SimpleNamespace(index=lambda _: known)
+    given = samples.forecast_of(155.0, 125.0)
     idle = {TEXTS["allocator"].idle: 6.0, TEXTS["dispatching"].idle: 4.0}
     assert _unprofiled(given, 145.0, idle)[1] == idle
 
@@ -69,10 +68,16 @@ def test_unprofiled_idle_time_is_at_most_the_recorded() -> None:
 @pytest.mark.parametrize(("gpu_ns", "loading", "launching"), [(40.0, 50.0, 10.0), (70.0, 30.0, 0.0)])
 def test_loading_takes_as_long_without_the_profiler(gpu_ns: float, loading: float, launching: float) -> None:
     """Of 100 ns the device leaves 60, or 30: the 50 of loading come first, since the profiler stretches launches."""
-    known = SimpleNamespace(step=SimpleNamespace(unprofiled_ns=100.0), base=[SimpleNamespace(gpu_ns=gpu_ns)])
-    given: Any = SimpleNamespace(index=lambda _: known)
     idle = {TEXTS["data-loading"].idle: 50.0, TEXTS["dispatching"].idle: 80.0}
-    assert list(_unprofiled(given, gpu_ns, idle)[1].values()) == pytest.approx([loading, launching])
+    left = _unprofiled(samples.forecast_of(100.0, gpu_ns), gpu_ns, idle)[1]
+    assert list(left.values()) == pytest.approx([loading, launching])
+
+
+def test_waits_for_late_batches_are_added_to_the_recorded() -> None:
+    """Of a step of 100 ns the device works 30 and 45 pass for a late batch; in the recording it waits 5 for a batch."""
+    idle = {TEXTS["dispatching"].idle: 80.0, TEXTS["data-loading"].idle: 5.0}
+    left = _unprofiled(samples.forecast_of(100.0, 30.0, late_ns=45.0), 30.0, idle)[1]
+    assert list(left.values()) == pytest.approx([20.0, 50.0])
 
 
 def test_an_allocation_of_the_first_step_alone_limits_no_step(shared: Callable[[str], Path]) -> None:

@@ -204,7 +204,7 @@ def test_ranks_are_replayed_by_the_steps_that_all_of_them_have(
 
 def test_job_step_is_the_median_rank_time_if_all_are_sure() -> None:
     def timed(ms: float, unused: str | None = None) -> Any:
-        return SimpleNamespace(ms=ms, unused=unused)
+        return SimpleNamespace(ms=ms, unused=unused, waiting_ms=0.0)
 
     every = dict.fromkeys(range(3))
     for answers, ms in (

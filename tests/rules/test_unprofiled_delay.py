@@ -44,6 +44,7 @@ def delays(path: Path) -> list[Finding]:
         ("alternating", "alternating-steps", Severity.MEDIUM, 0.605),
         ("evaluates", "periodic-steps", Severity.MEDIUM, 0.328),
         ("busy_thread", "competing-thread", Severity.HIGH, 0.986),
+        ("slow_loader", "late-batches", Severity.HIGH, 0.343),
     ],
 )
 def test_the_planted_fault_is_the_first_finding(
@@ -58,6 +59,26 @@ def test_a_healthy_program_has_nothing_above_info() -> None:
     findings = diagnose(load(RECORDINGS / "healthy.json.gz")).findings
     assert {finding.severity for finding in findings} == {Severity.INFO}
     assert RULE not in {finding.rule for finding in findings}
+
+
+def test_time_of_a_measured_delay_is_no_other_findings_to_save() -> None:
+    """Two workers need 42 ms for a batch; a step whose batch is ready takes 24 to 28 ms, and its GPU works for 4 ms."""
+    report = diagnose(load(RECORDINGS / "slow_loader.json.gz"))
+    delay, launches = (one.saving for one in report.findings[:2])
+    assert report.findings[1].rule == "launch-bound"
+    assert delay is not None
+    assert launches is not None
+    step = report.traces[0].step
+    assert step is not None
+    assert 24e6 <= step.unprofiled_ns - delay.step_ns <= 28.5e6
+    assert launches.beyond
+    assert delay.share + launches.share < 1
+    assert "34 % while data is loaded" in report.traces[0].verdict
+
+
+def test_kernels_that_another_process_delays_are_one_finding() -> None:
+    rules = [one.rule for one in diagnose(load(RECORDINGS / "second_process.json.gz")).findings]
+    assert "kernel-variance" not in rules
 
 
 LOADER = {"workers": 2, "wait_ms": [0.1, 20.0] * 12, "idle_after": [False, True] * 12}

@@ -21,11 +21,16 @@ _ALIKE = 0.02  # of the step: clocks of one program differ by less from minute t
 
 @dataclass(frozen=True, slots=True)
 class GivenStep:
-    """How long a step takes without the profiler as the user measured it, in ms; `low_ms` and `high_ms` bound it."""
+    """How long a step takes without the profiler as it was measured, in ms; `low_ms` and `high_ms` bound it.
+
+    Attributes:
+        waiting_ms: of it, waits for batches that come late; 0 of the user's times.
+    """
 
     ms: float
     low_ms: float
     high_ms: float
+    waiting_ms: float = 0.0
 
     @classmethod
     def of(cls, value: float | str | Sequence[float] | GivenStep | None) -> GivenStep | None:
@@ -88,6 +93,7 @@ class MeasuredStep:
             process that was profiled once: later steps of CPU-bound programs took 11 to 40 % longer (H200, torch 2.11).
         before_ms, after_ms: one time per block of steps, before and after the recorded ones; `after_ms` may be empty.
         unit: event that ends a step, such as `optimizer step`.
+        waiting_ms: of the step, waits for batches of the DataLoader's workers that come late.
         unused: why the report does not take it for the step; None where it does.
     """
 
@@ -96,6 +102,12 @@ class MeasuredStep:
     after_ms: tuple[float, ...]
     unit: str
     unused: str | None = None
+    waiting_ms: float = 0.0
+
+    @property
+    def given(self) -> GivenStep:
+        """The time that the report takes for the step."""
+        return GivenStep(self.ms, self.ms, self.ms, self.waiting_ms)
 
     @property
     def differ(self) -> bool:

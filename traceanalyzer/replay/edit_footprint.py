@@ -67,6 +67,7 @@ class Footprint:
         woken: bool (segments,), segments after which the CPU no longer waits for the device.
         moved_ns: float64 (work,), duration of the work that goes to another stream, as traced.
         leaves: whether something takes CPU time in the place of what goes: others do it, such as a loader's workers.
+        late_ns: of a step, the wait for its batch that ends.
     """
 
     cpu_ns: Floats
@@ -77,6 +78,7 @@ class Footprint:
     woken: Mask
     moved_ns: Floats
     leaves: bool
+    late_ns: float = 0.0
 
     @classmethod
     def of(cls, program: Program, edits: Sequence[Edit]) -> Self:
@@ -93,7 +95,8 @@ class Footprint:
         woken[program.waits.last[~edited.waits]] = True
         emptied = ~edited.alive | (work >= _EMPTIED * np.maximum(device.dur_ns, 1))
         moved = np.where(edited.stream != device.stream, device.dur_ns, 0.0)
-        return cls(cpu, work, dropped, ~edited.alive, emptied, woken, moved, bool(edited.added_ns.any()))
+        leaves, late_ns = bool(edited.added_ns.any()), program.late_ns - edited.late_ns
+        return cls(cpu, work, dropped, ~edited.alive, emptied, woken, moved, leaves, late_ns)
 
     def holds(self, other: Footprint, share: float = _INSIDE) -> bool:
         """Whether so much of what the other drops, and of the gaps that it shrinks, goes by this, too.

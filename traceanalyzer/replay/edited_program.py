@@ -32,6 +32,7 @@ class EditedProgram:
         launch: int64 (work,), segment in which the launch begins.
         waits: bool (waits,), False for those that an edit dropped.
         added_waits: int64, segments after which an edit lets the CPU wait for all that was launched.
+        late_ns: that each step waits at its begin for its batch.
         quickened_ns: what CPU work takes less because it no longer runs cold after a dropped stall, as traced.
     """
 
@@ -48,7 +49,7 @@ class EditedProgram:
         self.streams = device.streams
         self.waits = np.ones(len(program.waits.row), bool)
         self.added_waits = no_rows()
-        self.quickened_ns = 0.0
+        self.late_ns, self.quickened_ns = program.late_ns, 0.0
 
     @property
     def unsteady_ns(self) -> float:

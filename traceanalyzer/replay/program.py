@@ -50,6 +50,7 @@ class Program:
         awaited: share of the CPU's time that is other ranks', for whose launches this one waits (0 to 1); only of one
             rank without its peers' traces.
         waited_ns: of a step, what its collectives waited for other ranks and the replay leaves out.
+        late_ns: that a step waits at its begin for a late batch, which the recording does not show.
     """
 
     sample: Sample
@@ -62,6 +63,7 @@ class Program:
     row_end_ns: Rows
     awaited: float = 0.0
     waited_ns: float = 0.0
+    late_ns: float = 0.0
 
     @cached_property
     def by_kind(self) -> tuple[Rows, Rows]:

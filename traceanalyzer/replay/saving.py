@@ -14,6 +14,7 @@ from typing import Self
 
 import numpy as np
 
+from traceanalyzer.model import intervals
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import GivenStep, Saving, StepEstimate
@@ -22,7 +23,7 @@ from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.calibration import GPUS, RESIDUAL, STEP_RESIDUAL
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import DropWork, Edit, merge_edits
-from traceanalyzer.replay.program import Program
+from traceanalyzer.replay.program import Program, loading
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch
 from traceanalyzer.replay.run import (
     LEAST,
@@ -69,12 +70,14 @@ class Forecast:
         step: the unprofiled step.
         wider: by how much savings' intervals are wider than those of the ledger.
         given_ns: the measured step, its most and its least, at these slowdowns; what of it no replay has stays.
+        loading_ns: that a recorded step waits for data.
     """
 
     replays: Replays
     step: StepEstimate
     wider: float = 1.0
     given_ns: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    loading_ns: float = 0.0
 
     @property
     def program(self) -> Program:
@@ -124,16 +127,20 @@ class Forecast:
             unexplained_ns=round(lacking),
         )
         given_ns = (wholes[0], wholes[1], wholes[2]) if lacking else (0.0, 0.0, 0.0)
-        return cls(replays, step, _wider(trace, program), given_ns)
+        return cls(
+            replays, step, _wider(trace, program), given_ns, _loading_ns(trace, nesting, work, program)
+        )
 
     def pinned(self, measured: GivenStep) -> Self:
         """The same where the step without the profiler is measured: the slowdowns that make it so.
 
         Near a tie of CPU and GPU a few percent decide what a fix saves, so the ends of what was measured are replayed.
+        What the step waits for late batches is no work of the program's, so it is none that the profiler slows.
         """
         least, most = measured.range_ms
         given_ns = (measured.ms * 1e6, most * 1e6, least * 1e6)
-        replays = Replays(self.program, _solve(self.program, given_ns))
+        program = replace(self.program, late_ns=self._late_ns(measured.waiting_ms))
+        replays = Replays(program, _solve(program, given_ns))
         base = replays.steps(())
         basis = f"{self.program.sample.text} replayed; {replays.slowdown.basis}"
         wholes = [max(step.ns, given) for step, given in zip(base, given_ns, strict=True)]
@@ -153,10 +160,19 @@ class Forecast:
         )
         return replace(self, replays=replays, step=step, given_ns=given_ns)
 
-    def doubt(self, step_ms: float) -> str | None:
-        """Why a step of `step_ms` without the profiler cannot be of this run; None where it can."""
+    def _late_ns(self, waiting_ms: float) -> float:
+        """What a step waits for its batch without the profiler, and does not in the recording."""
+        return max(waiting_ms * 1e6 - self.loading_ns, 0.0)
+
+    def doubt(self, step_ms: float, waiting_ms: float = 0.0) -> str | None:
+        """Why a step of `step_ms` without the profiler cannot be of this run; None where it can.
+
+        Args:
+            waiting_ms: of it, waits for late batches, which a recorded step may not have.
+        """
         recorded = self.step.traced_ns
-        if step_ms * 1e6 > recorded * (1 + _NOISE):
+        late_ns = Forecast._late_ns(self, waiting_ms) if waiting_ms else 0.0
+        if step_ms * 1e6 - late_ns > recorded * (1 + _NOISE):
             return f"a step takes only {format_ns(recorded)} even with the profiler"
         return Forecast.too_short(self, step_ms)
 
@@ -307,6 +323,12 @@ def _wider(trace: Trace, program: Program) -> float:
     if any(device.name not in GPUS for device in trace.meta.devices):
         factor *= _ELSEWHERE
     return factor * (_ONE_STEP if len(program.sample) == 1 else 1.0)
+
+
+def _loading_ns(trace: Trace, nesting: Nesting, work: DeviceWork, program: Program) -> float:
+    """What a sampled step waits for data, as recorded."""
+    loads, sample = loading(trace, nesting, work), program.sample
+    return float(intervals.covered(loads, sample.begin_ns, sample.end_ns).mean()) / sample.part
 
 
 def _traced_ns(steps: Steps, program: Program) -> float:

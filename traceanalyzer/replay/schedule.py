@@ -7,7 +7,7 @@ from dataclasses import field
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, no_rows, pick
+from traceanalyzer.model.arrays import Floats, Mask, Rows, no_rows, pick, starts_of_runs
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edited_program import EditedProgram
 
@@ -113,7 +113,11 @@ class Schedules:
         """What each segment takes without the profiler; float64 of shape (segments,)."""
         edited = self._edited
         left = edited.program.segments.slowed.unprofiled(edited.cpu_ns, self._added_ns, slowdown)
-        return np.where(edited.kept, left, 0.0) + edited.added_ns
+        cpu_ns = np.where(edited.kept, left, 0.0) + edited.added_ns
+        if edited.late_ns:
+            first = starts_of_runs(edited.program.timeline.step)
+            cpu_ns[first] += edited.late_ns * edited.program.sample.part
+        return cpu_ns
 
 
 def _gaps(edited: EditedProgram, position: Rows) -> Floats:

@@ -23,6 +23,7 @@ from traceanalyzer.timeline.steps import Steps
 
 LARGEST = 3
 _LINK_COPIES = {"copy_h2d": "host-to-device copies", "copy_d2h": "device-to-host copies"}
+LOADING = TEXTS["data-loading"].idle
 # Idle time that the profiler does not make longer: few events for its length (replay/slowdown.py).
 _AS_RECORDED = frozenset(
     TEXTS[cause].idle
@@ -169,16 +170,17 @@ def _unprofiled(
         forecast = analysis.index(Forecast)
     except Unavailable:
         return max(busy_ns + traced, 1.0), idle_ns
-    step_ns = forecast.step.unprofiled_ns
+    step_ns, late_ns = forecast.step.unprofiled_ns, forecast.program.late_ns
     # The busiest stream may do nothing while another works: no more is idle than was.
-    left = min(max(step_ns - forecast.base[0].gpu_ns, 0.0), traced)
+    left = min(max(step_ns - late_ns - forecast.base[0].gpu_ns, 0.0), traced)
     as_recorded = sum(ns for name, ns in idle_ns.items() if name in _AS_RECORDED)
     kept = min(left / max(as_recorded, 1.0), 1.0)
     rest = max(left - as_recorded, 0.0) / max(traced - as_recorded, 1.0)
     # Streams at work at once, or a cut recording, may have more work than the step has room for: shares are of that.
-    return max(step_ns, busy_ns, 1.0), {
-        name: ns * (kept if name in _AS_RECORDED else rest) for name, ns in idle_ns.items()
-    }
+    alone = {name: ns * (kept if name in _AS_RECORDED else rest) for name, ns in idle_ns.items()}
+    if late_ns:
+        alone[LOADING] = alone.get(LOADING, 0.0) + late_ns
+    return max(step_ns, busy_ns, 1.0), alone
 
 
 def in_exchanges(step: StepEstimate, costs: Sequence[Cost]) -> float:

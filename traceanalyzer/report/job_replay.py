@@ -28,6 +28,7 @@ from traceanalyzer.rule.judging import Judgement
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.timeline.unprofiled import Unprofiled
 
 
 def replayed_together(
@@ -68,7 +69,10 @@ def replayed_together(
 def _recorded_ms(ranks: Ranks, every: Mapping[int, None]) -> GivenStep | None:
     """The step as the recorder timed it on all ranks; None where a time is missing or doubted."""
     told = [one for one in ranks.each(recorded_step, every, None).values() if one and not one.unused]
-    return GivenStep.of(median(one.ms for one in told)) if len(told) == len(every) else None
+    if len(told) < len(every):
+        return None
+    ms = median(one.ms for one in told)
+    return GivenStep(ms, ms, ms, median(one.waiting_ms for one in told))
 
 
 def _waited_for(
@@ -129,8 +133,11 @@ def recorded_step(analysis: Analysis, _: None, step_ms: GivenStep | None) -> Mea
         return None
     if step_ms is not None:
         return replace(measured, unused=GIVEN)
+    unprofiled = attempt({}, "step", lambda: analysis.index(Unprofiled), None)
+    waiting_ms = measured.ms * unprofiled.waiting_share if unprofiled else 0.0
     forecast = attempt({}, "step", lambda: analysis.index(Forecast), None)
-    return replace(measured, unused=None if forecast is None else forecast.doubt(measured.ms))
+    unused = None if forecast is None else forecast.doubt(measured.ms, waiting_ms)
+    return replace(measured, unused=unused, waiting_ms=waiting_ms)
 
 
 def too_short(analysis: Analysis, _: None, step_ms: GivenStep) -> str | None:

@@ -11,7 +11,7 @@ from traceanalyzer.model.report import TraceReport, Verdict, fixed_along
 from traceanalyzer.model.step_times import Saving, StepEstimate
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
-from traceanalyzer.report.costs import LARGEST, Cost, in_exchanges
+from traceanalyzer.report.costs import LARGEST, LOADING, Cost, in_exchanges
 from traceanalyzer.report.finding_order import is_minor
 from traceanalyzer.report.step_line import percent, step_line, unexplained_text
 from traceanalyzer.report.words import format_span, in_words, listed
@@ -258,6 +258,9 @@ def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
     idle = sum(cost.share for cost in costs if cost.kind == "idle")
     mostly = f", mostly {one.name}" * (2 * one.share > idle and one.name == _longest_idle(trace))
     whom = "" if one.name in _ON_THE_DEVICE or _both_wait(trace) else " for the CPU"
+    if trace.measured is not None and trace.measured.waiting_ms and not trace.measured.unused:
+        late = sum(cost.share for cost in costs if cost.name == LOADING)
+        mostly = f", {percent(late)} {LOADING}"
     return f"the GPU waits{whom} during {percent(idle)} {_of_step(trace)}{mostly}"
 
 

@@ -141,7 +141,7 @@ class Recording:
         if taken.woken.any() or taken.dropped[program.waits.last].any() or hits.of_job:
             return None
         whole_ns = float(taken.cpu_ns.sum() + taken.work_ns.sum() + taken.moved_ns.sum())
-        return whole_ns / max(len(program.sample.steps), 1) + finding.cost_per_step_ns
+        return whole_ns / max(len(program.sample.steps), 1) + taken.late_ns + finding.cost_per_step_ns
 
 
 @dataclass(frozen=True, slots=True)

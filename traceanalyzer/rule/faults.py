@@ -12,6 +12,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.replay.edit_footprint import WHOLLY, Autograd, Footprint
+from traceanalyzer.replay.edits import FetchInTime
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse
 from traceanalyzer.rule.claims import Claims, PendingFinding, takes_all_launches
 from traceanalyzer.rule.hits import Hits
@@ -130,7 +131,18 @@ def _linked(
         if _has_only(pending, Compile) and _has_only(second, Fuse) and other not in removed
         if not (pending.hits.info or second.hits.info)
     ]
-    return compiled + specific, partly, FindingOrder.of(all_pending, findings, prints, worth).preceded_by()
+    preceded_by = FindingOrder.of(all_pending, findings, prints, worth).preceded_by()
+    return compiled + specific, partly, _behind_late_batches(all_pending, preceded_by)
+
+
+def _behind_late_batches(
+    all_pending: Sequence[PendingFinding], preceded_by: dict[int, frozenset[int]]
+) -> dict[int, frozenset[int]]:
+    """All others come after late batches: while workers set the pace, no other change makes a step shorter."""
+    fixes = ((i, pending.hits.edits()) for i, pending in enumerate(all_pending))
+    late = frozenset(i for i, edits in fixes if any(isinstance(edit, FetchInTime) for edit in edits))
+    others = (i for i in range(len(all_pending)) if late and i not in late)
+    return preceded_by | {i: preceded_by.get(i, frozenset()) | late for i in others}
 
 
 def _worth_comparing(all_pending: Sequence[PendingFinding], findings: Sequence[Finding]) -> dict[int, float]:

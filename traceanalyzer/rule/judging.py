@@ -147,12 +147,21 @@ def _outcome(ran: _Ran, results: Sequence[_Result], error: BaseException | None)
 
 
 def _made(claimed: Sequence[PendingFinding], judge: _Judge) -> dict[PendingFinding, _Result]:
-    """What becomes of each; those that take all launches off the CPU last, on top of what is said of it before."""
-    general = [pending for pending in claimed if takes_all_launches(pending)]
-    specific = [pending for pending in claimed if not takes_all_launches(pending)]
+    """What becomes of each. Delays that the recorder measured come first: their time is nobody else's to save.
+
+    Those that take all launches off the CPU come last, on top of what is said of it before.
+    """
+    stages: tuple[list[PendingFinding], ...] = [], [], []
+    for pending in claimed:
+        measured = pending.hits.measured_share is not None
+        stages[0 if measured else 1 + takes_all_launches(pending)].append(pending)
+    delays, specific, general = stages
     replayed = _replayed(claimed)
-    results = judge.results(specific, replayed)
-    return results | judge.results(general, replayed, _of_the_cpu(results))
+    results = judge.results(delays, replayed)
+    given = _edits(results)
+    results |= judge.results(specific, replayed, given)
+    of_cpu = {pending: one for pending, one in results.items() if _on_the_cpu(pending)}
+    return results | judge.results(general, replayed, (*given, *_edits(of_cpu)))
 
 
 def _replayed(claimed: Sequence[PendingFinding]) -> set[PendingFinding]:
@@ -163,19 +172,23 @@ def _replayed(claimed: Sequence[PendingFinding]) -> set[PendingFinding]:
     return set(sorted(claimed, key=lambda pending: -pending.cost_ns)[:_MOST_REPLAYS])
 
 
-def _of_the_cpu(results: Mapping[PendingFinding, _Result]) -> tuple[Edit, ...]:
-    """The edits of what is said of the CPU above info.
-
-    Whatever takes a step's launches off the CPU takes all else along that the CPU does between them, so that its own
-    saving is what is left when that is fixed.
-    """
+def _edits(results: Mapping[PendingFinding, _Result]) -> tuple[Edit, ...]:
+    """The edits of what is said above info."""
     fixed = (
         pending.hits.edits()
         for pending, result in results.items()
         if isinstance(result, Finding) and result.severity is not Severity.INFO
-        if not isinstance(pending.hits.occurrences, Work)
     )
     return tuple(chain.from_iterable(fixed))
+
+
+def _on_the_cpu(pending: PendingFinding) -> bool:
+    """Whether it is about the CPU.
+
+    Whatever takes a step's launches off the CPU takes all else along that the CPU does between them, so that its own
+    saving is what is left when that is fixed.
+    """
+    return pending.hits.measured_share is None and not isinstance(pending.hits.occurrences, Work)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,9 @@ from traceanalyzer.model.step_times import RECORDING
 from traceanalyzer.model.trace import Trace
 
 _MS = 1e6
-# Time to fetch a batch that is ready: up to 0.15 ms on the host of an H200, torch 2.11.
-_READY_MS = 0.5
+FETCH_NS = 150_000.0
+"""Time to fetch a batch that is ready, at most; host of an H200, torch 2.11."""
+_READY_MS = 0.5  # a longer fetch waits for its batch; chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,9 @@ class TimedSteps:
         """From what the recorder wrote; what is missing or no number counts as not measured."""
         wall_s = _number(part.get("wall_s")) or 0.0
         collections = _mapping(part.get("collections"))
-        waits, workers = _late_waits(_mapping(part.get("loader")))
+        loader = _mapping(part.get("loader"))
+        workers = int(_number(loader.get("workers")) or 0)
+        waits = _late_waits(loader) if workers else []
         gpu = _mapping(part.get("gpu"))
         busy = _number(gpu.get("busy_percent"))
         return cls(
@@ -123,18 +126,25 @@ class Unprofiled:
         return min(float(getattr(part, name) or 0.0) for part in self.parts)
 
     @property
+    def waiting_share(self) -> float:
+        """Share of the first part's time that steps wait for late batches (0 to 1); 0 where not all parts have such.
+
+        After the recorded steps, the first batches are ready: workers went on while the trace was written.
+        """
+        return self.parts[0].waiting_share if self.least("waiting_share") else 0.0
+
+    @property
     def step_ns(self) -> float:
         """Mean step, ns."""
         return float(np.concatenate([part.step_ms for part in self.parts]).mean()) * _MS
 
 
-def _late_waits(loader: Mapping[str, Any]) -> tuple[list[float], int]:
-    """(ms of each wait for a batch that was not ready and left the GPU idle, number of workers)."""
+def _late_waits(loader: Mapping[str, Any]) -> list[float]:
+    """Ms of each wait for a batch that was not ready and left the GPU idle."""
     waits = _numbers(loader.get("wait_ms"))
     idle = loader.get("idle_after")
     idle = idle if isinstance(idle, list) and len(idle) == len(waits) else [None] * len(waits)
-    late = [ms for ms, is_idle in zip(waits, idle, strict=True) if ms > _READY_MS and is_idle is not False]
-    return late, int(_number(loader.get("workers")) or 0)
+    return [ms for ms, is_idle in zip(waits, idle, strict=True) if ms > _READY_MS and is_idle is not False]
 
 
 def _share(part_ms: float | None, wall_s: float) -> float:

@@ -10,12 +10,12 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Rows, distinct
 from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.model.records import dataclass
-from traceanalyzer.replay.edits import ShrinkGaps
+from traceanalyzer.replay.edits import DropSpans, FetchInTime, ShrinkGaps
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
 from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.timeline.repeated_kernels import RepeatedKernels, usual_at_place
-from traceanalyzer.timeline.unprofiled import TimedSteps, Unprofiled
+from traceanalyzer.timeline.unprofiled import FETCH_NS, TimedSteps, Unprofiled
 
 _CAUSES = (
     "garbage-collection",
@@ -175,21 +175,22 @@ def _competing_threads(
 
 
 def _late_batches(unprofiled: Unprofiled, work: Work, calls: Calls, limits: Limits) -> Iterator[Hits]:
-    share = unprofiled.least("waiting_share")
-    part = max(unprofiled.parts, key=lambda part: part.waiting_share)
-    if share < limits.min_measured_share or not part.workers:
+    if unprofiled.least("waiting_share") < limits.min_measured_share:
         return
+    share, part = unprofiled.waiting_share, unprofiled.parts[0]
     loads = calls[calls.name.matches(r"_MultiProcessingDataLoaderIter\.__next__")]
+    waits = loads[loads.dur_ns > FETCH_NS]
     yield Hits(
         occurrences=loads if len(loads) else _first_of_each_step(work),
         cause="late-batches",
         lost=LostTime.none(),
+        fix=(FetchInTime(), DropSpans(waits.start_ns, waits.end_ns, leaving_ns=FETCH_NS)),
         message="steps wait for batches during "
         + _MEASURED
         + " ({late} of {timed_steps} steps), and the GPU is idle "
         "meanwhile; under the profiler steps are longer, and the {workers} workers keep up",
         advice="The workers are too slow: raise num_workers towards the number of CPU cores, make the transforms "
-        "cheaper or cache their results.",
+        "cheaper or cache their results. Until they keep up, no other change makes steps shorter.",
         evidence={
             "measured_share": share,
             "late": part.late_batches,
