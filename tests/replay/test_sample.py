@@ -140,10 +140,16 @@ def test_usual_steps_are_neither_empty_nor_cold_nor_hiccups(
     dur: list[int], warm: bool, usual: list[int]
 ) -> None:
     none = np.zeros(len(dur), bool)
-    assert _usual(np.array(dur), none, warm=warm)[0].tolist() == usual
+    assert _usual([np.array(dur)], none, warm=warm)[0].tolist() == usual
     captured = none.copy()
     captured[-1:] = len(dur) > 1
-    assert len(dur) - 1 not in _usual(np.array(dur), captured, warm=warm)[0][1:]
+    assert len(dur) - 1 not in _usual([np.array(dur)], captured, warm=warm)[0][1:]
+
+
+def test_a_step_that_is_slow_on_the_device_alone_is_a_hiccup() -> None:
+    times = [np.array([10, 10, 11, 15, 10]), np.array([90, 90, 90, 166, 90])]
+    usual, slow = _usual(times, np.zeros(5, bool), warm=False)
+    assert (usual.tolist(), slow.tolist()) == ([1, 2, 4], [3])
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,15 @@ def test_kernels_that_another_process_delays_are_one_finding() -> None:
     assert "kernel-variance" not in rules
 
 
+def test_rare_slow_steps_are_no_part_of_the_measured_step() -> None:
+    """Every tenth step evaluates, for 29 ms; the others take 5.1 ms, with the profiler and without."""
+    trace = diagnose(load(RECORDINGS / "evaluates.json.gz")).traces[0]
+    assert trace.measured is not None
+    assert trace.measured.unused is None
+    assert trace.measured.ms == pytest.approx(5.08, abs=0.01)
+    assert "1 of 6 steps takes 28.5 ms longer" in trace.verdict
+
+
 LOADER = {"workers": 2, "wait_ms": [0.1, 20.0] * 12, "idle_after": [False, True] * 12}
 
 

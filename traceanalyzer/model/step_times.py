@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from traceanalyzer.model.errors import BadOption
@@ -16,6 +17,13 @@ RECORDING = "traceanalyzer_recording"
 GIVEN = "the step's time was given"
 """Why the recorder's time is not used where the user gives another."""
 
+PARTS = "before", "after"
+"""Of the steps that the recorder times: around those that it records."""
+
+SLOW_TIMES = 1.6
+"""Times the median from which on a step is slow, by a hiccup or by the profiler; chosen on traces from an H200."""
+
+_FEW = 0.25  # of the steps: so few slow ones at most are left out; chosen
 _ALIKE = 0.02  # of the step: clocks of one program differ by less from minute to minute; chosen
 
 
@@ -136,11 +144,26 @@ def measured_step(metadata: Mapping[str, Any]) -> MeasuredStep | None:
     recording = metadata.get(RECORDING)
     if not isinstance(recording, Mapping):
         return None
-    before, after = _times(recording.get("before_ms")), _times(recording.get("after_ms"))
+    before, after = (_usual(recording, part) or _times(recording.get(f"{part}_ms")) for part in PARTS)
     unit = recording.get("unit")
     if not before + after:
         return None
     return MeasuredStep(median(before or after), before, after, unit if isinstance(unit, str) else "step")
+
+
+def _usual(recording: Mapping[str, Any], part: str) -> tuple[float, ...]:
+    """Means of the thirds of a part's steps, without the few that take far longer; empty where steps are not listed.
+
+    The replay leaves such steps out as well: an evaluation after every tenth step is no part of the usual step.
+    """
+    measured = recording.get("measured")
+    of_part = measured.get(part) if isinstance(measured, Mapping) else None
+    times = _times(of_part.get("step_ms")) if isinstance(of_part, Mapping) else ()
+    usual = [ms for ms in times if ms <= SLOW_TIMES * median(times)]
+    if not times or len(usual) < (1 - _FEW) * len(times):
+        return ()
+    bounds = [len(usual) * third // 3 for third in range(4)]
+    return tuple(sum(usual[one:end]) / (end - one) for one, end in pairwise(bounds) if end > one)
 
 
 def _times(values: Any) -> tuple[float, ...]:

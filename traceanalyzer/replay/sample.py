@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field
 from typing import Self
 
@@ -11,10 +12,10 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import GivenByJob
 from traceanalyzer.model.arrays import Floats, Mask, Rows, no_rows
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.step_times import SLOW_TIMES
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 
-_SLOW = 1.6  # times the median: a hiccup, or the profiler's buffers; chosen on traces from an H200
 _DISTURBED = (
     2.0  # times the quickest step's time from row to row: the host did something else; steps differ by
 )
@@ -103,7 +104,9 @@ class Sample:
         if joint is not None and (same := np.isin(steps.number, joint.number)).any():
             return cls(np.flatnonzero(same), begin[same], end[same], 1.0, steps.working)
         unusual = steps.capturing | steps.damaged
-        usual, slow = _usual(end - begin, unusual, warm=steps.warm)
+        usual, slow = _usual(
+            [end - begin, *map(steps.durations_ns, steps.bounds_ns)], unusual, warm=steps.warm
+        )
         if steps.open_end and len(usual) > 1 and usual[-1] == len(begin) - 1:
             usual = usual[:-1]
         usable = _undisturbed(usual, *_paces(nesting, loading, begin, end))
@@ -119,18 +122,21 @@ class Sample:
         return cls(chosen, begin, end, 1.0, steps.working, disturbed=disturbed, left_out=left, slow=slow)
 
 
-def _usual(dur: Rows, capturing: Mask, *, warm: bool) -> tuple[Rows, Rows]:
+def _usual(times: Sequence[Rows], capturing: Mask, *, warm: bool) -> tuple[Rows, Rows]:
     """Positions of steps that are neither empty, nor a cold first one, nor hiccups, and capture no graph; of hiccups.
 
     Args:
+        times: how long each step takes on the CPU, and on each device.
         warm: whether the first is as warm as the others, if it is as quick.
     """
+    dur, *_ = times
     usable = np.flatnonzero((dur > 0) & ~capturing)
     if len(usable) == 0:
         return np.zeros(1, np.int64), no_rows()
-    if len(usable) > 1 and usable[0] == 0 and not (warm and dur[0] <= _SLOW * _median(dur[usable])):
+    if len(usable) > 1 and usable[0] == 0 and not (warm and dur[0] <= SLOW_TIMES * _median(dur[usable])):
         usable = usable[1:]
-    slow = dur[usable] > _SLOW * _median(dur[usable])
+    compared = times if len(usable) > 2 else times[:1]  # of two the device's times are hardly known
+    slow = np.any([one[usable] > SLOW_TIMES * _median(one[usable]) for one in compared], axis=0)
     return (usable, no_rows()) if _regular(usable, slow) else (usable[~slow], usable[slow])
 
 

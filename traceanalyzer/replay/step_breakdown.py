@@ -72,8 +72,8 @@ def slow_steps(
     if len(slow) == 0:
         return None
     begins, ends = steps.cpu_start_ns[slow], steps.cpu_end_ns[slow]
-    typical_ns = float(np.median((steps.cpu_end_ns - steps.cpu_start_ns)[usual]))
-    more_ns = (ends - begins) - typical_ns
+    on_each = [steps.cpu_end_ns - steps.cpu_start_ns, *map(steps.durations_ns, steps.bounds_ns)]
+    more_ns = np.max([took[slow] - np.median(took[usual]) for took in on_each], axis=0)
     whole = len(slow), len(steps), round(float(more_ns.mean()))
     entry, usual_ns = _slower_work(trace, work, np.flatnonzero(np.isin(steps.of_work, slow)))
     kernel_ns = int(work.end_ns[entry] - work.start_ns[entry])

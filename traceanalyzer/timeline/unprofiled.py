@@ -12,7 +12,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
-from traceanalyzer.model.step_times import RECORDING
+from traceanalyzer.model.step_times import PARTS, RECORDING
 from traceanalyzer.model.trace import Trace
 
 _MS = 1e6
@@ -113,7 +113,7 @@ class Unprofiled:
     @classmethod
     def build(cls, trace: Trace) -> Self:
         measured = _mapping(_mapping(trace.meta.extra.get(RECORDING)).get("measured"))
-        parts = [TimedSteps.of(_mapping(measured.get(name))) for name in ("before", "after")]
+        parts = [TimedSteps.of(_mapping(measured.get(name))) for name in PARTS]
         known = tuple(part for part in parts if len(part.step_ms))
         if not known:
             raise Unavailable(
