@@ -249,7 +249,8 @@ def _summary(
     culprits: Sequence[int],
     findings: Sequence[Finding],
 ) -> Verdict:
-    whom = _whom(ranks, culprits, step)
+    measured = head.measured is not None or (step is not None and step.measured)
+    whom = _whom(ranks, culprits, step, measured)
     pace = _pace(ranks, step) if whom or step is None else _OF_ALL.get(step.bound, step.bound)
     lacking = unexplained_text(step) if step is not None and step.unexplained_ns else ""
     limit = "; ".join(part for part in (lacking or pace, whom or _NO_ONE) if part)
@@ -305,8 +306,14 @@ def _pace(ranks: Sequence[RankReport], step: StepEstimate | None) -> str:
     return f"rank {slowest} is the slowest, limited by {_BOUNDS.get(step.bound, step.bound)}"
 
 
-def _whom(ranks: Sequence[RankReport], culprits: Sequence[int], step: StepEstimate | None) -> str:
-    """For whom the others wait; empty where no rank holds up the others."""
+def _whom(
+    ranks: Sequence[RankReport], culprits: Sequence[int], step: StepEstimate | None, measured: bool
+) -> str:
+    """For whom the others wait; empty where no rank holds up the others.
+
+    Args:
+        measured: whether somebody has timed steps without the profiler.
+    """
     by_rank = {rank.rank: rank for rank in ranks}
     if culprits:
         held = max(by_rank[rank].holding_up_ns for rank in culprits)
@@ -324,7 +331,7 @@ def _whom(ranks: Sequence[RankReport], culprits: Sequence[int], step: StepEstima
         (f"rank {peers[0]} waits", "both") if len(peers) == 1 else ("the other ranks wait", "all")
     )
     where = f"in the recording, {others} {format_ns(latest.holding_up_ns)} a step for rank {latest.rank}"
-    if step is not None and step.measured:
+    if measured:
         return f"{where}; {all_do} do the same work, and the step was measured without the profiler"
     return (
         f"{where}; {all_do} do the same work, so do not trust this wait: time some steps without the profiler"

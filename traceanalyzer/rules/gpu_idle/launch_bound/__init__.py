@@ -245,8 +245,8 @@ def _slow_launches(gaps: IdleTime) -> Hits:
         cause="slow-launches",
         confidence=Confidence.MEDIUM,
         message="{calls} takes {launch} (median), where 4 to 10 µs are usual, and the GPU waits for it",
-        advice="The time passes in the driver or in its profiler: measure the step without the profiler, then look for "
-        "a newer driver and for settings that make launches synchronous (CUDA_LAUNCH_BLOCKING and the like).",
+        advice="The time passes in the driver or in its profiler: look for a newer driver, and for settings that make "
+        "launches synchronous (CUDA_LAUNCH_BLOCKING and the like).",
         evidence={"calls": calls, "launch_ns": int(np.median(gaps.launch.dur_ns))},
         max_severity=Severity.MEDIUM,
     )
