@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.recorder.programs import REPOSITORY, left_in, run_command, steps_of, trace_of
+from tests.recorder.programs import QUICK, REPOSITORY, left_in, run_command, steps_of, trace_of
 from traceanalyzer.model.step_times import RECORDING
 
 TRAIN = """
@@ -181,6 +181,30 @@ def test_exit_codes_and_recorded_steps_survive_every_end(
     else:
         assert "traceanalyzer record: nothing is recorded: " in done.stderr
         assert f"exit code {code}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
+    ],
+)
+def test_a_signal_to_the_command_keeps_what_was_recorded(
+    number: signal.Signals, code: int, folder: Path
+) -> None:
+    """Without a terminal, which would send Ctrl-C to the program itself."""
+    pause = "if step == 16: open('running', 'w').close(); time.sleep(60)"
+    (folder / "train.py").write_text(TRAIN.format(after=pause))
+    words = [sys.executable, "-m", "traceanalyzer", "record", *QUICK, "--", sys.executable, "train.py"]
+    env = {**os.environ, "PYTHONPATH": f"{folder / 'lib'}{os.pathsep}{REPOSITORY}"}
+    command = subprocess.Popen(words, cwd=folder, env=env, stderr=subprocess.DEVNULL, start_new_session=True)
+    _wait_for(folder / "running")
+    command.send_signal(number)
+    assert command.wait(30) == code
+    assert outputs(folder) == ["running", "trace.json.gz"]
+    assert steps_of(folder / "trace.json.gz") == 3
 
 
 def test_a_crash_is_reported_with_its_step(folder: Path) -> None:
