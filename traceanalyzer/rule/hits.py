@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from traceanalyzer.replay.edits import Edit
 
 
+MEASURED_SHARE = "measured_share"
+"""Evidence of a finding that the recorder measured without the profiler; before what is predicted."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Hits:
     """The occurrences of a rule's pattern that have one cause, and are one finding per device.
@@ -42,8 +46,6 @@ class Hits:
         info: worth saying, but nobody's loss: the severity stays info.
         max_severity: the most that it can be where its cost has to do: less than high where what it costs is known,
             but not whether this program, or this rank of it, can do anything about it.
-        measured_share: share of the step (0 to 1) that the recorder measured without the profiler. It decides the
-            severity, and goes before what is predicted. None where nothing was measured.
         fault_key: findings of two rules with the same key are one fault of the program, whatever their fixes take.
         of_job: said whatever it saves this rank: what it is worth shows in the replay of all ranks.
         recurring_share: share of the marked steps that must have an occurrence that no other finding owns: else the
@@ -65,7 +67,6 @@ class Hits:
     related: Sequence[Calls | Work] = ()
     info: bool = False
     max_severity: Severity = Severity.HIGH
-    measured_share: float | None = None
     recurring_share: float = 0.0
     normal_share: float = 0.0
     fault_key: str = ""
@@ -75,6 +76,11 @@ class Hits:
     def __post_init__(self) -> None:
         # The rule may go on filling its own mapping.
         object.__setattr__(self, "evidence", dict(self.evidence))
+
+    @property
+    def measured_share(self) -> float | None:
+        """Share of the step (0 to 1) that the recorder measured; it decides the severity. None: nothing measured."""
+        return self.evidence.get(MEASURED_SHARE)
 
     def losses(self) -> LostTime:
         """`lost`, or what stands for it."""

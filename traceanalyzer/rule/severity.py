@@ -9,6 +9,7 @@ from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.replay.peer_comparison import LATE_SHARE
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
 from traceanalyzer.roofline.gpus import GUESSED_RATE
+from traceanalyzer.rule.hits import MEASURED_SHARE
 from traceanalyzer.rule.registry import Kind, kind_of
 from traceanalyzer.rule.views import IdleTime
 
@@ -93,9 +94,6 @@ def blocking_severity(finding: Finding) -> Severity:
     late = finding.evidence.get(LATE_SHARE, 0.0) >= _LATE
     return Severity.LOW if late and finding.severity is Severity.INFO else finding.severity
 
-
-MEASURED_SHARE = "measured_share"
-"""Evidence of a finding that the recorder measured without the profiler; before what is predicted."""
 
 _LARGE_SHARE = 1 / 3  # of the step that one op takes; chosen
 

@@ -16,6 +16,7 @@ from traceanalyzer.model.step_times import PARTS, RECORDING
 from traceanalyzer.model.trace import Trace
 
 _MS = 1e6
+_FEWEST = 6  # steps among which there can be two kinds; chosen
 FETCH_NS = 150_000.0
 """Time to fetch a batch that is ready, at most; host of an H200, torch 2.11."""
 _READY_MS = 0.5  # a longer fetch waits for its batch; chosen
@@ -27,6 +28,24 @@ class Thread:
 
     name: str
     cpu_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class TwoKinds:
+    """Short steps, and long ones that follow each other regularly.
+
+    Attributes:
+        period: steps from a long one to the next.
+        count: long steps.
+        long_ns, short_ns: medians.
+        lost_share: of the time of all steps, what the long ones take beyond the median of the short ones (0 to 1).
+    """
+
+    period: int
+    count: int
+    long_ns: int
+    short_ns: int
+    lost_share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +117,35 @@ class TimedSteps:
                 if isinstance(entry.get("pid"), int)
             },
         )
+
+    def two_kinds(self, long_times: float, max_spread_share: float) -> TwoKinds | None:
+        """The long and the short steps; None where they do not follow each other regularly.
+
+        Args:
+            long_times: median of the long ones over that of the short ones, at least.
+            max_spread_share: by which the steps of each kind differ, at most.
+        """
+        times = self.step_ms
+        if len(times) < _FEWEST:
+            return None
+        is_long = times > (times.min() + times.max()) / 2
+        short_ms, long_ms = float(np.median(times[~is_long])), float(np.median(times[is_long]))
+        if long_ms < long_times * short_ms or is_long.sum() < 2:
+            return None
+        if max(_spread(times[~is_long]), _spread(times[is_long])) > max_spread_share:
+            return None
+        distances = np.diff(np.flatnonzero(is_long))
+        period = int(np.median(distances))
+        if np.abs(distances - period).max() > 1 or period < 2:
+            return None
+        lost_share = float((times[is_long] - short_ms).sum() / times.sum())
+        return TwoKinds(period, int(is_long.sum()), round(long_ms * _MS), round(short_ms * _MS), lost_share)
+
+
+def _spread(times: Floats) -> float:
+    """10th to 90th percentile, as a share of the median."""
+    low, high = np.quantile(times, (0.1, 0.9))
+    return float((high - low) / np.median(times))
 
 
 @dataclass(frozen=True, slots=True)

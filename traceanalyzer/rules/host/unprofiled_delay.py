@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Rows, distinct
+from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import DropSpans, FetchInTime, ShrinkGaps
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
-from traceanalyzer.rule.hits import reduce_to
+from traceanalyzer.rule.hits import MEASURED_SHARE, reduce_to
 from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.timeline.repeated_kernels import RepeatedKernels, usual_at_place
-from traceanalyzer.timeline.unprofiled import FETCH_NS, TimedSteps, Unprofiled
+from traceanalyzer.timeline.unprofiled import FETCH_NS, Unprofiled
 
-_CAUSES = (
-    "garbage-collection",
-    "competing-thread",
-    "other-process",
-    "late-batches",
-    "alternating-steps",
-    "periodic-steps",
-)
 _MEASURED = "{measured} of the time without the profiler"
+_ALTERNATE = 3  # at most so many steps from a long one to the next alternate: more are periodic
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +67,10 @@ class Limits:
     specificity=2,
     min_share=0.0,
     limits=Limits,
-    causes=_CAUSES,
+    causes=(
+        *("garbage-collection", "competing-thread", "other-process", "late-batches"),
+        *("alternating-steps", "periodic-steps"),
+    ),
 )
 def unprofiled_delay(
     unprofiled: Unprofiled,
@@ -100,62 +95,57 @@ def unprofiled_delay(
     are normal where batches differ in size, and where the program evaluates or saves.
     Source: six programs with these faults on an H200, torch 2.11.
     """
-    host = [
-        *_garbage_collections(unprofiled, idle, pauses, limits),
-        *_competing_threads(unprofiled, idle, pauses, limits),
-        *_late_batches(unprofiled, work, calls, limits),
+    known = [
+        *_much(_garbage_collections(unprofiled, idle, pauses, limits), limits),
+        *_much(_competing_thread(unprofiled, idle, pauses, limits), limits),
+        *_much(_late_batches(unprofiled, work, calls, limits), limits),
+        *_much(_other_process(unprofiled, work, executions, limits), limits),
     ]
-    yield from host
-    others = [*_other_processes(unprofiled, work, executions, limits)]
-    yield from others
-    if not host and not others:
-        yield from _uneven_steps(unprofiled, work, limits)
+    yield from known or _much(_uneven_steps(unprofiled, work, limits), limits)
+
+
+def _much(hits: Hits | None, limits: Limits) -> Iterator[Hits]:
+    if hits is not None and hits.evidence[MEASURED_SHARE] >= limits.min_measured_share:
+        yield hits
 
 
 def _garbage_collections(
     unprofiled: Unprofiled, idle: IdleTime, pauses: CallsAfterCpuGaps, limits: Limits
-) -> Iterator[Hits]:
-    share = unprofiled.least("collecting_share")
+) -> Hits | None:
     long = pauses[pauses.dur_ns >= limits.min_pause_ns]
-    if share < limits.min_measured_share or not len(long):
-        return
+    if not len(long):
+        return None
     part = max(unprofiled.parts, key=lambda part: part.collecting_share)
-    yield Hits(
+    return Hits(
         occurrences=long,
         cause="garbage-collection",
         lost=LostTime.idle_from(idle.for_launches(), long.start_ns, long.end_ns),
         fix=ShrinkGaps(long.start_ns, long.end_ns),
-        message="Python's garbage collector takes "
-        + _MEASURED
-        + ": {collections} collections, {full} of them full, in "
-        "{timed_steps} steps",
+        message=f"Python's garbage collector takes {_MEASURED}: {{collections}} collections, {{full}} of them full, "
+        "in {timed_steps} steps",
         advice="Call gc.freeze() after set-up and gc.disable() before the loop, and gc.collect() every N steps. Keep "
         "fewer Python objects from step to step: tensors or arrays instead of lists of records.",
         evidence={
-            "measured_share": share,
+            MEASURED_SHARE: unprofiled.least("collecting_share"),
             "collections": part.collections,
             "full": part.full,
             "timed_steps": len(part.step_ms),
         },
-        measured_share=share,
     )
 
 
-def _competing_threads(
+def _competing_thread(
     unprofiled: Unprofiled, idle: IdleTime, pauses: CallsAfterCpuGaps, limits: Limits
-) -> Iterator[Hits]:
-    lock_ns = round(unprofiled.least("lock_ms") * 1e6)
-    part = unprofiled.parts[0]
+) -> Hits | None:
+    lock_ns, part = round(unprofiled.least("lock_ms") * 1e6), unprofiled.parts[0]
     busiest = max(part.threads, key=lambda thread: thread.cpu_share, default=None)
     if busiest is None or busiest.cpu_share < limits.min_thread_share or lock_ns < limits.min_lock_ns:
-        return
-    if unprofiled.least("drained_share") < limits.min_drained_share or part.cpu_share is None:
-        return
-    share = min(busiest.cpu_share, 1.0 - min(part.cpu_share, 1.0))
+        return None
     stretches = idle.for_launches()
-    if share < limits.min_measured_share or not len(stretches):
-        return
-    yield Hits(
+    drained = unprofiled.least("drained_share") >= limits.min_drained_share
+    if not drained or part.cpu_share is None or not len(stretches):
+        return None
+    return Hits(
         occurrences=stretches,
         cause="competing-thread",
         lost=LostTime.all_of(stretches),
@@ -164,152 +154,105 @@ def _competing_threads(
         "the thread of the steps waits {lock} each time it needs the lock, and runs for {own} of the time",
         advice="Do this work in another process, or in code that releases the GIL. To test it, run without the thread.",
         evidence={
-            "measured_share": share,
+            MEASURED_SHARE: min(busiest.cpu_share, 1.0 - min(part.cpu_share, 1.0)),
             "name": busiest.name,
             "thread_share": busiest.cpu_share,
             "lock_ns": lock_ns,
             "own_share": part.cpu_share,
         },
-        measured_share=share,
     )
 
 
-def _late_batches(unprofiled: Unprofiled, work: Work, calls: Calls, limits: Limits) -> Iterator[Hits]:
+def _late_batches(unprofiled: Unprofiled, work: Work, calls: Calls, limits: Limits) -> Hits | None:
     if unprofiled.least("waiting_share") < limits.min_measured_share:
-        return
-    share, part = unprofiled.waiting_share, unprofiled.parts[0]
+        return None
     loads = calls[calls.name.matches(r"_MultiProcessingDataLoaderIter\.__next__")]
-    waits = loads[loads.dur_ns > FETCH_NS]
-    yield Hits(
+    waits, part = loads[loads.dur_ns > FETCH_NS], unprofiled.parts[0]
+    return Hits(
         occurrences=loads if len(loads) else _first_of_each_step(work),
         cause="late-batches",
         lost=LostTime.none(),
         fix=(FetchInTime(), DropSpans(waits.start_ns, waits.end_ns, leaving_ns=FETCH_NS)),
-        message="steps wait for batches during "
-        + _MEASURED
-        + " ({late} of {timed_steps} steps), and the GPU is idle "
+        message=f"steps wait for batches during {_MEASURED} ({{late}} of {{timed_steps}} steps), and the GPU is idle "
         "meanwhile; under the profiler steps are longer, and the {workers} workers keep up",
         advice="The workers are too slow: raise num_workers towards the number of CPU cores, make the transforms "
         "cheaper or cache their results. Until they keep up, no other change makes steps shorter.",
         evidence={
-            "measured_share": share,
+            MEASURED_SHARE: unprofiled.waiting_share,
             "late": part.late_batches,
             "timed_steps": len(part.step_ms),
             "workers": part.workers,
         },
-        measured_share=share,
     )
 
 
-def _other_processes(
+def _other_process(
     unprofiled: Unprofiled, work: Work, executions: RepeatedKernels, limits: Limits
-) -> Iterator[Hits]:
+) -> Hits | None:
     """From the driver's list, or from delayed kernels where a container hides it."""
-    listed = {pid: use for part in unprofiled.parts for pid, use in part.others.items() if use != 0.0}
-    busy = unprofiled.least("gpu_busy_share") >= limits.min_busy_share
-    if not listed and not busy:
-        return
+    listed = {pid for part in unprofiled.parts for pid, use in part.others.items() if use != 0.0}
+    pid = min(listed, default=None)
     usual = usual_at_place(executions, 0.5)
     delayed = executions.dur_ns >= limits.min_slow_times * usual
-    names = distinct(executions.group[delayed])
-    if not listed and len(names) < limits.min_kernels:
-        return
-    share = 1.0 - _usual_work_ns(executions, usual) / unprofiled.step_ns
-    if share < limits.min_measured_share or not delayed.any():
-        return
-    slow = work[executions.entry[delayed]]
-    known = next(iter(listed.items()), None)
-    yield Hits(
+    names, slow = distinct(executions.group[delayed]), work[executions.entry[delayed]]
+    shared = unprofiled.least("gpu_busy_share") >= limits.min_busy_share and len(names) >= limits.min_kernels
+    if not len(slow) or (pid is None and not shared):
+        return None
+    own_share = usual.sum() / max(len(distinct(executions.step)), 1) / unprofiled.step_ns
+    return Hits(
         **reduce_to(slow, np.minimum(usual[delayed], slow.dur_ns)),
         cause="other-process",
         message=(
-            "process {pid} of another program uses the GPU"
-            if known
-            else "the GPU is shared with another process: the driver reports it as busy, but this program keeps it "
-            "busy for {own} of the step only"
+            "the GPU is shared with another process: the driver reports it as busy, but this program keeps it busy for "
+            "{own} of the step only"
+            if pid is None
+            else "process {pid} of another program uses the GPU"
         )
         + ", and {kernels} kernels of this program take up to {worst} instead of {usual}",
         advice="Look for other processes on the GPU: nvidia-smi on the host, as a container does not show them.",
-        confidence=Confidence.HIGH if known else Confidence.MEDIUM,
+        confidence=Confidence.MEDIUM if pid is None else Confidence.HIGH,
         evidence={
-            "measured_share": share,
-            "own_share": 1.0 - share,
-            "pid": str(known[0]) if known else None,
+            MEASURED_SHARE: 1.0 - own_share,
+            "own_share": own_share,
+            "pid": None if pid is None else str(pid),
             "kernels": len(names),
             "worst_ns": int(slow.dur_ns.max()),
             "usual_ns": int(usual[delayed][int(slow.dur_ns.argmax())]),
         },
-        measured_share=share,
     )
 
 
-def _usual_work_ns(executions: RepeatedKernels, usual: Floats) -> float:
-    """GPU time of a step in which no kernel is delayed, ns."""
-    steps = max(len(distinct(executions.step)), 1)
-    return float(usual.sum()) / steps
-
-
-def _uneven_steps(unprofiled: Unprofiled, work: Work, limits: Limits) -> Iterator[Hits]:
-    patterns = [_pattern(part, limits) for part in unprofiled.parts]
-    if not all(patterns) or len({pattern["cause"] for pattern in patterns if pattern}) > 1:
-        return
-    pattern = patterns[0]
-    assert pattern is not None
-    share = min(found["measured_share"] for found in patterns if found)
-    if share < limits.min_measured_share:
-        return
-    cause = pattern.pop("cause")
-    yield Hits(
+def _uneven_steps(unprofiled: Unprofiled, work: Work, limits: Limits) -> Hits | None:
+    found = [part.two_kinds(limits.long_times, limits.max_spread_share) for part in unprofiled.parts]
+    patterns = [pattern for pattern in found if pattern is not None]
+    alternate = {pattern.period <= _ALTERNATE for pattern in patterns}
+    if len(patterns) < len(found) or len(alternate) > 1:
+        return None
+    pattern, every = patterns[0], not alternate.pop()
+    return Hits(
         occurrences=_first_of_each_step(work),
-        cause=cause,
+        cause="periodic-steps" if every else "alternating-steps",
         lost=LostTime.none(),
         message="{long_steps} of {timed_steps} steps without the profiler take {long} instead of {short}"
         + (
             ", one in {period}: an evaluation, a checkpoint or logging takes {measured} of the time"
-            if cause == "periodic-steps"
+            if every
             else ", in turn with the others: the batches differ in size"
         ),
         advice="Evaluate, save and log less often, or in another process; time steps without them to compare runs."
-        if cause == "periodic-steps"
+        if every
         else "Sort the data into batches of equal work (buckets of lengths, a token budget), so that ranks do not wait "
         "for each other and small batches fill the GPU.",
-        evidence={**pattern, "measured_share": share},
-        measured_share=share,
+        evidence={
+            MEASURED_SHARE: min(one.lost_share for one in patterns),
+            "long_steps": pattern.count,
+            "timed_steps": len(unprofiled.parts[0].step_ms),
+            "period": pattern.period,
+            "long_ns": pattern.long_ns,
+            "short_ns": pattern.short_ns,
+        },
         max_severity=Severity.MEDIUM,
     )
-
-
-def _pattern(part: TimedSteps, limits: Limits) -> dict[str, Any] | None:
-    """Long and short steps that follow each other regularly; None where they do not."""
-    times = part.step_ms
-    if len(times) < 6:
-        return None
-    is_long = times > (times.min() + times.max()) / 2
-    short, long = times[~is_long], times[is_long]
-    if float(np.median(long)) < limits.long_times * float(np.median(short)) or len(long) < 2:
-        return None
-    if max(_spread(short), _spread(long)) > limits.max_spread_share:
-        return None
-    distances = np.diff(np.flatnonzero(is_long))
-    period = int(np.median(distances))
-    if np.abs(distances - period).max() > 1 or period < 2:
-        return None
-    lost = float(long.sum() - len(long) * np.median(short))
-    return {
-        "cause": "alternating-steps" if period <= 3 else "periodic-steps",
-        "measured_share": lost / float(times.sum()),
-        "long_steps": len(long),
-        "timed_steps": len(times),
-        "period": period,
-        "long_ns": round(float(np.median(long)) * 1e6),
-        "short_ns": round(float(np.median(short)) * 1e6),
-    }
-
-
-def _spread(times: Floats) -> float:
-    """10th to 90th percentile, as a share of the median."""
-    low, high = np.quantile(times, (0.1, 0.9))
-    return float((high - low) / np.median(times))
 
 
 def _first_of_each_step(work: Work) -> Work:
