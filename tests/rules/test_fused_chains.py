@@ -86,3 +86,16 @@ def test_a_chain_needs_three_kernels_of_one_size(chain: list[Op], kernels: int) 
     """Of each of six steps; where three are of one size, the small ones are fused with them."""
     findings = found(program([*chain, PRODUCT]), SLUG)
     assert [one.evidence["kernels_in_chains"] for one in findings] == [6 * kernels] * bool(kernels)
+
+
+@pytest.mark.parametrize(("second", "pairs"), [([1, 800, 64], True), ([64], False), ([900, 1, 1], False)])
+def test_advice_names_the_broadcast_that_makes_pairs(second: list[int], *, pairs: bool) -> None:
+    """A bias or a factor of each row makes a result of its input's size."""
+    first, whole = ([900, 1, 64] if pairs else [900, 800, 64]), [900, 800, 64]
+    begin = Op("aten::sub", ADD, 40, [first, second], [F32, F32])
+    rest = [Op(f"aten::{name}", ADD, 40, [whole], [F32]) for name in ("abs", "exp")]
+    (one,) = found(program([begin, *rest, PRODUCT]), SLUG)
+    text = (
+        "torch.cdist, or put the chain under torch.compile: 900x1x64 and 1x800x64 are broadcast to 900x800x64"
+    )
+    assert (text in one.advice) is pairs

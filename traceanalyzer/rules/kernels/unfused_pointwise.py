@@ -9,10 +9,11 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Rows, numbered, starts_of_runs
 from traceanalyzer.model.records import dataclass
-from traceanalyzer.model.shapes import shapes_of
+from traceanalyzer.model.shapes import elements_of, shapes_of
 from traceanalyzer.replay.rewrites import Fuse
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import called_ops, differentiated_twice, gpu_time_evidence
+from traceanalyzer.tensors.signatures import shape_text
 from traceanalyzer.timeline.kernel_chains import KernelChains
 
 _WHY = "Inductor makes one kernel of it"
@@ -21,6 +22,14 @@ _PAIRS = (
     "If the chain combines each row of one tensor with each row of another, use a matrix product or torch.cdist, "
     "which write no pairs; record_shapes=True shows it."
 )
+_OF_PAIRS = (
+    "Use a matrix product or torch.cdist, or put the chain under {{torch.compile}}: {} are broadcast to {} in "
+    "memory."
+)
+# A result with this many times the elements of each input has an element for each pair of rows.
+_PAIR_TIMES = 8
+# Distinct inputs of ops, most time first, among which a broadcast is looked for.
+_MAX_INPUTS = 5
 _REMEDIES = (
     (("rsqrt", "mean"), "Use {F.rms_norm} or F.layer_norm for the norm written by hand"),
     (("tanh", "pow"), "Use F.gelu(x, approximate='tanh')"),
@@ -134,7 +143,7 @@ def _hits(pieces: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: in
         fix=Fuse(pieces.entries, part, fused),
         message="chains of pointwise kernels could be fused: their kernels, {number_a_step}, "
         f"take {{gpu}} of all GPU work, {place}{{where}}",
-        advice=_advice(next(iter(texts), ""), loss_share >= limits.loss_share),
+        advice=_pairs_advice(pieces) or _advice(next(iter(texts), ""), loss_share >= limits.loss_share),
         confidence=Confidence.HIGH if sized else Confidence.MEDIUM,
         evidence={
             **gpu_time_evidence(pieces),
@@ -154,6 +163,19 @@ def _loss_ns(pieces: Work, min_classes: int) -> int:
     losses = pieces[pieces.outer_op.name.matches(_LOSS)]
     shapes = shapes_of(next(iter(losses.dims.sums(losses.dur_ns)), "")) if len(losses) else []
     return losses.total_ns if any(shape[-1] >= min_classes for shape in shapes[:1]) else 0
+
+
+def _pairs_advice(pieces: Work) -> str:
+    """Advice if a broadcast makes pairs, by the ops that take most time; else empty."""
+    for dims in list(pieces.dims.sums(pieces.dur_ns))[:_MAX_INPUTS]:
+        inputs = shapes_of(dims)[:2]
+        try:
+            result = np.broadcast_shapes(*inputs)
+        except ValueError:
+            continue
+        if inputs and elements_of(result) >= _PAIR_TIMES * max(map(elements_of, inputs)):
+            return _OF_PAIRS.format(" and ".join(map(shape_text, inputs)), shape_text(result))
+    return ""
 
 
 def _advice(sequence: str, of_loss: bool) -> str:
