@@ -24,7 +24,7 @@ NAMED = {
     "fifth.multi_backward": "repeated-backward",
     "fifth.gcn_uncached": "computed-again unchanged-inputs",
     "sixth.prompt_pass": "computed-unused partly-read",
-    "sixth.codec_rvq": "materialised-pairs",
+    "sixth.codec_rvq": "unfused-pointwise",
     "sixth.speech_two": "computed-again loop-invariant",
     "sixth.gan_two": "computed-unused unread-gradients",
     "sixth.linear_probe": "computed-unused unread-gradients",

@@ -6,21 +6,13 @@ import numpy as np
 import orjson
 import pytest
 
-from tests.rules.kernel_programs import F32, NVJET, US, Op, program
+from tests.rules.kernel_programs import US
 from tests.rules.programs import found
 from tests.support.cached_reports import reported
 from tests.support.fixtures import FIXTURES
 from tests.support.recommenders import ROWS, STEP, WIDTH, Training, recommender
 from tests.support.trace_builder import TraceBuilder
-from traceanalyzer import Finding, Trace, diagnose
-
-ADD = "void at::native::elementwise_kernel<128, 2, at::native::add>(int)"
-SUM = "void at::native::reduce_kernel<512, 1, at::native::sum>(float)"
-WHOLE = [4, 1024, 2048]
-EVAL = "autograd::engine::evaluate_function: "
-LEAST = Op("aten::min", SUM, 300, [WHOLE, [], []], [F32, "Scalar", "Scalar"], scalars=["", "2", "False"])
-DISTANCES = Op("aten::bmm", NVJET, 400, [[4, 1024, 5], [4, 5, 2048]], [F32, F32], inside="aten::cdist")
-P1 = Op("aten::_cdist_forward", ADD, 400, [[4, 1024, 3], [4, 2048, 3]], [F32, F32], inside="aten::cdist")
+from traceanalyzer import diagnose
 
 
 @pytest.mark.parametrize("other", ["AdamW", "Adam", "SGD"])
@@ -282,80 +274,3 @@ def test_without_shapes_times_tell_that_few_rows_were_looked_up() -> None:
 def test_without_shapes_needed_gradients_are_not_named(trace: TraceBuilder) -> None:
     (outcome,) = diagnose(trace.load(), select=["dense-gradient"]).outcomes
     assert (outcome.status, outcome.why) == ("not applicable", "no shapes recorded")
-
-
-def said(trace: Trace) -> list[Finding]:
-    return list(diagnose(trace, select=["materialised-pairs"]).findings)
-
-
-def nearest(*between: Op, pick: Op = LEAST, made: Op = DISTANCES, back: str = "MinBackward0") -> list[Op]:
-    """Distances of all pairs, what reads them, and three passes over them in backward."""
-    distance = "EuclideanDistBackward0"
-    root = Op("aten::sqrt_", ADD, 500, [WHOLE], [F32], inside="aten::cdist")
-    ends = [
-        Op("aten::fill_", ADD, 200, [WHOLE, []], [F32, "Scalar"], inside=EVAL + back),
-        Op("aten::div", ADD, 700, [WHOLE, WHOLE], [F32, F32], inside=EVAL + distance),
-        Op("aten::bmm", NVJET, 500, [WHOLE, [4, 2048, 3]], [F32, F32], inside=EVAL + distance),
-    ]
-    return [made, root, *between, pick, *ends]
-
-
-@pytest.mark.parametrize("made", [DISTANCES, P1])
-def test_backward_needs_the_least_distances_only(made: Op) -> None:
-    clamp = Op("aten::clamp", ADD, 100, [WHOLE, []], [F32, "Scalar"])
-    (one,) = said(program(nearest(clamp, made=made)))
-    assert (one.cause, one.by) == ("selected", "aten::min")
-    assert one.cost_ns == pytest.approx(
-        6 * 1_400 * US, rel=0.001
-    )  # 4,096 pairs of a few numbers are gathered
-    assert "of 4x1024x2048 pairs" in one.message
-    assert "argmin" in one.advice
-
-
-def test_largest_products_use_max_instead_of_gather() -> None:
-    """Each of 4,096 products of 8,192 numbers would be made again; amax shares gradients, max writes them once."""
-    largest = Op(
-        "aten::amax", SUM, 300, [WHOLE, [], []], [F32, "ScalarList", "Scalar"], scalars=["", "[2]", "False"]
-    )
-    made = Op("aten::bmm", NVJET, 400, [[4, 1024, 8192], [4, 8192, 2048]], [F32, F32], inside="aten::matmul")
-    ops = nearest(pick=largest, made=made, back="AmaxBackward0")
-    shared = [
-        Op(name, ADD, 400, [WHOLE, WHOLE], [F32, F32], inside=EVAL + "AmaxBackward0")
-        for name in ("aten::eq", "aten::mul")
-    ]
-    (one,) = said(program([op for op in ops if op.inside != EVAL + "EuclideanDistBackward0"] + shared))
-    assert "max(dim)" in one.advice
-    assert 6 * 900 * US < one.cost_ns < 6 * 1_000 * US
-
-
-@pytest.mark.parametrize(
-    "ops",
-    [
-        pytest.param(
-            nearest(Op("aten::sum", SUM, 90, [WHOLE, []], [F32, "ScalarList"])), id="all are summed"
-        ),
-        pytest.param(nearest(pick=Op("aten::min", SUM, 90, [WHOLE], [F32])), id="the least of all"),
-        pytest.param(nearest(pick=Op("aten::argmin", SUM, 90, [WHOLE, []], [F32, "Scalar"])), id="places"),
-        pytest.param(nearest(back="MeanBackward1"), id="backward of something else"),
-        pytest.param(
-            nearest(made=Op("aten::bmm", NVJET, 400, DISTANCES.dims, [F32, F32], inside="aten::linear")),
-            id="a layer, as in the maximum over points",
-        ),
-        pytest.param(nearest()[:3], id="no gradient"),
-    ],
-)
-def test_needed_pairs_keep_their_gradient(ops: list[Op]) -> None:
-    assert said(program(ops)) == []
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_the_product_with_longer_sums_is_recomputed(*, first: bool) -> None:
-    """Either may be the one of which the largest is taken."""
-    dims = [[[4, 1024, inner], [4, inner, 2048]] for inner in (8192, 3)]
-    long, short = (Op("aten::bmm", NVJET, 400, one, [F32, F32], inside="aten::matmul") for one in dims)
-    ops = [short, *nearest(made=long)] if first else [long, *nearest(made=short)]
-    (alone,) = said(program(nearest(made=long)))
-    (both,) = said(program(ops))
-    assert both.cost_ns == pytest.approx(alone.cost_ns, rel=0.001)
-    (quick,) = said(program(nearest(made=short)))
-    assert quick.cost_ns > alone.cost_ns + 6 * 50 * US

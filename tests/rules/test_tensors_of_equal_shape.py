@@ -56,36 +56,10 @@ def test_different_slices_of_one_shape_name_no_tensor() -> None:
     assert found(program(square_layers(512, 8)), "partly-used") == []
 
 
-def embedded(norm: bool) -> list[Op]:
-    """Features times an embedding of each, a tensor that layers of the same shape follow, and a sum over features."""
-    whole = [1_536, 32, 512]
-    layer = Op(
-        "aten::layer_norm", POINTWISE, 400, [whole, [], [512], [512], []], [F32, "", F32, F32, "Scalar"]
-    )
-    return [
-        Op("aten::mul", POINTWISE, 100, [[1_536, 32, 1], [32, 512]], [F32] * 2),
-        *[layer] * norm,
-        Op("aten::tanh", POINTWISE, 400, [whole], [F32]),
-        Op(
-            "aten::sum", POINTWISE, 100, [whole, [], [], []], [F32, "ScalarList", "", ""], scalars=["", "[1]"]
-        ),
-        Op("aten::mm", NVJET, 800, [[1_536, 512], [512, 512]], [F32] * 2),
-    ]
-
-
-def test_layers_after_a_broadcast_are_not_its_pairs() -> None:
-    (pairs,) = found(program(embedded(norm=False)), "materialised-pairs")
-    assert pairs.count == 6 * 3
-    (broadcast,) = found(program(embedded(norm=True)), "materialised-pairs")
-    assert (broadcast.count, broadcast.cost_ns <= 6 * 100_000) == (6, True)
-
-
 _ACCUSED = {
     "public2/tracelens_h100_qwen05b": "product-order",
     "seventh/control_router.bad": "partly-used",
     "seventh/control_router.fixed": "partly-used",
-    "seventh/table_former.bad": "materialised-pairs",
-    "seventh/table_former.fixed": "materialised-pairs",
 }
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests.rules.recordings import RECORDINGS
-from tests.support.paths import REPOSITORY
 from tests.support.trace_builder import H200, TraceBuilder, load_bytes
 from traceanalyzer import Finding, Trace, diagnose
 
@@ -105,17 +104,6 @@ def test_a_second_device_that_does_the_same_has_the_same_finding(slug: str) -> N
     document["traceEvents"] = twice(document["traceEvents"])
     both = found(document, slug)
     assert (shares(both, 0), shares(both, 1)) == (alone, alone)
-
-
-def test_gathered_pairs_cost_the_same_beside_a_second_device() -> None:
-    """What stays after a fix is that of the calls on the same device."""
-    document = document_of(REPOSITORY / "tests/programs/pnn_ranker.json.gz")
-    document["traceEvents"] = twice(document["traceEvents"])
-    both = found(document, "materialised-pairs")
-    assert [(one.cause, one.device, one.cost_ns) for one in both] == [
-        ("gathered", 0, 17_313_447),
-        ("gathered", 1, 17_313_447),
-    ]
 
 
 @pytest.mark.parametrize("known", [0, 1])

@@ -11,7 +11,6 @@ from tests.rules.kernel_programs import F32, NVJET, SGEMM, Op, found, program
 POINTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::Functor>(int)"
 GAMMA_BETA = "void at::native::(anonymous namespace)::GammaBetaBackwardCUDAKernelTemplate<float, float>(long)"
 INPUT_GRADIENT = "void at::native::(anonymous namespace)::layer_norm_grad_input_kernel<float, float>(int)"
-SOFTMAX_KERNEL = "void (anonymous namespace)::softmax_warp_forward<float, float, float, 9, false>(int)"
 
 
 def test_tf32_makes_no_product_faster_than_memory_takes_it() -> None:
@@ -86,23 +85,6 @@ EQ, REDUCE = (
     "elementwise_kernel<128, 4, at::native::compare_kernel>",
     "void at::native::reduce_kernel<512, 1>(int)",
 )
-
-
-@pytest.mark.parametrize("weighs", [False, True])
-def test_of_a_mask_only_what_reads_it_works_on_pairs(weighs: bool) -> None:
-    """Logits that a mask of classes is compared with are no pairs; a mask turned into numbers is."""
-    whole = [4, 150, 512, 512]
-    ops = [
-        Op("aten::eq", EQ, 400, [[4, 1, 512, 512], [1, 150, 1, 1]], ["long int", "long int"]),
-        Op("aten::_softmax", SOFTMAX_KERNEL, 1_600, [whole, [], []], [F32, "Scalar", "Scalar"]),
-        Op("aten::where", POINTWISE, 400, [whole, whole, []], ["bool", F32, F32]),
-        Op("aten::sum", REDUCE, 300, [whole, [], []], [F32, "ScalarList", "Scalar"]),
-    ]
-    if weighs:
-        ops.append(Op("aten::copy_", POINTWISE, 400, [whole, whole, []], [F32, "bool", "Scalar"]))
-    (one,) = found(program(ops), "materialised-pairs")
-    assert ("aten::_softmax" in one.evidence["ops"]) == weighs
-    assert ("gather" in one.advice) != weighs
 
 
 def test_batch_norm_converts_its_own_statistics() -> None:
