@@ -1,11 +1,24 @@
-"""What the rest of a gap is charged to, where one row more or less makes another cause of it."""
+"""What the rest of a gap is charged to, what recurs, and the known causes of shared traces."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
 import pytest
 
+from tests.idle.books import Books
 from tests.idle.one_gap import FIRST, LATE, US, gap, judged, pieces
+from tests.support.cached_reports import analysed
+from tests.support.paths import shared_names
 from tests.support.trace_builder import TraceBuilder
+from traceanalyzer.idle.causes import CAUSES
+from traceanalyzer.idle.recurrence import recurring_calls, standing_out
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.steps import StepMarks
 
 
 @pytest.mark.parametrize(("back", "cause"), [(False, "blocking-upload"), (True, "synchronisation")])
@@ -146,3 +159,184 @@ def test_a_call_that_copies_outside_any_op_holds_up_by_itself(name: str, cause: 
     for i in range(5):
         trace.op("aten::view", FIRST + 50 * US + i * 170 * US, 120 * US)
     assert judged(trace, work=2)[:2] == (cause, "cudaMemcpy")
+
+
+US_RECURRENCE = 1_000
+
+
+@pytest.mark.parametrize(
+    ("spikes", "leading", "alone"),
+    [([0], True, True), ([0, 1], True, False), ([2], False, True), ([0, 2], False, False)],
+)
+def test_the_leading_third_of_seven_steps_is_two(spikes: list[int], leading: bool, alone: bool) -> None:
+    ns = np.array([1_000 if step in spikes else 10 for step in range(7)])
+    found = standing_out(np.zeros(7, np.int64), np.arange(7), ns, 7, 5.0)
+    assert np.flatnonzero(found.leading).tolist() == (spikes if leading else [])
+    assert np.flatnonzero(found.alone).tolist() == (spikes if alone else [])
+
+
+def test_five_times_the_median_does_not_stand_out_yet() -> None:
+    for first_ns, expected in ((51, [0]), (50, [])):
+        ns = np.array([first_ns, 10, 10, 10])
+        found = standing_out(np.zeros(4, np.int64), np.arange(4), ns, 4, 5.0)
+        assert np.flatnonzero(found.alone).tolist() == expected
+
+
+def recurring(trace: TraceBuilder) -> list[bool]:
+    """Of the cudaMalloc calls of a trace, which recur."""
+    analysis = Analysis(trace.load())
+    names = analysis.trace.cpu["name"].astype(str).to_numpy()
+    rows = np.flatnonzero(names == "cudaMalloc")
+    parts = (analysis.index(kind) for kind in (Nesting, StepMarks, DeviceWork))
+    return recurring_calls(analysis.trace, *parts, rows).tolist()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("in_steps", "recur"),
+    [
+        ([0, 1], False),  # the leading third
+        ([2], False),  # one of four later steps
+        ([2, 4], True),  # half of them
+        ([0, 3, 5], True),
+    ],
+)
+def test_calls_recur_that_half_of_the_later_steps_have(in_steps: list[int], recur: bool) -> None:
+    trace = TraceBuilder()
+    for number in range(6):
+        start = number * 1_000 * US_RECURRENCE
+        trace.step(number, start, 1_000 * US_RECURRENCE)
+        if number in in_steps:
+            trace.launch("cudaMalloc", start + 10 * US_RECURRENCE, 50 * US_RECURRENCE, 90 + number)
+        trace.launch("cudaLaunchKernel", start + 100 * US_RECURRENCE, 5 * US_RECURRENCE, number + 1)
+        trace.kernel(start + 110 * US_RECURRENCE, 800 * US_RECURRENCE, number + 1)
+    assert recurring(trace) == [recur] * len(in_steps)
+
+
+def test_without_steps_first_run_of_the_last_kernel_is_start() -> None:
+    """What comes before the next launch is in none of the quarters; with it two of them would have an allocation."""
+    trace = TraceBuilder()
+    for i in range(9):
+        if i in (1, 3):
+            trace.launch("cudaMalloc", i * 1_000 * US_RECURRENCE, 50 * US_RECURRENCE, 100 + i)
+        trace.launch("cudaLaunchKernel", (i * 1_000 + 100) * US_RECURRENCE, 5 * US_RECURRENCE, i + 1)
+        trace.kernel(
+            (i * 1_000 + 110) * US_RECURRENCE, 800 * US_RECURRENCE, i + 1, name=f"kernel_{min(i, 1)}"
+        )
+    assert recurring(trace) == [False, False]
+
+
+@pytest.mark.parametrize(("fresh", "recur"), [(4, True), (40, False)])
+def test_without_steps_they_recur_when_the_kernels_have_run_once(fresh: int, recur: bool) -> None:
+    """Forty launches, a call before each; `fresh` of the kernels are new, the first ones."""
+    trace = TraceBuilder()
+    for i in range(40):
+        trace.launch("cudaMalloc", i * 1_000 * US_RECURRENCE, 50 * US_RECURRENCE, 100 + i)
+        trace.launch("cudaLaunchKernel", (i * 1_000 + 100) * US_RECURRENCE, 5 * US_RECURRENCE, i + 1)
+        trace.kernel(
+            (i * 1_000 + 110) * US_RECURRENCE, 800 * US_RECURRENCE, i + 1, name=f"kernel_{min(i, fresh)}"
+        )
+    assert recurring(trace) == [recur] * 40
+
+
+Shared = Callable[[str], Path]
+
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+RECORDED_ON_H200 = ("pairs/", "real/", "ddp/", "seeds/")
+
+
+@pytest.mark.parametrize(
+    ("pair", "cause", "ops"),
+    [
+        ("dataloader", "data-loading", {LOADER}),
+        ("python_between", "python", {None}),
+        ("launch_bound", "dispatching", {"aten::mul", "aten::add"}),
+        ("optimizer_loop", "dispatching", {"aten::mul_"}),
+        ("device_sync", "synchronisation", {"cudaDeviceSynchronize"}),
+        ("nonzero", "synchronisation", {"aten::index"}),
+        ("cpu_roundtrip", "synchronisation", {"aten::to"}),
+        ("recompile", "compilation", {"dynamo"}),
+        ("gc_pause", "host-code", {None}),
+        ("graph_break", "dispatching", {"aten::linear"}),
+    ],
+)
+def test_the_dominant_cause_and_op_are_right(
+    shared: Shared, pair: str, cause: str, ops: set[str | None]
+) -> None:
+    books = Books.within(analysed(shared(f"pairs/{pair}.bad")))
+    assert books.dominant_cause() == cause
+    assert books.dominant()[0] == cause
+    assert books.dominant()[1] in ops
+
+
+def test_no_op_is_open_while_garbage_is_collected(shared: Shared) -> None:
+    books = Books.within(analysed(shared("pairs/gc_pause.bad")))
+    trace = books.trace
+    nesting = books.analysis.index(Nesting)
+    pauses = np.flatnonzero(books.idle.dur_ns > 100_000_000)
+    pauses = pauses[books.idle.cause[pauses] == CAUSES.index("host-code")]
+    assert len(pauses) == len(books.steps) - 1  # the last one has no work behind it: the tail
+    ops = nesting.op == np.arange(len(trace.cpu))
+    for start, end in zip(books.idle.start_ns[pauses], books.idle.end_ns[pauses], strict=True):
+        inside = np.minimum(nesting.end_ns[ops], end) - np.maximum(nesting.start_ns[ops], start)
+        assert inside.max() < 0.001 * (end - start)
+
+
+def test_part_of_the_optimizer_loop_is_the_profilers(shared: Shared) -> None:
+    parts = Books.within(analysed(shared("pairs/optimizer_loop.bad"))).parts(0)
+    assert parts["idle:profiler-overhead"] == pytest.approx(
+        2.0e6, rel=0.05
+    )  # one buffer request and its flush
+
+
+@pytest.mark.parametrize(
+    "name", ["clean_gemm.fixed", "clean_train.fixed", "fp32_gemm.bad", "low_occupancy.bad"]
+)
+def test_busy_traces_are_hardly_idle(shared: Shared, name: str) -> None:
+    assert Books.within(analysed(shared(f"pairs/{name}"))).idle_share(0) < 0.05
+
+
+def test_gaps_between_the_kernels_of_a_graph_are_in_it(shared: Shared) -> None:
+    books = Books.within(analysed(shared("pairs/launch_bound.fixed")))
+    trace = books.trace
+    idle, work = books.idle, books.analysis.index(DeviceWork)
+    both = (idle.work >= 0) & (idle.before >= 0)
+    call, before = work.call[idle.work[both]], work.call[idle.before[both]]
+    within = (call == before) & (call >= 0) & (trace.cpu["name"].to_numpy()[call] == "cudaGraphLaunch")
+    assert within.sum() > 1000
+    assert (idle.cause[both][within] == CAUSES.index("in-graph")).all()
+    assert (idle.cause[both][~within] != CAUSES.index("in-graph")).all()
+
+
+@pytest.mark.parametrize("name", [name for name in shared_names() if name.startswith(RECORDED_ON_H200)])
+def test_hardly_anything_is_unknown(shared: Shared, name: str) -> None:
+    books = Books.within(analysed(shared(name)))
+    for device in books.devices:
+        assert books.parts(device).get("idle:unknown", 0) < 0.02 * books.steps.window_ns
+
+
+@pytest.mark.parametrize(
+    ("name", "cause", "op"),
+    [
+        ("public/kineto_v100_resnet50_nw0", "data-loading", LOADER),
+        ("public/hta_a100_alexnet", "first-use", "aten::empty_strided"),  # the CUDA context
+        (
+            "public/hta_a100_event_sync",
+            "first-use",
+            "aten::empty",
+        ),  # not the aten::fill_ after it
+        ("seeds/2048_bf16_cold_eager_w0u0a10", "first-use", "aten::mm"),
+        ("seeds/4096_bf16_warm_eager_w0u0a20", "profiler-overhead", "Activity Buffer Request"),
+        ("ddp/straggler_cpu.rank1", "host-code", None),
+    ],
+)
+def test_what_an_expert_sees_in_the_largest_gap(
+    shared: Shared, name: str, cause: str, op: str | None
+) -> None:
+    books = Books.within(analysed(shared(name)))
+    assert books.dominant() == (cause, op)
+
+
+def test_annotations_that_old_exporters_wrote_as_ops_mark_steps(shared: Shared) -> None:
+    books = Books.within(analysed(shared("public/kineto_v100_resnet50_nw4")))
+    assert books.steps.kind == "ProfilerStep"
+    assert books.steps.number.tolist() == [5, 6, 7, 8, 9, 10]

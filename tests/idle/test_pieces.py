@@ -1,19 +1,28 @@
-"""A gap is told in pieces: what events prove is cut out and costs what they cover, the rest has another cause."""
+"""Gaps and their segments: what events prove is cut out, the rest is judged."""
 
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from tests.idle.generated import has_work, traces
 from tests.idle.one_gap import FIRST, LATE, LOADER, US, gap, judged, pieces
 from tests.support.hypothesis_profiles import examples
 from tests.support.trace_builder import TraceBuilder
+from traceanalyzer import load
+from traceanalyzer.idle.cause_conditions import refill
 from traceanalyzer.idle.causes import CAUSES, Idle
-from traceanalyzer.idle.gaps import Gaps
+from traceanalyzer.idle.gap_evidence import _DEFAULT_DELAY_NS, _MAX_DELAY_NS, Evidence, _chained
+from traceanalyzer.idle.gap_segments import Cutter, Proof
+from traceanalyzer.idle.gaps import Gaps, longest_row
+from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.steps import StepMarks
@@ -289,3 +298,131 @@ def test_copy_that_is_first_work_waited_for_earlier_work() -> None:
     trace.launch("cudaMemcpyAsync", 100 * US, 800 * US, 1)
     trace.memcpy(890 * US, 10 * US, 1, name="Memcpy HtoD (Pageable -> Device)")
     assert pieces(trace, work=0) == {}
+
+
+spans = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=12)
+
+
+@examples(200)
+@given(spans, spans)
+def test_the_longest_overlap_is_the_longest(
+    members: list[tuple[int, int]], wanted: list[tuple[int, int]]
+) -> None:
+    begins, lengths = (np.array([row[i] for row in members], np.int64) for i in (0, 1))
+    found = intervals.union(begins, begins + lengths)
+    starts, ends = np.array([s for s, _ in wanted], np.int64), np.array([s + d for s, d in wanted], np.int64)
+    position, longest = intervals.longest_overlap(found, starts, ends)
+    for at, ns, start, end in zip(
+        position.tolist(), longest.tolist(), starts.tolist(), ends.tolist(), strict=True
+    ):
+        overlaps = [
+            min(b, end) - max(a, start) for a, b in zip(found[0].tolist(), found[1].tolist(), strict=True)
+        ]
+        best = max([0, *overlaps])
+        assert ns == best
+        assert at == (overlaps.index(best) if best else -1)
+
+
+def test_gaps_know_what_ran_before_and_what_comes_next() -> None:
+    trace = TraceBuilder()
+    trace.kernel(10, 90, 1, stream=7)  # runs on while the next one comes and goes
+    trace.kernel(20, 10, 2, stream=13)
+    trace.launch("cudaLaunchKernel", 120, 10, 3)
+    trace.kernel(150, 10, 3)
+    trace.kernel(155, 30, 4, device=1)
+    gaps = Gaps.of(Analysis(trace.load()).index(DeviceWork), (0, 200))
+    assert gaps.device.tolist() == [0, 0, 0, 1, 1]
+    assert gaps.start_ns.tolist() == [0, 100, 160, 0, 185]
+    assert gaps.end_ns.tolist() == [10, 150, 200, 155, 200]
+    assert gaps.previous_work.tolist() == [-1, 0, 2, -1, 3]
+    assert gaps.next_work.tolist() == [0, 2, -1, 3, -1]
+    assert gaps.in_time.tolist() == [True, False, True, True, True]
+    assert gaps.overlap_ns(gaps.launched_ns, gaps.returned_ns).tolist() == [0, 10, 0, 0, 0]
+
+
+def test_the_tail_of_a_file_that_was_cut_is_not_recorded(tmp_path: Path) -> None:
+    written = gap().write(tmp_path / "trace.json").read_bytes()
+    (tmp_path / "cut.json").write_bytes(written[: written.rindex(b"]")])
+    whole, cut = (pieces(load(tmp_path / name), work=-1) for name in ("trace.json", "cut.json"))
+    assert whole == {"tail": sum(whole.values())}
+    assert cut == {"not-recorded": sum(whole.values())}
+
+
+@pytest.mark.parametrize("kernel_first", [False, True])
+def test_no_call_at_the_head_is_charged_for_unknown_waits(kernel_first: bool) -> None:
+    """A copy's call of 80 us before the first work that was recorded: work before it would not be in the file."""
+    trace = TraceBuilder()
+    trace.step(0, 0, 1_000_000)
+    if kernel_first:
+        trace.op("aten::mm", 1_000, 8_000)
+        trace.launch("cudaLaunchKernel", 2_000, 5_000, 1)
+        trace.kernel(8_000, 1_000, 1)
+    trace.op("aten::copy_", 10_000, 100_000)
+    trace.launch("cudaMemcpyAsync", 12_000, 90_000, 2)
+    trace.memcpy(90_000, 10_000, 2, name="Memcpy HtoD (Pageable -> Device)")
+    found = pieces(trace, work=int(kernel_first))
+    assert bool({"synchronisation", "blocking-upload"} & found.keys()) is kernel_first
+
+
+def test_gaps_never_touch_on_the_axis_that_they_are_cut_on() -> None:
+    start, length = np.array([100, 100, 130]), np.array([20, 30, 5])
+    gaps: Any = SimpleNamespace(
+        dur_ns=length, start_ns=start, end_ns=start + length, returned_ns=start, call=np.array([-1, -1, -1])
+    )
+    assert Cutter(gaps).axis.tolist() == [0, 21, 52]
+
+
+@pytest.mark.parametrize(
+    ("before", "in_time", "calls"),
+    [
+        ([0, 1, 2], [False, True, True], [7, 7, 7]),  # each begins after the work of the one before
+        ([0, 1, 2], [False, True, False], [7, 7, 9]),  # the third was launched late: its own call
+        ([0, 5, 2], [False, True, True], [7, 8, 8]),  # the second follows other work
+    ],
+)
+def test_a_gap_goes_back_to_the_call_that_its_chain_began_with(
+    before: list[int], in_time: list[bool], calls: list[int]
+) -> None:
+    gaps: Any = SimpleNamespace(
+        previous_work=np.array(before), next_work=np.array([1, 2, 3]), in_time=np.array(in_time)
+    )
+    chained = _chained(np.array([7, 8, 9]), gaps)
+    assert [
+        call if back < 0 else back for call, back in zip([7, 8, 9], chained.tolist(), strict=True)
+    ] == calls
+
+
+def test_of_rows_that_begin_together_the_outermost_counts() -> None:
+    nesting: Any = SimpleNamespace(start_ns=np.array([0, 0, 50, 60]), end_ns=np.array([10, 40, 90, 70]))
+    starts, ends = np.array([20, 30, 45, 95]), np.array([45, 80, 48, 99])
+    for order in ([0, 1, 2, 3], [3, 1, 2, 0]):
+        found = longest_row(nesting, np.array(order), starts, ends)
+        assert found.tolist() == [1, 2, -1, -1]
+
+
+@pytest.mark.parametrize(("ns", "whole", "taken"), [(10_000, True, 1), (9_999, True, 0), (10_000, False, 0)])
+def test_real_part_is_a_tenth_or_whole_gap_without_launch(ns: int, whole: bool, taken: int) -> None:
+    start, end, none = np.array([0]), np.array([100_000]), np.array([-1])
+    gaps: Any = SimpleNamespace(dur_ns=end - start, start_ns=start, end_ns=end, returned_ns=none, call=none)
+    gaps = type("Gaps", (SimpleNamespace,), {"__len__": lambda self: 1})(**vars(gaps))
+    found = Cutter(gaps).take(Proof((start, np.array([ns])), none, np.array([True]), whole))
+    assert [one.tolist() for one in found] == [[0] * taken, [0] * taken, [ns] * taken]
+
+
+class _Gaps(SimpleNamespace):
+    def __len__(self) -> int:
+        return len(self.device)
+
+
+def test_delay_is_usual_unless_disagreeing_clocks_explain_it() -> None:
+    device = np.array([0, 0, 1, 2, 3])
+    launched = np.array([10, 20, 30, 40, 5])
+    delay = np.array([7_000, 7_000, _MAX_DELAY_NS, _MAX_DELAY_NS + 1, 9_000])
+    gaps = _Gaps(device=device, launched_ns=launched, start_ns=np.full(5, 5), end_ns=launched + delay)
+    usual = Evidence.usual_delay_ns.func(SimpleNamespace(gaps=gaps))  # type: ignore[attr-defined, arg-type]
+    assert usual.tolist() == [7_000, 7_000, _MAX_DELAY_NS, _DEFAULT_DELAY_NS, _DEFAULT_DELAY_NS]
+
+
+def test_a_gap_may_wait_for_the_call_in_the_first_row() -> None:
+    evidence: Any = SimpleNamespace(waits=(None, np.array([0, -1, 4])))
+    assert refill(evidence)[0].tolist() == [True, False, True]

@@ -1,16 +1,19 @@
-"""Each edit on a small program: what is left of the step."""
+"""Each edit on a small program, on traces, and beside waits between streams: what is left of the step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.replay.programs import STEP_NS, Loop, forecast, program, replay
-from tests.support.cached_reports import analysed
+from tests.support.cached_reports import analysed, reported
 from tests.support.fixtures import FIXTURES
+from tests.support.trace_builder import TraceBuilder
+from traceanalyzer import Saving
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import (
@@ -22,6 +25,7 @@ from traceanalyzer.replay.edits import (
     Resize,
     Scale,
     ShrinkGaps,
+    ShrinkSpans,
     Wait,
 )
 from traceanalyzer.replay.program import Program
@@ -285,3 +289,151 @@ def test_a_compiled_step_still_launches_its_collectives(shared: Callable[[str], 
     assert talking.sum() > len(launches) > 0
     assert edited.kept[talking].all()
     assert edited.kept.mean() < 0.5
+
+
+# pair -> (rule, true saving, points that are allowed); these pairs are fitted: they keep the edits as they are
+KNOWN = {
+    "third/clip_loop": ("repeated-calls", 0.86, 8),  # small grids side by side
+    "third/tiny_batch": ("repeated-calls", 0.97, 3),  # a whole model, image by image
+    "third/attention_math": ("hand-written-attention", 0.93, 3),  # without shapes
+    "third/kv_cat": ("strided-copy", 0.71, 8),  # writing in place is not free
+    "pairs4/anomaly_mode": ("recomputation", 0.75, 9),  # a mode that slows every op
+    "pairs4/cpu_index": ("exposed-copy", 0.44, 9),  # a copy that another op makes of its input
+    "third/numpy_metric": ("exposed-copy", 0.99, 3),
+}
+
+
+@pytest.mark.parametrize("pair", KNOWN)
+def test_a_fault_saves_what_was_measured(pair: str, shared: Callable[[str], Path]) -> None:
+    rule, true, points = KNOWN[pair]
+    saving = joint(shared(f"{pair}.bad"), rule)
+    assert abs(saving.share - true) * 100 <= points
+
+
+def test_what_only_makes_a_read_value_goes_with_it(shared: Callable[[str], Path]) -> None:
+    """eq, any and is_nonzero per token: the read-back alone gives 10 %."""
+    assert joint(shared("third/decode_sync.bad"), "implicit-sync").share > 0.15
+
+
+def joint(path: Path, rule: str) -> Saving:
+    """Of the fault that the rule's finding belongs to."""
+    report = reported(path)
+    named = {found.fault for found in report.findings if found.rule == rule}
+    said = [fault.saving for fault in report.traces[0].faults if fault.id in named and fault.saving]
+    return max(said, key=lambda one: one.share)
+
+
+NODE = "autograd::engine::evaluate_function: MulBackward0"
+NODES, PAUSE_NS = 20, 60_000
+
+
+def training(pause_ns: int = PAUSE_NS) -> Loop:
+    """Steps of a loss, a pause, nodes with 2 us between them, and a pause of the same length."""
+    loop = Loop(step_ns=150_000 + 22_000 * NODES + 2 * pause_ns)
+    loop.op("aten::ones_like", 10_000, 1_000)
+    for at in range(NODES):
+        loop.op(NODE, 30_000 + pause_ns + at * 22_000, 1_000)
+    loop.op("aten::add_", 28_000 + 2 * pause_ns + NODES * 22_000, 1_000)
+    return loop
+
+
+@pytest.mark.parametrize(
+    ("pause_ns", "before_ns", "after_ns"), [(PAUSE_NS, 5_000, 10_000), (7_000, 2_500, 2_500)]
+)
+def test_autograd_counts_and_frees_fewer_nodes(pause_ns: int, before_ns: int, after_ns: int) -> None:
+    """The gaps before the first node and after the last shrink with the graph, by the share of its nodes at most."""
+    trace = training(pause_ns).load()
+    built = program(trace)
+    edited = EditedProgram(built)
+    mine = np.flatnonzero((trace.cpu["name"] == NODE).to_numpy())
+    number = np.argsort(np.argsort(trace.cpu["start_ns"].to_numpy()[mine])) % NODES
+    Drop(mine[(number >= 5) & (number < 15)]).apply(edited)
+    start, segments = built.timeline.start_ns, built.segments
+    pauses = segments.gap & (built.timeline.end_ns - start == pause_ns)
+    cut = (segments.cpu_ns - edited.cpu_ns)[pauses]
+    assert cut.reshape(-1, 2).tolist() == [[before_ns, after_ns]] * 3
+
+
+def test_python_and_ops_of_a_span_shrink_and_launches_stay() -> None:
+    built = program(training().load())
+    edited = EditedProgram(built)
+    bounds = built.timeline.start_ns[:1], built.timeline.end_ns[-1:]
+    ShrinkSpans(*bounds, 0.25).apply(edited)
+    call = built.segments.call >= 0
+    assert np.array_equal(edited.cpu_ns[call], built.segments.cpu_ns[call])
+    assert np.array_equal(edited.cpu_ns[~call], 0.25 * built.segments.cpu_ns[~call])
+
+
+US = 1_000
+STEPS = 4
+SENT, CLEARED, MADE = 800, 1, 200  # us of what the other stream receives, a memset after it, and a product
+
+
+def received() -> Program:
+    """A product of 50 us, a receive on another stream that waits for it, a memset and a product that wait for that.
+
+    The CPU waits for all at the end of each step, so that nothing of one step runs beside the next.
+    """
+    trace, at, number = TraceBuilder(), 0, 0
+
+    def launched(name: str, start_us: int, **more: Any) -> int:
+        nonlocal number
+        number += 1
+        trace.launch(name, start_us * US, 5 * US, number, **more)
+        return number
+
+    for step in range(STEPS):
+        begin = at
+        trace.op("aten::mm", at * US, 20 * US)
+        trace.kernel((at + 15) * US, 50 * US, launched("cudaLaunchKernel", at + 5))
+        launched("cudaStreamWaitEvent", at + 26)
+        trace.op("c10d::recv_", (at + 32) * US, 20 * US)
+        first_end = at + 67
+        trace.kernel(
+            first_end * US, SENT * US, launched("cudaLaunchKernel", at + 37), name="ncclRecv", stream=20
+        )
+        launched("cudaStreamWaitEvent", at + 60)
+        trace.op("aten::addmm", (at + 66) * US, 30 * US)
+        sent_end = first_end + SENT + 3
+        trace.memset(sent_end * US, CLEARED * US, launched("cudaMemsetAsync", at + 68))
+        trace.kernel((sent_end + 3) * US, MADE * US, launched("cudaLaunchKernel", at + 80), name="nvjet_gemm")
+        end = sent_end + 3 + MADE
+        trace.launch("cudaDeviceSynchronize", (at + 100) * US, (end + 5 - at - 100) * US, number + 1_000)
+        at = end + 10
+        trace.step(step, begin * US, (at - begin) * US)
+        at += 10
+    built = program(trace.load())
+    assert len(built.work.edge_to) >= 2 * (STEPS - 1)
+    return built
+
+
+def of(built: Program, number: int) -> Any:
+    """Entries of the work that is so many pieces after the first of its step."""
+    return built.work.entry[number::4]
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda built: DropWork(of(built, 2)),
+        lambda built: MoveToSideStream(of(built, 2)),
+        lambda built: Fuse(
+            np.sort(np.concatenate((of(built, 2), of(built, 3)))),
+            np.arange(len(built.work.entry) // 2) // 2,
+            np.full(len(built.work.entry) // 4, MADE * US),
+        ),
+    ],
+)
+def test_what_follows_the_work_that_goes_still_waits(edit: Callable[[Program], Any]) -> None:
+    """Without the memset: it takes 1 us and about 2 more to start."""
+    built = received()
+    whole, none = replay(built), replay(built, [Scale(of(built, 2), 0.0)])
+    assert replay(built, [edit(built)]).ns == pytest.approx(none.ns, abs=8 * US)
+    assert whole.ns - none.ns < 5 * US
+
+
+def test_what_was_waited_for_still_ends_before() -> None:
+    """Without the first product the receive waits for the step before, and is not of the CPU's pace alone."""
+    built = received()
+    shorter = replay(built, [Scale(of(built, 0), 0.0)]).ns
+    assert replay(built, [DropWork(of(built, 0))]).ns == pytest.approx(shorter, abs=20 * US)

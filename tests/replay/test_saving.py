@@ -1,14 +1,17 @@
-"""Savings and their intervals, the slowdown, and edits of many hits as one."""
+"""Savings and their intervals, what bounds a step, and faults that are removed together."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from benchmarks import diagnoses, together
 from tests.replay.programs import STEP_NS, Loop, forecast
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.step_times import GivenStep
@@ -24,8 +27,8 @@ from traceanalyzer.replay.edits import (
     merge_edits,
 )
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch, Replace
-from traceanalyzer.replay.run import PROCESS, unknown
-from traceanalyzer.replay.saving import Forecast, _drained_ns, evidence
+from traceanalyzer.replay.run import PROCESS, Bound, Step, _bound, unknown
+from traceanalyzer.replay.saving import Forecast, _bounds, _drained_ns, evidence
 
 
 def measured(times_ms: float | list[float]) -> GivenStep:
@@ -285,3 +288,146 @@ def test_queue_gaps_are_separate_from_device_work(gpu_bound: Forecast) -> None:
     known = short.saving([GraphLaunch()])
     busy = 1 - short.step.gpu_ns / short.step.unprofiled_ns
     assert known.share <= busy + 1e-3
+
+
+@pytest.mark.parametrize(
+    ("cpu_ns", "gpu_ns", "waits", "communication", "bound"),
+    [
+        (97.0, 90.0, True, 0.0, "cpu"),
+        (96.9, 90.0, True, 0.0, "wait"),
+        (96.9, 90.0, False, 0.0, "gpu"),  # nobody waits: the device is what is left
+        (98.0, 98.1, True, 0.0, "gpu"),  # busier than the CPU
+        (98.0, 98.0, True, 0.0, "cpu"),
+        (10.0, 97.0, True, 0.0, "gpu"),
+        (10.0, 96.9, True, 0.0, "wait"),
+        (10.0, 99.0, True, 0.5, "gpu"),
+        (10.0, 99.0, True, 0.51, "communication"),
+    ],
+)
+def test_step_is_bound_by_the_side_that_is_nearly_always_busy(
+    cpu_ns: float, gpu_ns: float, waits: bool, communication: float, bound: str
+) -> None:
+    """Of 100 ns; collectives of another stream, and those that an edit took away, say nothing."""
+    dur = np.array([100 * (1 - communication), 100 * communication, 500.0, 900.0])
+    edited: Any = SimpleNamespace(
+        waits=np.array([False, waits]),
+        alive=np.array([True, True, True, False]),
+        stream=np.array([1, 1, 0, 1]),
+        dur_ns=dur,
+        program=SimpleNamespace(work=SimpleNamespace(communication=np.array([False, True, True, True]))),
+    )
+    block: Any = SimpleNamespace(cpu_ns=cpu_ns, taken_ns=[5.0, gpu_ns])
+    assert _bound(edited, block, 100.0) == bound
+
+
+def steps(*idle: tuple[float, Bound]) -> tuple[Step, Step, Step]:
+    first, second, third = (Step(100.0, 0.0, 100.0 * (1 - share), 0.0, bound) for share, bound in idle)
+    return first, second, third
+
+
+@pytest.mark.parametrize(
+    ("base", "bounds"),
+    [
+        (steps((0.2, "cpu"), (0.11, "cpu"), (0.3, "cpu")), ("cpu",)),
+        (steps((0.2, "cpu"), (0.09, "gpu"), (0.3, "cpu")), ("gpu", "cpu")),
+        (steps((0.0, "gpu"), (0.0, "gpu"), (0.09, "cpu")), ("gpu",)),
+        (steps((0.0, "gpu"), (0.0, "gpu"), (0.11, "wait")), ("gpu", "wait")),
+        (steps((0.2, "cpu"), (0.0, "communication"), (0.3, "wait")), ("communication", "wait")),
+        (steps((0.2, "cpu"), (0.0, "wait"), (0.3, "gpu")), ("gpu", "cpu")),
+    ],
+)
+def test_bound_is_open_if_the_device_idles_at_one_slowdown(
+    base: tuple[Step, Step, Step], bounds: tuple[str, ...]
+) -> None:
+    assert _bounds(base) == bounds
+
+
+@pytest.mark.parametrize(
+    ("given_ms", "why"),
+    [
+        (11.0, None),
+        (11.1, "a step takes only 10.0 ms even with the profiler"),
+        (4.5, None),
+        (4.4, "the GPU alone is busy for 5.00 ms of each step"),
+    ],
+)
+def test_measured_step_is_at_most_a_tenth_above_the_recorded(given_ms: float, why: str | None) -> None:
+    known: Any = SimpleNamespace(
+        step=SimpleNamespace(traced_ns=10_000_000), program=SimpleNamespace(least_gpu_ns=5_000_000.0)
+    )
+    assert Forecast.doubt(known, given_ms) == why
+
+
+def _write(folder: Path, variant: str, steps_ms: list[float], share: float | None) -> None:
+    whole = None if share is None else {"unprofiled_ns": 1_000 * (1 - share)}
+    trace = {"step": {"unprofiled_ns": 1_000}, "together": whole}
+    (folder / f"lm.{variant}.json").write_text(json.dumps({"traces": [trace]}))
+    (folder / f"lm.{variant}.meta.json").write_text(json.dumps({"unprofiled_step_ms": steps_ms}))
+
+
+def test_what_the_fix_leaves_is_fixed_too(tmp_path: Path) -> None:
+    _write(tmp_path, "bad", [30, 10, 20], 0.7)  # median 20
+    _write(tmp_path, "fixed", [8, 7, 10], 0.25)  # median 8: 60 % saved, and a quarter of the other 40 %
+    (row,) = together.record("here", tmp_path, tmp_path, "c0ffee")
+    assert (row.program, row.source, row.commit, row.named) == ("lm", "here", "c0ffee", False)
+    assert (row.true, row.said, row.left) == pytest.approx((0.6, 0.7, 0.25))
+    assert row.error == pytest.approx(100 * (0.6 + 0.1 - 0.7), abs=1e-6)
+
+
+def test_what_was_not_replayed_is_left_out(tmp_path: Path) -> None:
+    _write(tmp_path, "bad", [20], 0.7)
+    _write(tmp_path, "fixed", [8], None)
+    assert together.record("here", tmp_path, tmp_path, "c0ffee") == []
+
+
+def test_named_programs_are_those_of_the_ledger() -> None:
+    found = together.rows()
+    sources = {row.source for row in found}
+    for source in sources:
+        named = {row.program for row in together.ledger.rows() if row.source == source}
+        assert {row.program for row in found if row.source == source and row.named} == named
+    errors = np.abs([row.error for row in found if row.named])
+    assert len(errors) > 40
+    assert np.mean(errors <= 10) >= 0.7
+
+
+PAGE = """
+## real/
+
+| trace | finding | worth | verdict | evidence |
+|---|---|---|---|---|
+| gcn.eager | implicit-sync: boolean-mask, aten::index | saves 18 % | true | two masks |
+| | implicit-sync: read-back, aten::item | saves 5 % | not first | loss.item() |
+| vit.eager | exposed-copy: pageable | saves 28 % | true | 18 MiB a step |
+
+## ranks/
+
+| gcn.eager | implicit-sync: read-back, aten::item | saves 5 % | wrong | another folder |
+"""
+
+
+@pytest.mark.parametrize(
+    ("row", "verdict"),
+    [
+        ("| real/gcn.eager | `implicit-sync`: boolean-mask, aten::index | high | saves 17.7% |", "true"),
+        ("| real/gcn.eager | `implicit-sync`: read-back, aten::item | medium | saves 5.0% |", "not first"),
+        ("| real/vit.eager | `exposed-copy`: pageable, host to device | high | saves 27.7% |", "true"),
+        ("| real/vit.eager | `implicit-sync`: read-back, aten::item | high | saves 9.0% |", ""),
+        ("| noise/vit.eager | `exposed-copy`: pageable, host to device | high | saves 27.7% |", ""),
+    ],
+)
+def test_the_verdict_is_that_on_the_same_trace_and_finding(row: str, verdict: str) -> None:
+    assert diagnoses.judgement(row, PAGE) == verdict
+
+
+def test_every_finding_in_real_programs_is_judged() -> None:
+    rows = [line for line in diagnoses_table() if line.startswith(("| real/", "| public/"))]
+    assert rows
+    assert all(
+        line.rstrip("| ").rpartition("|")[2].strip() in {"true", "not first", "wrong"} for line in rows
+    )
+
+
+def diagnoses_table() -> list[str]:
+    """Lines of docs/accuracy.md."""
+    return (diagnoses.JUDGEMENTS.parent / "accuracy.md").read_text(encoding="utf-8").splitlines()

@@ -1,14 +1,29 @@
-"""What names mean: copies, collectives, launches and captures of every vendor."""
+"""What names of copies, collectives, launches and kernels mean."""
 
 from __future__ import annotations
 
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
 import pytest
 
+from tests.support.paths import REPOSITORY
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule.views import Work
+from traceanalyzer.timeline import kernel_families as families
 from traceanalyzer.timeline import names
 from traceanalyzer.timeline.communication import collective_of
+from traceanalyzer.timeline.kernel_families import (
+    computes,
+    is_full_fp32,
+    is_gemm,
+    is_half_with_narrow_loads,
+    is_product,
+    is_tf32,
+)
 
 
 @pytest.mark.parametrize(
@@ -115,3 +130,238 @@ def test_way_and_memory_of_a_copy(name: str, args: dict[str, str], kind: str, pa
 )
 def test_collective_names(kernel: str, op: str | None, name: str) -> None:
     assert collective_of(kernel, op) == name[:40]
+
+
+FP32 = "ampere_sgemm_128x64_nn"
+TF32 = "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x16"
+TENSILE = "Cijk_Ailk_Bljk_{}_MT128x128x16_MI32x32x2x1"
+POINTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
+GEMV = "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false>(cublasGemvParams)"
+SPLIT = "void cublasLt::splitKreduce_kernel<32, 16, int, float, float, float, float>(params)"
+FLASH = "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 64>>(params)"
+CONV = "sm80_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x32"
+DEPTHWISE = "void at::native::conv_depthwise2d_forward_kernel<5, float>(params)"
+ALIGNED = "cutlass_80_tensorop_bf16_s16816gemm_bf16_128x128_32x5_nn_align{}"
+
+
+@pytest.mark.parametrize(
+    ("name", "gemm", "product"),
+    [
+        ("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT", True, True),
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64_4x1x1", False, True),
+        ("cutlass_tensorop_f16_s16816fprop_optimized_f16_256x128", False, True),
+        (FP32, True, True),
+        (TENSILE.format("HHS_BH"), True, True),
+        ("triton_tem_fused_addmm_3", True, True),
+        (CONV, False, True),
+        (DEPTHWISE, False, True),
+        ("MIOpenConvUni", False, True),
+        (FLASH, False, True),
+        ("fmha_cutlassB_f32_aligned_64x64_k64_sm80(PyTorchMemEffAttention)", False, True),
+        ("void gemmk1_kernel<int, float, 256, 5, false>(cublasGemmk1Params)", False, True),
+        (GEMV, False, False),
+        (SPLIT, False, False),
+        (POINTWISE, False, False),
+    ],
+)
+def test_products_are_gemms_convolutions_and_attention(name: str, gemm: bool, product: bool) -> None:
+    assert (is_gemm(name), is_product(name)) == (gemm, product)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        FP32,
+        CONV,
+        FLASH,
+        POINTWISE,
+        GEMV,
+        SPLIT,
+        "triton_poi_fused_add_0",
+        "triton_red_fused_sum_1",
+        "void softmax_warp_forward<float, float, float, 8, false, false>(params)",
+        "void indexSelectLargeIndex<float, unsigned int, 2, 2, -2, true>(params)",
+        "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>(params)",
+        "void fast_layer_norm_kernel(params)",
+        "Memset (Device)",
+        "void (anonymous namespace)::softmax_fused(float*)",
+        "void spatial_gather_kernel(float*)",
+        "chunk_cat_cuda_kernel<float>",
+    ],
+)
+def test_kernels_of_libraries_compute_on_their_own_device(name: str) -> None:
+    assert computes(name)
+
+
+@pytest.mark.parametrize("name", ["my_kernel(float*)", "nvshmem_barrier_all", "run(params)", "back::end"])
+def test_what_no_library_calls_its_own_may_do_anything(name: str) -> None:
+    assert not computes(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "full"),
+    [
+        (FP32, True),
+        ("cutlass_80_simt_sgemm_128x64_8x5_nn_align1", True),
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize64x64x8_ffma", True),
+        (TENSILE.format("SB"), True),
+        (TENSILE.format("S_B"), True),
+        (TENSILE.format("S_B") + "_xf32", False),
+        (TENSILE.format("HSS_BH"), False),
+        (TF32, False),
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_ffma_s16816", False),
+        ("ampere_sgemm_128x64_tn_splitKreduce", False),
+        ("ampere_sgemm_128x64_tensorop", False),
+        ("void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>(params)", True),
+        ("void conv2d_c1_k1_nhwc_kernel<float, float, float, 3>(params)", True),
+        ("void conv2d_c1_k1_nhwc_kernel<__half, __half, float, 3>(params)", False),
+        ("igemm_fwd_gtcx_nhwc_fp32_bx0", True),
+        ("volta_fp16_sgemm_fp16_128x64_nn", False),
+        ("miopenSp3AsmConv_v30_3_1_gfx9_fp32_f2x3_stride1", True),
+        ("miopenSp3AsmConv_v30_3_1_gfx9_fp16_dot2_f2x3_stride1", False),
+        ("fmha_cutlassF_f32_aligned_64x64_rf_sm80", True),
+    ],
+)
+def test_products_in_full_float32_precision_are_known(name: str, full: bool) -> None:
+    assert is_full_fp32(name) is full
+
+
+@pytest.mark.parametrize(
+    ("name", "tf32"),
+    [
+        (TF32, True),
+        (FP32, False),
+        ("cutlass_80_tensorop_s1688gemm_64x64_16x6_nn_align4", True),
+        ("ampere_fp16_s16816gemm_fp16_128x256_ldg8_f2f_stages_64x3_nn", False),
+        (
+            "void cutlass__5x_cudnn::Kernel<cutlass__5x_cudnn::conv::Conv2d<cutlass__5x_cudnn::tfloat32_t>>(P)",
+            True,
+        ),
+        (
+            "void cutlass__5x_cudnn::Kernel<cutlass__5x_cudnn::conv::Conv2d<cutlass__5x_cudnn::half_t>>(P)",
+            False,
+        ),
+    ],
+)
+def test_products_in_tf32_are_known(name: str, tf32: bool) -> None:
+    assert is_tf32(name) is tf32
+
+
+@pytest.mark.parametrize(
+    ("name", "narrow"),
+    [
+        *[(ALIGNED.format(width), width < 8) for width in (1, 2, 4, 8, 16)],
+        ("cutlass_75_wmma_tensorop_f16_s161616gemm_f16_16x16_128x2_nn_align8", True),
+        ("cutlass_70_tensorop_f16_s884gemm_f16_128x128_32x2_nn_align8", True),
+        ("volta_h884gemm_64x64_ldg8_nn", True),
+        ("turing_h1688gemm_128x128_ldg8_nn", True),
+        ("volta_sgemm_128x64_nn", False),
+        ("sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64_aligna4_alignc4", True),
+        ("sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64_aligna8_alignc8", False),
+        ("sm80_xmma_gemm_f16f16_f16f32_f32_nn_n_a2_b2", True),
+        ("cutlass_80_tensorop_s1688tf32gemm_f16_align4", False),
+        ("cutlass_80_simt_hgemm_f16_align1", False),
+        ("cutlass_tensorop_f16_s16816fprop_optimized_f16_128x128_32x5_nhwc_align4_gemm", False),
+        ("void elementwise_f16_align4(params)", False),
+        ("cutlass_80_tensorop_i8gemm_128x64_align4", False),
+    ],
+)
+def test_half_precision_gemms_with_narrow_loads_are_known(name: str, narrow: bool) -> None:
+    assert is_half_with_narrow_loads(name) is narrow
+
+
+@pytest.mark.parametrize(
+    ("family", "meant", "others"),
+    [
+        (
+            families.STRIDED_COPY,
+            ["void at::native::elementwise_kernel<128, 2, at::native::direct_copy_kernel_cuda>"],
+            [
+                "void at::native::vectorized_elementwise_kernel<4, at::native::direct_copy_kernel_cuda>",
+                "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>",
+            ],
+        ),
+        (
+            families.CONCATENATION,
+            ["CatArrayBatchedCopy_vectorized", "chunk_cat_cuda_kernel", "triton_poi_fused_cat_3"],
+            ["triton_poi_fused_add_3"],
+        ),
+        (
+            families.NCHW_BATCH_NORM,
+            ["batch_norm_collect_statistics_kernel", "batch_norm_backward_reduce_kernel"],
+            ["batch_norm_collect_statistics_channels_last_kernel"],
+        ),
+        (
+            families.LAYOUT,
+            [
+                "nchwToNhwcKernel",
+                "cudnn::cnn::convertTensor_kernel<float, int)",
+                "batched_transpose_16x16_dword",
+            ],
+            ["cudnn::cnn::convertTensor_kernel<float>(float, unsigned long)", "nchw_kernel"],
+        ),
+        (
+            families.LOG_SOFTMAX,
+            ["cunn_LogSoftMaxForward", "cunn_SoftMax<LogSoftMaxBackwardEpilogue>"],
+            ["cunn_SoftMaxForward"],
+        ),
+        (
+            families.FEWER_PRODUCTS,
+            ["winogradForward", "fft2d_r2c_32x32", "sm80_xmma_cf32cf32_f32f32"],
+            ["sm80_xmma_fprop_implicit_gemm_f32f32"],
+        ),
+        (
+            families.LOW_PRECISION,
+            [
+                "nvjet_tst_128x256",
+                "nvjet_hsh_128x256",
+                "nvjet_sm100_qqtst_128x256",
+                TENSILE.format("F8BS_BH"),
+                "flash_fwd_kernel",
+                "cutlass_80_tensorop_bf16_gemm",
+            ],
+            ["nvjet_sss_128x256", TENSILE.format("S_B"), "sgemm"],
+        ),
+        (
+            families.INDEXED,
+            [
+                "index_elementwise_kernel",
+                "scatter_gather_elementwise_kernel",
+                "elementwise_kernel_with_index",
+            ],
+            ["vectorized_elementwise_kernel"],
+        ),
+        (
+            families.FP64_ARITHMETIC,
+            ["ampere_dgemm_64x64", TENSILE.format("DB"), "reduce_kernel<ReduceOp<double", "complex<double>"],
+            ["ampere_sgemm_64x64", TENSILE.format("SB"), "reduce_kernel<ReduceOp<float, double"],
+        ),
+    ],
+)
+def test_families_take_the_names_that_are_theirs(
+    family: re.Pattern[str], meant: list[str], others: list[str]
+) -> None:
+    assert [name for name in meant if not family.search(name)] == []
+    assert [name for name in others if family.search(name)] == []
+
+
+MODULES = sorted((REPOSITORY / "traceanalyzer").rglob("*.py"))
+
+
+def test_constants_are_bound_once() -> None:
+    twice = {path.relative_to(REPOSITORY): bound_twice(path) for path in MODULES}
+    assert len(twice) > 400
+    assert {path: names for path, names in twice.items() if names} == {}
+
+
+def bound_twice(path: Path) -> list[str]:
+    """Names of a module that are bound more than once."""
+    bound: Counter[str] = Counter()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if not isinstance(node, ast.Assign | ast.AnnAssign):
+            continue
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        for target in targets:
+            names = target.elts if isinstance(target, ast.Tuple) else [target]
+            bound.update(one.id for one in names if isinstance(one, ast.Name))
+    return [name for name, count in bound.items() if count > 1]

@@ -1,15 +1,28 @@
-"""Rows of views: what is missing, what is around them, what they are grouped and chosen by."""
+"""Rows of views: what is missing, around them, and how they are grouped and chosen."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.rules.loops import Loop, loop_of
+from tests.support.built_findings import traced
+from tests.support.cached_reports import analysed
+from tests.support.fixtures import TRACES, name_of
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.texts import Texts
+from traceanalyzer.report.diagnosis import restricted
+from traceanalyzer.rule import IdleTime, LostTime
 from traceanalyzer.rule.views import Calls, Work
+from traceanalyzer.timeline.activity import Activity
+from traceanalyzer.timeline.cpu_gaps import CpuGaps, HostTime
+from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.selection import bounds_of, lanes_of, meant, positions, repeats
+from traceanalyzer.timeline.steps import Steps
 
 US = 1_000
 
@@ -164,3 +177,149 @@ def test_a_total_counts_each_row_once(nested: Analysis) -> None:
     assert work.outer_op.there.tolist() == [True, True, False]
     assert work.outer_op.total_ns == 40 * US
     assert work[:0].total_ns == work[2:].outer_op.total_ns == 0
+
+
+def pauses(loop: Loop, number: int) -> None:
+    loop.pause(50_000 * number)
+
+
+@pytest.fixture(scope="module")
+def analysis() -> Analysis:
+    return Analysis(loop_of(pauses))
+
+
+@pytest.mark.parametrize("view", [Calls, Work, IdleTime])
+def test_a_mask_of_another_length_is_refused(analysis: Analysis, view: type) -> None:
+    rows = analysis.index(view)
+    for length in (len(rows) - 1, len(rows) + 1, 1):
+        with pytest.raises(IndexError, match=rf"a mask of {length:,} rows cannot choose of {len(rows):,}"):
+            rows[np.ones(length, bool)]
+    assert len(rows[np.ones(len(rows), bool)]) == len(rows)
+
+
+def test_rows_are_chosen_as_of_an_array(analysis: Analysis) -> None:
+    work = analysis.index(Work)
+    starts = work.start_ns.tolist()
+    assert work[1].start_ns.tolist() == starts[1:2]
+    assert work[-1].start_ns.tolist() == starts[-1:]
+    assert work[0:2].start_ns.tolist() == starts[:2]
+    assert work[[1, 0]].start_ns.tolist() == [starts[1], starts[0]]
+    assert len(work[[]]) == 0
+    with pytest.raises(IndexError, match="positions from 99 to 99 cannot choose of"):
+        work[99]
+    with pytest.raises(TypeError, match="by a mask, positions or a slice, not by float64"):
+        work[np.array([0.0])]
+
+
+def test_kinds_of_work_that_there_are_not_are_refused() -> None:
+    work = traced((1_000, 5_000)).index(Work)
+    assert len(work.of_kind("compute", "memset")) == len(work)
+    with pytest.raises(
+        ValueError, match="none is called copy_dtoh; there are compute, communication, copy_h2d"
+    ):
+        work.of_kind("copy_dtoh", "compute")
+    with pytest.raises(ValueError, match="none is called kernel; there are compute"):
+        work.kind.one_of("kernel")
+    with pytest.raises(TypeError, match="one_of takes texts"):
+        work.kind.one_of(("compute", "memset"))  # type: ignore[arg-type]
+
+
+def test_texts_of_none_are_refused() -> None:
+    """-1 is no position from the end."""
+    name = traced((1_000, 5_000)).index(Work).name
+    assert name[-1] == name[0]
+    assert len(name[np.array([0, 0])]) == 2
+    with pytest.raises(IndexError, match="texts at positions below 0: -1 stands for none, leave it out"):
+        name[np.array([0, -1])]
+
+
+def test_negative_positions_and_2d_masks_are_refused() -> None:
+    work = traced((1_000, 5_000)).index(Work)
+    with pytest.raises(IndexError, match=r"from -1 to 0 cannot choose.*-1 stands for none, leave it out"):
+        work[np.array([0, -1])]
+    with pytest.raises(TypeError, match="by one dimension, not by 2"):
+        work[np.ones((len(work), 1), bool)]
+
+
+def test_rows_are_grouped_by_parallel_keys(analysis: Analysis) -> None:
+    work = analysis.index(Work)
+    with pytest.raises(TypeError, match="by a mask, positions or a slice, not by Work"):
+        work[work]  # type: ignore[index]
+    with pytest.raises(ValueError, match=f"a key of 2 rows cannot group {len(work)}"):
+        list(work.by(work[0:2].device))
+
+
+def test_views_of_another_trace_raise(analysis: Analysis) -> None:
+    calls, foreign = analysis.index(Calls), traced((1_000, 5_000)).index(Calls)
+    for combine in (
+        lambda: calls.inside(foreign),
+        lambda: calls.index_of_enclosing(foreign),
+        lambda: calls.joined([foreign]),
+        lambda: LostTime.launched_by(analysis.index(IdleTime), foreign),
+    ):
+        with pytest.raises(ValueError, match="of another trace, or of another window"):
+            combine()
+
+
+LEAST_NS = 20_000
+
+
+@pytest.mark.parametrize("path", TRACES, ids=name_of)
+def test_stretches_lie_in_the_steps_apart_and_hold_no_op(path: Path) -> None:
+    analysis = analysed(path)
+    try:
+        steps, gaps, host = (analysis.index(one) for one in (Steps, CpuGaps, HostTime))
+    except Unavailable:
+        return
+    nesting, rows = analysis.index(Nesting), analysis.index(Activity).rows["dispatching"]
+    for found in (gaps, host):
+        assert (found.end_ns - found.start_ns >= LEAST_NS).all()
+        assert (found.start_ns[1:] >= found.end_ns[:-1]).all()
+        assert (found.start_ns >= max(steps.cpu_start_ns[0], steps.window_start_ns)).all()
+        assert (found.end_ns <= min(steps.cpu_end_ns[-1], steps.window_end_ns)).all()
+        assert (nesting.end_ns[found.before] <= found.start_ns).all()
+        assert (nesting.start_ns[found.after] >= found.end_ns).all()
+    for start, end in zip(gaps.start_ns, gaps.end_ns, strict=True):
+        assert not ((nesting.start_ns[rows] < end) & (nesting.end_ns[rows] > start)).any()
+
+
+@pytest.mark.parametrize(("ops", "stretches"), [(1, 0), (2, 1), (3, 2)])
+def test_between_two_ops_is_one_stretch(ops: int, stretches: int) -> None:
+    trace = TraceBuilder()
+    trace.step(0, 0, 1_000_000)
+    for number in range(ops):
+        trace.op("aten::mm", 100_000 * number, 10_000)
+        trace.launched((100_000 * number + 1_000, 5_000), (100_000 * number + 8_000, 1_000), number + 1)
+    gaps = Analysis(trace.load()).index(CpuGaps)
+    assert (gaps.end_ns - gaps.start_ns).tolist() == [90_000] * stretches
+
+
+def test_stretches_of_20_us_count_and_queries_are_host_time() -> None:
+    """From 10 to 30 us and from 40 to 59.999 us; then from 70 to 90 us with an op in which an event is queried."""
+    trace = TraceBuilder()
+    trace.step(0, 0, 1_000_000)
+    for number, start in enumerate((0, 30_000, 59_999, 90_000)):
+        trace.op("aten::mm", start, 10_000)
+        trace.launched((start + 1_000, 5_000), (start + 8_000, 1_000), number + 1)
+    trace.op("c10d::test", 75_000, 10_000)
+    trace.launch("cudaStreamIsCapturing", 76_000, 2_000, 99)
+    analysis = Analysis(trace.load())
+    origin = analysis.index(Steps).cpu_start_ns[0]
+    gaps, host = (
+        (one.start_ns - origin, one.end_ns - origin) for one in map(analysis.index, (CpuGaps, HostTime))
+    )
+    assert [side.tolist() for side in gaps] == [[10_000], [30_000]]
+    assert [side.tolist() for side in host] == [[10_000, 69_999], [30_000, 90_000]]
+
+
+@pytest.mark.parametrize(("until_ns", "length_ns"), [(None, 390_000), (150_000, 140_000)])
+def test_stretches_end_with_the_requested_window(until_ns: int | None, length_ns: int) -> None:
+    """Two ops at 0 and 0.4 ms of one step, of which a part may be asked for that ends between them."""
+    trace = TraceBuilder()
+    trace.step(0, 0, 1_000_000)
+    for number in range(2):
+        trace.op("aten::mm", 400_000 * number, 10_000)
+        trace.launched((400_000 * number + 1_000, 5_000), (400_000 * number + 8_000, 1_000), number + 1)
+    analysis = restricted(trace.load(), None if until_ns is None else (0, until_ns))
+    for gaps in map(analysis.index, (CpuGaps, HostTime)):
+        assert (gaps.end_ns - gaps.start_ns).tolist() == [length_ns]

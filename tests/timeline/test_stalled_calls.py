@@ -1,8 +1,10 @@
-"""Calls that were stalled, and calls that synchronise but found the device done."""
+"""Calls that were stalled, what happens once at the head of a program, and captures of CUDA graphs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,8 +13,13 @@ from hypothesis import strategies as st
 from tests.idle.one_gap import US, judged
 from tests.support.hypothesis_profiles import examples
 from tests.support.trace_builder import TID, TraceBuilder
-from traceanalyzer.idle.stalled_calls import LONG_NS, StalledCalls
+from traceanalyzer import Report, diagnose
+from traceanalyzer.idle.causes import CAUSES, Idle
+from traceanalyzer.idle.stalled_calls import KINDS, LONG_NS, FirstUse, StalledCalls
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.timeline.captures import captures
+from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.steps import Steps
 
 _TENTH = LONG_NS // 10  # so that edges tie, touch and are just far enough from one another
 
@@ -135,3 +142,360 @@ def test_a_call_that_did_not_wait(idle: int, cause: str) -> None:
         trace.op("aten::add", start + (idle // 2 + at) * US, min(50, idle // 2 - at) * US)
     trace.launched((end - 8 * US, 5 * US), (end, 50 * US), 2)
     assert judged(trace)[0] == cause
+
+
+US_FIRST_USE = 1_000
+STEPS = 12  # the leading third is 4
+
+
+def once(trace: TraceBuilder) -> list[tuple[str, int]]:
+    """(kind, step) of each row that is found."""
+    loaded = trace.load()
+    found = Analysis(loaded).index(FirstUse)
+    starts = loaded.cpu["start_ns"].to_numpy()[found.row] - loaded.cpu["start_ns"].min()
+    return [
+        (KINDS[kind], int(start) // (1_000 * US_FIRST_USE))
+        for kind, start in zip(found.kind, starts, strict=True)
+    ]
+
+
+def steps(
+    *, allocating: Sequence[int] = (), slow: Sequence[int] = (), usual_us: int = 5, slow_us: int = 500
+) -> TraceBuilder:
+    """Steps of 1 ms with three launches; some have a cudaMalloc, in some the last launch stands still."""
+    trace = TraceBuilder()
+    for number in range(STEPS):
+        start = number * 1_000 * US_FIRST_USE
+        trace.step(number, start, 1_000 * US_FIRST_USE)
+        if number in allocating:
+            trace.launch("cudaMalloc", start + 10 * US_FIRST_USE, 50 * US_FIRST_USE, 900 + number)
+        for i in range(3):
+            at, dur = (
+                start + (100 + 50 * i) * US_FIRST_USE,
+                slow_us if number in slow and i == 2 else usual_us,
+            )
+            trace.launched(
+                (at, dur * US_FIRST_USE), (at + dur * US_FIRST_USE, 5 * US_FIRST_USE), 10 * number + i + 1
+            )
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("allocating", "is_once"),
+    [
+        ([0, 1, 2, 3], True),  # the head
+        ([0, 4, 5, 6], True),  # three of the eight steps after it
+        ([4, 5, 6, 7], False),  # half of them, though none of the last
+        ([8, 9, 10, 11], False),
+    ],
+)
+def test_calls_in_half_of_later_steps_are_not_first_use(allocating: list[int], is_once: bool) -> None:
+    expected = [("allocating", step) for step in allocating] if is_once else []
+    assert once(steps(allocating=allocating)) == expected
+
+
+def test_stalled_call_is_first_use_only_in_the_leading_third() -> None:
+    assert once(steps(slow=[0, 3, 4, 5])) == [("first use of a library", 0), ("first use of a library", 3)]
+
+
+def test_allocations_in_every_step_are_no_first_use() -> None:
+    trace = steps(allocating=range(1, STEPS))
+    trace.launch("cudaMalloc", 400 * US_FIRST_USE, 550 * US_FIRST_USE, 900)  # eleven times the usual
+    assert once(trace) == []
+
+
+def test_a_slow_allocation_at_the_head_is_told_once() -> None:
+    trace = steps(allocating=[1, 2])
+    trace.launch("cudaMalloc", 400 * US_FIRST_USE, 550 * US_FIRST_USE, 900)
+    assert once(trace) == [("allocating", step) for step in (1, 2, 0)]
+
+
+@pytest.mark.parametrize(
+    ("name", "dur_us", "kind"),
+    [
+        ("cudaMalloc", 100_000, "first use of a library"),
+        ("cudaMalloc", 99_999, "allocating"),
+        ("cudaHostAlloc", 100_000, "allocating"),  # takes as long as the memory is large
+    ],
+)
+def test_allocation_of_100_ms_prepares_the_device(name: str, dur_us: int, kind: str) -> None:
+    trace = TraceBuilder()
+    for number in range(STEPS):
+        trace.step(number, number * 1_000_000 * US_FIRST_USE, 900_000 * US_FIRST_USE)
+        trace.launch(
+            "cudaLaunchKernel", (number * 1_000_000 + 800_000) * US_FIRST_USE, 5 * US_FIRST_USE, number + 1
+        )
+        trace.kernel((number * 1_000_000 + 800_010) * US_FIRST_USE, 5 * US_FIRST_USE, number + 1)
+    trace.launch(name, 10 * US_FIRST_USE, dur_us * US_FIRST_USE, 900)
+    assert once(trace) == [(kind, 0)]
+
+
+@pytest.mark.parametrize(("calls", "is_once"), [(7, True), (8, False)])
+def test_few_calls_per_part_without_steps_are_no_storm(calls: int, is_once: bool) -> None:
+    """Two steps are too few to compare: the first use of a library makes a dozen calls, a storm hundreds a step."""
+    trace = TraceBuilder()
+    for number in range(2):
+        trace.step(number, number * 4_000 * US_FIRST_USE, 4_000 * US_FIRST_USE)
+    for part in range(8):
+        start = part * 1_000 * US_FIRST_USE
+        for i in range(calls):
+            trace.launch(
+                "cudaMalloc", start + (10 + 60 * i) * US_FIRST_USE, 50 * US_FIRST_USE, 900 + 10 * part + i
+            )
+        trace.launched(
+            (start + 900 * US_FIRST_USE, 5 * US_FIRST_USE),
+            (start + 950 * US_FIRST_USE, 50 * US_FIRST_USE),
+            part + 1,
+        )
+    assert len(once(trace)) == (8 * calls if is_once else 0)
+
+
+def test_op_that_waits_for_events_is_tuning() -> None:
+    """The outermost op: the user's call. Waiting for an event in no op is none."""
+    trace = steps()
+    trace.op("aten::conv2d", 400 * US_FIRST_USE, 300 * US_FIRST_USE)
+    trace.op("aten::cudnn_convolution", 410 * US_FIRST_USE, 280 * US_FIRST_USE)
+    for i in range(3):
+        trace.launch("cudaEventSynchronize", (420 + 60 * i) * US_FIRST_USE, 50 * US_FIRST_USE, 900 + i)
+    trace.launch("cudaEventSynchronize", 800 * US_FIRST_USE, 20 * US_FIRST_USE, 910)
+    loaded = trace.load()
+    found = Analysis(loaded).index(FirstUse)
+    assert loaded.cpu["name"].iloc[found.row].tolist() == ["aten::conv2d"]
+    assert [KINDS[kind] for kind in found.kind] == ["tuning"]
+
+
+@pytest.mark.parametrize(("slow_us", "found"), [(199, 0), (200, 1)])
+@pytest.mark.parametrize("others_us", [(30, 10, 20), (30, 10, 20, 12)])
+def test_usual_call_time_is_the_lower_median(others_us: tuple[int, ...], slow_us: int, found: int) -> None:
+    trace = steps()
+    for number, dur_us in enumerate((*others_us, slow_us)):
+        trace.launch(
+            "cudaFuncGetAttributes",
+            (300 + 210 * number) * US_FIRST_USE - 200 * US_FIRST_USE,
+            dur_us * US_FIRST_USE,
+            900 + number,
+        )
+    assert len(once(trace)) == found
+
+
+@pytest.mark.parametrize(("stalled_us", "found"), [(400, 1), (401, 0)])
+def test_what_the_profiler_did_in_a_call_is_not_the_librarys(stalled_us: int, found: int) -> None:
+    """The call takes 500 us, and so long of it the profiler asks for a buffer."""
+    trace = steps(slow=[0])
+    trace.overhead("Activity Buffer Request", 210 * US_FIRST_USE, stalled_us * US_FIRST_USE)
+    assert len(once(trace)) == found
+
+
+@pytest.mark.parametrize(("calls", "found"), [(False, []), (True, [("first use of a library", 0)])])
+def test_stalled_op_is_first_use_only_if_it_makes_calls(calls: bool, found: list[tuple[str, int]]) -> None:
+    """What computes on the CPU alone may be meant to take that long."""
+    trace = steps()
+    for number in range(3):
+        trace.op("aten::sort", (number * 1_000 + 1_500) * US_FIRST_USE, 5 * US_FIRST_USE)
+    trace.op("aten::sort", 400 * US_FIRST_USE, 400 * US_FIRST_USE)
+    if calls:
+        trace.launch("cudaFuncGetAttributes", 410 * US_FIRST_USE, 5 * US_FIRST_USE, 900)
+    assert once(trace) == found
+
+
+@pytest.mark.parametrize(("earlier", "found"), [(False, [("first use of a library", 6)]), (True, [])])
+def test_first_call_of_a_name_is_first_use_in_any_step(earlier: bool, found: list[tuple[str, int]]) -> None:
+    trace = steps()
+    for number in (*([2] if earlier else []), 7, 8, 9):
+        trace.launch(
+            "cudaFuncGetAttributes", (number * 1_000 + 500) * US_FIRST_USE, 5 * US_FIRST_USE, 900 + number
+        )
+    trace.launch("cudaFuncGetAttributes", 6_400 * US_FIRST_USE, 400 * US_FIRST_USE, 950)
+    assert once(trace) == found
+
+
+def test_later_tiny_allocations_keep_the_first_slow_one() -> None:
+    """Shorter than 10 us in every later step."""
+    trace = steps(allocating=[0])
+    for number in range(1, STEPS):
+        trace.launch("cudaMalloc", (number * 1_000 + 500) * US_FIRST_USE, 9_999, 900 + number)
+    assert ("allocating", 0) in once(trace)
+    for number in range(1, STEPS):
+        trace.launch("cudaMalloc", (number * 1_000 + 600) * US_FIRST_USE, 10 * US_FIRST_USE, 950 + number)
+    assert once(trace) == []
+
+
+@pytest.mark.parametrize(("dur_us", "found"), [(999, []), (1_000, [("first use of a library", 0)])])
+def test_single_call_of_a_name_must_stall_for_a_millisecond(
+    dur_us: int, found: list[tuple[str, int]]
+) -> None:
+    trace = TraceBuilder()
+    for number in range(STEPS):
+        trace.step(number, number * 2_000 * US_FIRST_USE, 2_000 * US_FIRST_USE)
+        trace.launch(
+            "cudaLaunchKernel", (number * 2_000 + 1_500) * US_FIRST_USE, 5 * US_FIRST_USE, number + 1
+        )
+        trace.kernel((number * 2_000 + 1_510) * US_FIRST_USE, 5 * US_FIRST_USE, number + 1)
+    trace.launch("cublasCreate", 100 * US_FIRST_USE, dur_us * US_FIRST_USE, 900, category="cuda_driver")
+    assert once(trace) == found
+
+
+def test_waiting_for_the_device_is_no_first_use() -> None:
+    trace = steps()
+    for number in range(3):
+        trace.launch(
+            "cudaDeviceSynchronize", (number * 1_000 + 1_500) * US_FIRST_USE, 5 * US_FIRST_USE, 900 + number
+        )
+    trace.launch("cudaDeviceSynchronize", 400 * US_FIRST_USE, 400 * US_FIRST_USE, 910)
+    assert once(trace) == []
+
+
+US_CAPTURES = 1_000
+MS = 1_000 * US_CAPTURES
+
+
+def replay(trace: TraceBuilder, at: int, number: int) -> None:
+    """A graph of two kernels."""
+    trace.launch("cudaGraphLaunch", at + 100 * US_CAPTURES, 20 * US_CAPTURES, number)
+    trace.kernel(at + 130 * US_CAPTURES, 400 * US_CAPTURES, number)
+    trace.kernel(at + 531 * US_CAPTURES, 400 * US_CAPTURES, number)
+
+
+def capture(trace: TraceBuilder, at: int, number: int, *, pause: int = 0) -> None:
+    """As `torch.cuda.graph` does: it synchronises, collects garbage, and captures."""
+    trace.launch("cudaDeviceSynchronize", at, 30 * US_CAPTURES, 2_000 + number)
+    trace.launch("cudaStreamBeginCapture", at + 110 * US_CAPTURES + pause, 5 * US_CAPTURES, 3_000 + number)
+    for i in range(50):
+        trace.op("aten::mm", at + pause + (200 + 100 * i) * US_CAPTURES, 90 * US_CAPTURES)
+        trace.launch(
+            "cudaLaunchKernel",
+            at + pause + (210 + 100 * i) * US_CAPTURES,
+            5 * US_CAPTURES,
+            4_000 + 100 * number + i,
+        )
+    trace.launch("cudaStreamEndCapture", at + pause + 5_300 * US_CAPTURES, 20 * US_CAPTURES, 5_000 + number)
+    trace.launch("cudaGraphInstantiate", at + pause + 5_330 * US_CAPTURES, 500 * US_CAPTURES, 6_000 + number)
+
+
+def regions() -> TraceBuilder:
+    """Two marks that capture a graph, for 20 ms, beside three that replay it."""
+    trace, at = TraceBuilder(), 0
+    for number in range(5):
+        captures = number in (0, 2)
+        trace.step(number, at, 21 * MS if captures else MS)
+        if captures:
+            capture(trace, at + 10 * US_CAPTURES, number, pause=14 * MS)
+        replay(trace, at + 20 * MS * captures, number)
+        at += 21 * MS if captures else MS
+    return trace
+
+
+def test_a_mark_that_captures_is_not_the_usual_step() -> None:
+    trace = regions().load()
+    steps = Analysis(trace).index(Steps)
+    assert steps.capturing.tolist() == [True, False, True, False, False]
+    assert steps.steady.tolist() == [False, True, False, True, True]
+    report = diagnose(trace)
+    (head,) = report.traces
+    assert head.step is not None
+    assert 0.8 * MS < head.step.unprofiled_ns < 1.1 * MS
+    assert said(report) <= {"host-gap"}  # between the replays
+    assert sum(one.cost_ns for one in report.findings if one.rule == "host-gap") < 2 * MS
+    assert "2 of 5 capture CUDA graphs" in steps.source
+
+
+def test_capture_is_neither_host_gap_nor_sync_in_loop() -> None:
+    """From its synchronisation on, over the garbage that is collected, to the graph's end."""
+    idle = Analysis(regions().load()).index(Idle)
+    capturing = sum(idle.dur_ns[idle.cause == CAUSES.index("graph-capture")].tolist())
+    assert capturing == pytest.approx(2 * (14 * MS + 5_830 * US_CAPTURES), abs=100 * US_CAPTURES)
+    assert "compilation" not in {CAUSES[cause] for cause in idle.cause.tolist()}
+
+
+def test_a_window_that_captures_is_a_cold_start_that_captures() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::empty", 0, 10 * US_CAPTURES)
+    capture(trace, 20 * US_CAPTURES, 1)
+    trace.op("CUDAGraphNode.record (dynamo_timed)", 15 * US_CAPTURES, 5_900 * US_CAPTURES)
+    replay(trace, 6 * MS, 2)
+    (found,) = [one for one in diagnose(trace.load()).findings if one.rule == "cold-start"]
+    assert next(iter(found.evidence["kinds"])) == "capturing graphs"
+    assert "compiling" not in found.evidence["kinds"]
+
+
+def test_regions_that_capture_beside_regions_that_replay(shared: Callable[[str], Path]) -> None:
+    """219, 2.5, 210, 2.4 and 210 ms: the usual one takes 2.4."""
+    report = diagnose(shared("jobs/ao_vit_capture"))
+    assert not said(report)
+    (head,) = report.traces
+    assert head.step is not None
+    assert head.step.traced_ns < 2.6 * MS
+    assert "captured" not in (head.verdict or "")
+
+
+def said(report: Report) -> set[str]:
+    """Rules with a finding above info."""
+    return {one.rule for one in report.findings if one.severity.value != "info"}
+
+
+def spans_of(*calls: tuple[str, int, int], ops: tuple[tuple[int, int], ...] = ()) -> list[list[list[int]]]:
+    """(spans, what is around them) in us, of calls of 10 us at some us on some thread, and ops from and to there."""
+    trace = TraceBuilder()
+    for start, end in ops:
+        trace.op("aten::captured", start * US_CAPTURES, (end - start) * US_CAPTURES)
+    for number, (name, at, tid) in enumerate(calls):
+        trace.launch(name, at * US_CAPTURES, 10 * US_CAPTURES, number + 1, tid=tid)
+    analysis = Analysis(trace.load())
+    found = captures(analysis.trace, analysis.index(Nesting))
+    return [
+        [[int(start) // US_CAPTURES, int(end) // US_CAPTURES] for start, end in zip(*of, strict=True)]
+        for of in (found.spans, found.around)
+    ]
+
+
+BEGIN, END, SYNC = "cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaDeviceSynchronize"
+
+
+@pytest.mark.parametrize(
+    ("calls", "ops", "spans", "around"),
+    [
+        ([(BEGIN, 100, 1), (END, 200, 1)], (), [[100, 210]], [[100, 210]]),
+        ([(BEGIN, 100, 1), (END, 150, 2), (END, 200, 1)], (), [[100, 210]], [[100, 210]]),
+        ([(BEGIN, 100, 1), (END, 150, 2)], (), [], []),  # does not end in the recording
+        ([(END, 50, 1), (BEGIN, 100, 1)], (), [], []),
+        ([(BEGIN, 100, 1), (END, 200, 1), (END, 300, 1)], (), [[100, 210]], [[100, 210]]),
+        ([(SYNC, 50, 1), (BEGIN, 100, 1), (END, 200, 1)], (), [[100, 210]], [[50, 210]]),
+        (
+            [(SYNC, 50, 1), ("cudaLaunchKernel", 70, 1), (BEGIN, 100, 1), (END, 200, 1)],
+            (),
+            [[100, 210]],
+            [[100, 210]],
+        ),
+        (
+            [(SYNC, 50, 1), ("cudaMemcpyAsync", 70, 1), (BEGIN, 100, 1), (END, 200, 1)],
+            (),
+            [[100, 210]],
+            [[100, 210]],
+        ),
+        (
+            [(SYNC, 20, 1000), (BEGIN, 100, 1000), (END, 200, 1000)],
+            ((80, 400),),
+            [[100, 210]],
+            [[80, 400]],  # the op that captures, whole
+        ),
+        (
+            [(BEGIN, 100, 1), (END, 200, 1), ("cudaGraphInstantiate", 300, 1)],
+            (),
+            [[100, 210], [300, 310]],
+            [[100, 210], [300, 310]],
+        ),
+    ],
+)
+def test_capture_reaches_from_synchronisation_to_its_end(
+    calls: list[tuple[str, int, int]],
+    ops: tuple[tuple[int, int], ...],
+    spans: list[list[int]],
+    around: list[list[int]],
+) -> None:
+    assert spans_of(*calls, ops=ops) == [spans, around]
+
+
+def test_two_threads_capture_each_to_its_own_end() -> None:
+    calls = [(BEGIN, 100, 1), (BEGIN, 120, 2), (END, 200, 2), (END, 300, 1), (BEGIN, 500, 2), (END, 600, 1)]
+    assert spans_of(*calls)[0] == [[100, 310]]
+    assert spans_of(*calls[1:3], *calls[4:], (END, 700, 2))[0] == [[120, 210], [500, 710]]

@@ -1,4 +1,4 @@
-"""Which calls wait for the device, which of them are the profiler's, and whom its overhead stalled."""
+"""Which calls wait for the device, values that travel to the host and back, and what threads did."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from hypothesis import given
 
 from tests.idle.generated import traces
 from tests.support.hypothesis_profiles import examples
-from tests.support.trace_builder import TraceBuilder
+from tests.support.trace_builder import TID, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.containment import depths
 from traceanalyzer.model.trace import Trace
+from traceanalyzer.timeline.activity import Activity
+from traceanalyzer.timeline.host_round_trips import AwaitedValues, HostRoundTrips
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.profiler_rows import ProfilerRows
 from traceanalyzer.timeline.synchronisation import SyncCalls
@@ -160,3 +162,316 @@ def test_mark_written_as_an_op_is_not_stalled() -> None:
     trace.op("ProfilerStep#1", 0, 5_000)
     trace.overhead("Activity Buffer Request", 1_000, 2_000)
     assert Analysis(trace.load()).index(ProfilerRows).stalled.tolist() == [-1]
+
+
+US = 1_000
+
+
+def copies(
+    *kinds: tuple[str, int], threads: tuple[int, ...] = (), pinned: bool = False, step_us: int = 100_000
+) -> HostRoundTrips:
+    """Copies one after the other, 1 ms apart, in one step of 0.1 s; those of pageable memory block."""
+    trace = TraceBuilder()
+    for step in range(100_000 // step_us):
+        trace.step(step, step * step_us * US, step_us * US)
+    for number, (way, size) in enumerate(kinds):
+        at, thread = number * 1_000 * US + 100 * US, threads[number] if threads else 1000
+        trace.op("aten::to", at, 200 * US, tid=thread)
+        trace.launch("cudaMemcpyAsync", at + 10 * US, (5 if pinned else 150) * US, number + 1, tid=thread)
+        host = "Pinned" if pinned else "Pageable"
+        memory = f"Device -> {host}" if way == "DtoH" else f"{host} -> Device"
+        trace.memcpy(at + 30 * US, 100 * US, number + 1, name=f"Memcpy {way} ({memory})", size=size)
+    return Analysis(trace.load()).index(HostRoundTrips)
+
+
+def test_a_trip_spans_both_ops() -> None:
+    trips = copies(("DtoH", 4096), ("HtoD", 4096))
+    assert (trips.end_ns - trips.start_ns).tolist() == [1_200 * US]
+    assert (trips.sent_ns - trips.fetched_ns).tolist() == [800 * US]
+    assert trips.next_ns.tolist() == trips.end_ns.tolist()
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        (("DtoH", 4096),),
+        (("HtoD", 4096), ("DtoH", 4096)),
+        (("DtoH", 4096), ("HtoD", 4100)),
+        (("DtoH", 4), ("HtoD", 4)),
+        (("DtoH", 1_023), ("HtoD", 1_023)),
+        (("DtoH", 4096), ("HtoD", 16 * 4096)),
+        (("DtoH", 3 * 4096), ("HtoD", 4096)),
+        (("DtoH", 4096), ("DtoH", 8), ("HtoD", 4096), ("HtoD", 4096)),
+    ],
+)
+def test_no_trip(kinds: tuple[tuple[str, int], ...]) -> None:
+    assert len(copies(*kinds).down) == 0
+
+
+def test_a_copy_back_by_another_thread_is_no_trip() -> None:
+    assert len(copies(("DtoH", 4096), ("HtoD", 4096), threads=(1000, 1001)).down) == 0
+
+
+@pytest.mark.parametrize(
+    ("down", "up"), [(1_024, 1_024), (4_096, 8 * 4_096), (4 * 4_096, 4_096), (4_096, 8_192)]
+)
+def test_what_comes_back_has_as_many_elements_of_another_width(down: int, up: int) -> None:
+    assert len(copies(("DtoH", down), ("HtoD", up)).down) == 1
+
+
+@pytest.mark.parametrize(("first_ends_us", "trips"), [(1_000, 1), (1_001, 0), (1_300, 0)])
+def test_copies_of_ops_that_overlap_are_no_round_trip(first_ends_us: int, trips: int) -> None:
+    """The op around the copy up begins after 1 ms; that around the copy down ends then, later, or around both."""
+    trace = TraceBuilder()
+    trace.step(0, 0, 2_000 * US)
+    trace.op("aten::to", 0, first_ends_us * US)
+    trace.op("aten::to", 1_000 * US, 200 * US)
+    for number, (at, way) in enumerate(
+        [(10, "DtoH (Device -> Pageable)"), (1_010, "HtoD (Pageable -> Device)")]
+    ):
+        trace.launch("cudaMemcpyAsync", at * US, 150 * US, number + 1)
+        trace.memcpy((at + 20) * US, 100 * US, number + 1, name=f"Memcpy {way}", size=4_096)
+    assert len(Analysis(trace.load()).index(HostRoundTrips).down) == trips
+
+
+def test_round_trips_stay_in_one_step_and_the_host_waits() -> None:
+    assert len(copies(("DtoH", 4096), ("HtoD", 4096), step_us=2_000).down) == 1
+    assert len(copies(("DtoH", 4096), ("HtoD", 4096), step_us=1_000).down) == 0
+    assert len(copies(("DtoH", 4096), ("HtoD", 4096), pinned=True).down) == 0
+
+
+@pytest.mark.parametrize("single", ["HtoD", "DtoH"])
+def test_step_with_an_unpaired_copy_has_no_round_trips(single: str) -> None:
+    kinds = (("DtoH", 4096), ("HtoD", 4096), ("DtoH", 8192), ("HtoD", 8192), (single, 4096))
+    trips = copies(*kinds)
+    assert (trips.end_ns - trips.start_ns).tolist() == [1_200 * US]
+    assert trips.start_ns.tolist() == copies(*kinds[:4]).start_ns[1:].tolist()
+
+
+def test_short_gap_after_a_trip_frees_its_tensors() -> None:
+    """Of two trips of 1.2 ms, 0.8 ms apart; after the second comes nothing."""
+    trips = copies(*[("DtoH", 4096), ("HtoD", 4096)] * 2)
+    assert (trips.next_ns - trips.end_ns).tolist() == [800 * US, 0]
+    assert (trips.freed_ns(2 / 3) - trips.end_ns).tolist() == [800 * US, 0]
+    assert (trips.freed_ns(0.66) - trips.end_ns).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("gap_us", [0, 1, 50])
+def test_what_follows_a_trip_begins_when_it_ends_or_later(gap_us: int) -> None:
+    """An op behind the trip, and another one 10 us behind that begin; another thread's row is none."""
+    trace = TraceBuilder()
+    trace.step(0, 0, 5_000 * US)
+    for number, (name, at) in enumerate(
+        (("DtoH (Device -> Pageable)", 100), ("HtoD (Pageable -> Device)", 1_100))
+    ):
+        trace.op("aten::to", at * US, 200 * US)
+        trace.launch("cudaMemcpyAsync", (at + 10) * US, 150 * US, number + 1)
+        trace.memcpy((at + 30) * US, 100 * US, number + 1, name=f"Memcpy {name}", size=4_096)
+    trace.op("aten::other", 1_300 * US, US, tid=77)
+    trace.op("aten::add", (1_300 + gap_us) * US, 5 * US)
+    trace.op("aten::mul", (1_310 + gap_us) * US, 5 * US)
+    trips = Analysis(trace.load()).index(HostRoundTrips)
+    assert (trips.end_ns.tolist(), trips.next_ns.tolist()) == ([1_300 * US], [(1_300 + gap_us) * US])
+
+
+DOWN, UP, ACROSS = "DtoH (Device -> Pageable)", "HtoD (Pageable -> Device)", "DtoD (Device -> Device)"
+
+
+def awaited(*ops: tuple[str, str, int], waits: bool = True) -> tuple[list[str], list[bool], list[bool]]:
+    """(op, upwards, scaler) of ops of a name that copy one way so many bytes, and wait for it; no way: no copy."""
+    trace, at = TraceBuilder(), 0
+    for number, (name, way, size) in enumerate(ops):
+        trace.op(name, at, 90 * US)
+        if way:
+            trace.launch("cudaMemcpyAsync", at + 5 * US, 5 * US, number + 1)
+            trace.memcpy(at + 20 * US, 10 * US, number + 1, name=f"Memcpy {way}", size=size)
+        if waits:
+            trace.launch("cudaStreamSynchronize", at + 15 * US, 20 * US, 100 + number)
+        at += 100 * US
+    trace.op("aten::mm", at, 20 * US)
+    trace.launched((at + 5 * US, 5 * US), (at + 12 * US, 5 * US), 99)
+    analysis = Analysis(trace.load())
+    found = analysis.index(AwaitedValues)
+    names = analysis.trace.cpu["name"].iloc[found.op].tolist()
+    assert (len(found.copy), len(found.wait)) == (len(names), len(names))
+    return names, found.upwards.tolist(), found.scaler.tolist()
+
+
+@pytest.mark.parametrize(
+    ("way", "size", "names", "upwards"),
+    [
+        (DOWN, 4, ["aten::item"], [False]),
+        (DOWN, 65_536, ["aten::item"], [False]),
+        (DOWN, 65_537, [], []),  # data
+        (DOWN, 0, ["aten::item"], [False]),  # old ROCm records no size
+        (UP, 4, ["aten::item"], [True]),
+        (UP, 0, [], []),  # may be a batch
+        (ACROSS, 4, [], []),
+        ("", 0, [], []),
+    ],
+)
+def test_a_value_is_a_small_copy_between_host_and_device(
+    way: str, size: int, names: list[str], upwards: list[bool]
+) -> None:
+    assert awaited(("aten::item", way, size)) == (names, upwards, [False] * len(names))
+    assert awaited(("aten::item", way.replace("Pageable", "Pinned"), size), waits=False)[0] == []
+
+
+CHECK, UPDATE = "aten::_amp_foreach_non_finite_check_and_unscale_", "aten::_amp_update_scale_"
+
+
+@pytest.mark.parametrize(
+    ("ops", "scaler"),
+    [
+        (["item", CHECK, "item", "item", UPDATE, "item"], [False, False, True, False]),
+        ([CHECK, "item", UPDATE, CHECK, "item", UPDATE], [True, True]),
+        (["item", UPDATE], [False]),  # nothing was checked
+        ([CHECK, "item"], [False]),
+        ([CHECK, "nonzero", UPDATE], [False]),
+    ],
+)
+def test_the_scaler_asks_last_between_its_check_and_its_update(ops: list[str], scaler: list[bool]) -> None:
+    reads = [("", 0) if "amp" in op else (DOWN, 4) for op in ops]
+    named = [op if "amp" in op else f"aten::{op}" for op in ops]
+    assert awaited(*((op, *read) for op, read in zip(named, reads, strict=True)))[2] == scaler
+
+
+def test_round_trips_are_not_awaited_values() -> None:
+    assert awaited(("aten::to", DOWN, 4_096), ("aten::to", UP, 4_096)) == (["aten::to"], [True], [False])
+    assert awaited(("aten::to", DOWN, 1_023), ("aten::to", UP, 1_023))[1] == [False, True]
+
+
+LOADER = "enumerate(DataLoader)#_Iter.__next__"
+LOADING = "Lazy Function Loading"
+
+
+def activity(trace: TraceBuilder) -> Activity:
+    return Analysis(trace.load()).index(Activity)
+
+
+def spans(found: Activity, kind: str) -> list[tuple[int, int]]:
+    """In us."""
+    start, end = found.sets[kind]
+    return list(zip((start // US).tolist(), (end // US).tolist(), strict=True))
+
+
+def launching(trace: TraceBuilder, at: int, number: int = 1, tid: int = TID) -> None:
+    trace.launch("cudaLaunchKernel", at * US, 10 * US, number, tid=tid)
+    trace.kernel((at + 500) * US, 10 * US, number)
+
+
+def test_launching_and_marking_threads_are_the_program() -> None:
+    trace = TraceBuilder()
+    trace.step(0, 0, 400 * US)
+    launching(trace, 50, tid=TID + 1)
+    for tid, at in ((TID, 100), (TID + 1, 150), (TID + 2, 200)):
+        trace.annotation(LOADER, at * US, 10 * US, tid=tid)
+    assert spans(activity(trace), "data_loading") == [(100, 110), (150, 160)]
+
+
+def test_ops_and_calls_that_lie_in_no_other_op_dispatch() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::linear", 0, 100 * US)
+    trace.op("aten::mm", 10 * US, 80 * US)
+    launching(trace, 20)
+    trace.annotation("mine", 200 * US, 100 * US)
+    trace.launch("cudaDeviceSynchronize", 210 * US, 10 * US, 2)
+    assert spans(activity(trace), "dispatching") == [(0, 100), (210, 220)]
+    assert len(activity(trace).rows["dispatching"]) == 2
+
+
+def test_profiler_works_between_marks_and_in_stalling_rows() -> None:
+    trace = TraceBuilder()
+    trace.step(0, 0, 300 * US)
+    trace.step(1, 340 * US, 300 * US)
+    launching(trace, 10)
+    trace.op("aten::mm", 50 * US, 100 * US)
+    trace.overhead("Activity Buffer Request", 60 * US, 20 * US)
+    trace.overhead("Activity Buffer Request", 200 * US, 20 * US)  # no op is open
+    found = activity(trace)
+    assert len(found.rows["profiler"]) == 1
+    assert spans(found, "profiler") == [(60, 80), (300, 340)]
+
+
+def test_thread_that_stalled_longest_is_blamed() -> None:
+    """Both have an op open for all of the row; on one of them a call ends in it."""
+    for first, second in ((TID, TID + 1), (TID + 1, TID)):
+        trace = TraceBuilder()
+        whole = trace.op("aten::mm", 0, 300 * US, tid=first)
+        trace.op("aten::add", 0, 300 * US, tid=second)
+        trace.launch("cudaFuncGetAttributes", 110 * US, 10 * US, 1, tid=second)
+        trace.overhead("Activity Buffer Request", 100 * US, 100 * US)
+        rows = Analysis(trace.load()).index(ProfilerRows)
+        assert rows.stalled.tolist() == [whole]
+        assert (rows.stall_start_ns.tolist(), rows.stall_end_ns.tolist()) == ([100 * US], [200 * US])
+
+
+def test_host_collective_is_a_wait_unless_another_thread_works() -> None:
+    """Its own thread's ops are the collective itself."""
+    trace = TraceBuilder()
+    launching(trace, 0)
+    trace.annotation("gloo:all_reduce", 100 * US, 100 * US, tid=TID + 1)
+    launching(trace, 600, 2, tid=TID + 1)
+    trace.op("aten::copy_", 180 * US, 10 * US, tid=TID + 1)
+    trace.op("aten::mm", 120 * US, 30 * US)
+    assert spans(activity(trace), "host_collective") == [(100, 120), (150, 200)]
+
+
+def test_library_loading_begins_after_the_threads_last_event() -> None:
+    """After a launch that ended at 30 us, a query aside; in the call at 60 the loading shows from 100 to 150."""
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 400 * US)
+    launching(trace, 20)
+    trace.launch("cudaFuncGetAttributes", 40 * US, 10 * US, 2)
+    trace.launch("cudaLaunchKernel", 60 * US, 100 * US, 3)
+    trace.overhead(LOADING, 100 * US, 50 * US)
+    found = activity(trace)
+    assert spans(found, "module_loading") == [(100, 150)]
+    assert spans(found, "library_start") == [(30, 100)]
+
+
+def test_a_call_that_loads_says_itself_when_it_began() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 400 * US)
+    launching(trace, 20)
+    trace.launch("cuModuleLoadData", 60 * US, 30 * US, 2)
+    found = activity(trace)
+    assert (spans(found, "module_loading"), spans(found, "library_start")) == ([(60, 90)], [])
+
+
+def test_loading_without_thread_belongs_to_the_shorter_row() -> None:
+    """One thread is in a launch of 60 us, which it began at 90; another, in whatever order, in an op since 0."""
+    for short, long in ((TID, TID + 1), (TID + 1, TID)):
+        trace = TraceBuilder()
+        trace.op("aten::mm", 50 * US, 200 * US, tid=short)
+        trace.launch("cudaLaunchKernel", 90 * US, 60 * US, 1, tid=short)
+        trace.kernel(500 * US, 10 * US, 1)
+        trace.op("aten::sort", 0, 300 * US, tid=long)
+        launching(trace, 310, 2, tid=long)
+        trace.overhead(LOADING, 100 * US, 40 * US)
+        assert spans(activity(trace), "library_start") == [(50, 100)]
+
+
+@pytest.mark.parametrize(
+    ("around", "edge_us", "stalls"),
+    [
+        ("op", 150.0, True),  # nothing begins or ends for half of the row
+        ("op", 149.999, False),
+        ("annotation", 150.0, False),
+        ("cudaDeviceSynchronize", 150.0, False),  # which waits anyway
+    ],
+)
+def test_profiler_stalls_a_thread_for_half_of_its_row(around: str, edge_us: float, stalls: bool) -> None:
+    """A row from 100 to 200 us, and a call that begins in its middle."""
+    trace = TraceBuilder()
+    if around == "op":
+        trace.op("aten::mm", 0, 300 * US)
+    elif around == "annotation":
+        trace.annotation("mine", 0, 300 * US)
+    else:
+        trace.launch(around, 0, 300 * US, 1)
+    trace.launch("cudaFuncGetAttributes", round(edge_us * US), 10 * US, 2)
+    trace.overhead("Activity Buffer Request", 100 * US, 100 * US)
+    rows = Analysis(trace.load()).index(ProfilerRows)
+    assert (rows.stalled >= 0).tolist() == [stalls]
+    assert (rows.stall_end_ns - rows.stall_start_ns).tolist() == [50 * US * stalls]

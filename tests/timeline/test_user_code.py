@@ -1,13 +1,21 @@
-"""Whose code a frame of Python is, and which frame was open at an instant."""
+"""Whose code a frame of Python is, and the user's own call of a library."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from tests.rules.launches import Shared
+from tests.rules.loops import Loop, loop_of
+from tests.support.cached_reports import reported
 from tests.support.trace_builder import TID, TraceBuilder
+from traceanalyzer import diagnose
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.rule.advice import library_advice, user_frame_hint
+from traceanalyzer.rule.views import Calls, Work
+from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.timeline.user_code import UserCode, is_user_code
+from traceanalyzer.timeline.user_packages import caller_of, package_of
 
 
 @pytest.mark.parametrize(
@@ -80,3 +88,166 @@ def test_threads_have_frames_of_their_own() -> None:
     ]
     assert code.stack_at(130, TID + 2) == []
     assert code.around(np.array([0, -1])).values().tolist() == ["train.py(5): f", None]
+
+
+MS = 1_000_000
+SITE = "/usr/lib/python3.12/site-packages/"
+
+
+@pytest.mark.parametrize(
+    ("frames", "said"),
+    [
+        (["train.py(30): step"], None),
+        (["train.py(30): step", "geometric/utils.py(5): loops"], ("geometric", "train.py(30): step")),
+        (["train.py(30): step", f"{SITE}geometric/utils.py(5): loops"], ("geometric", "train.py(30): step")),
+        (
+            ["/home/me/train.py(30): step", "geometric/utils.py(5): loops"],
+            ("geometric", "/home/me/train.py(30): step"),
+        ),
+        (
+            ["train.py(3): main", "train.py(30): step", "/tmp/made.py(1): f", "geometric/a.py(5): g"],
+            ("geometric", "train.py(30): step"),
+        ),
+        (["mine/train.py(30): step", "mine/model.py(5): forward"], None),
+        (["mine/train.py(30): step", "geometric/a.py(5): g"], ("geometric", "mine/train.py(30): step")),
+    ],
+)  # fmt: skip
+def test_the_call_of_a_library_is_named(frames: list[str], said: tuple[str, str] | None) -> None:
+    def body(loop: Loop, number: int) -> None:
+        for depth, frame in enumerate(frames):
+            loop.python(frame, loop.now + depth, 5 * MS - 2 * depth, python_id=10 * number + depth + 1)
+        loop.host_op("aten::sort", 4 * MS)
+        loop.now += MS
+
+    (found,) = [
+        one for one in diagnose(loop_of(body), select=["host-hotspot"]).findings if one.by == "aten::sort"
+    ]
+    assert next(iter(found.evidence["lines"])) == frames[-1]
+    _, _, added = found.advice.partition(" The op is called by the package ")
+    avoided = "Look for an argument that avoids this, or call it less often"
+    assert added == ("" if said is None else f"{said[0]}, which your code calls in {said[1]}. {avoided}.")
+
+
+def test_packages_are_told_by_the_folder() -> None:
+    assert package_of("geometric/utils.py(5): f") == "geometric"
+    assert package_of(f"{SITE}geometric/utils.py(5): f") == "geometric"
+    assert package_of("/usr/lib/python3/dist-packages/geometric/utils.py(5): f") == "geometric"
+    assert package_of("train.py(5): f(a/b)") is None
+    assert package_of("/home/me/train.py(5): f") is None
+    assert package_of(f"train.py(5): f({SITE}geometric/utils.py)") is None  # of the file alone
+
+
+def test_a_layout_is_chosen_outside_of_the_library(shared: Shared) -> None:
+    """What runs in a graph is the whole step, whoever wrote it; how images lie is the caller's choice."""
+    said = {one.rule: one.advice for one in reported(shared("slowdown/cnn.stack")).findings}
+    assert said["layout-conversion"].endswith(
+        " The op is called by the package torchvision, which your code calls in corpus5.py(39): step."
+    )
+    assert "torchvision" not in said["launch-bound"]
+
+
+@pytest.mark.parametrize(("stacks", "recorded"), [((), False), ((1,), True), ((0, 1), True)])
+def test_python_is_recorded_where_any_row_says_who_called_it(stacks: tuple[int, ...], recorded: bool) -> None:
+    trace = TraceBuilder()
+    for number in range(2):
+        said = {"Call stack": "/home/ann/net.py(3): forward;run.py(9): main"} if number in stacks else {}
+        trace.op("aten::mm", 100 * number, 50, **said)
+    code = Analysis(trace.load()).index(UserCode)
+    assert code.recorded is recorded
+    shown = ["/home/ann/net.py(3): forward" if number in stacks else None for number in range(2)]
+    assert [*code.around(np.arange(2)).values()] == shown
+
+
+MAIN, RUN, FORWARD = "train.py(3): main", "lightning/loop.py(5): run", "vision/net.py(8): forward"
+PAUSE = 200_000
+
+
+def paused(*frames: tuple[str, int, int]) -> CallsAfterCpuGaps:
+    """A pause of 200 us from 15 us on, and frames by their begin and end in us."""
+    trace = TraceBuilder()
+    trace.step(0, 0, MS)
+    for number, at in enumerate((5, 215), start=1):
+        trace.op("aten::mm", at * 1_000, 10_000)
+        trace.launched(((at + 2) * 1_000, 4_000), ((at + 8) * 1_000, 30_000), number)
+    for number, (name, start, end) in enumerate(frames, start=1):
+        trace.python(name, start * 1_000, (end - start) * 1_000, python_id=number)
+    found = Analysis(trace.load()).index(CallsAfterCpuGaps)
+    assert found.dur_ns.tolist() == [PAUSE]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("frames", "function", "said"),
+    [
+        (
+            [(MAIN, 0, 900), (RUN, 1, 800)],
+            RUN,
+            "This code is in the package lightning: call the package less often",
+        ),
+        (
+            [(MAIN, 0, 900), (RUN, 40, 800)],
+            RUN,
+            "This code is in the package lightning",
+        ),  # not yet at its begin
+        ([(MAIN, 0, 900), (RUN, 1, 800), ("mine.py(1): hook", 110, 120)], RUN, "the package lightning"),
+        (
+            [(MAIN, 0, 900), (FORWARD, 1, 800)],
+            FORWARD,
+            "Use {torch.compile} or a CUDA graph: these run the step without",
+        ),
+        ([(RUN, 0, 900), ("lightning/a.py(1): f", 1, 800)], "lightning/a.py(1): f", ""),  # begun there
+        (
+            [(MAIN, 0, 900), (f"{FORWARD}_rows", 1, 800)],
+            f"{FORWARD}_rows",
+            "This code is in the package vision",
+        ),
+        ([(MAIN, 0, 900)], MAIN, ""),
+        ([(MAIN, 0, 900), (RUN, 1, 800)], FORWARD, ""),
+    ],
+)
+def test_library_remedies_are_given_for_its_functions_only(
+    frames: list[tuple[str, int, int]], function: str, said: str
+) -> None:
+    text = library_advice(paused(*frames), function)
+    assert said in text if said else text == ""
+
+
+@pytest.mark.parametrize(
+    ("frames", "line", "caller"),
+    [
+        ([(MAIN, 0, 900), (RUN, 1, 800)], RUN, MAIN),
+        ([(MAIN, 0, 900), ("train.py(9): step", 1, 850), (RUN, 2, 800)], RUN, "train.py(9): step"),
+        ([(MAIN, 0, 900), (FORWARD, 1, 850), (RUN, 2, 800)], RUN, MAIN),  # through another library
+        ([(RUN, 0, 900), ("lightning/a.py(1): f", 1, 800)], "lightning/a.py(1): f", None),
+        (
+            [("mine/a.py(1): main", 0, 900), ("mine/b.py(2): f", 1, 890), (RUN, 2, 800)],
+            RUN,
+            "mine/b.py(2): f",
+        ),
+        ([(MAIN, 0, 900)], MAIN, None),
+        ([(MAIN, 0, 900), (RUN, 1, 800)], FORWARD, None),
+    ],
+)
+def test_the_caller_of_a_library_is_the_users_innermost(
+    frames: list[tuple[str, int, int]], line: str, caller: str | None
+) -> None:
+    calls = paused(*frames).after
+    assert caller_of(calls, line) == caller
+
+
+@pytest.mark.parametrize("done_there", [True, False])
+def test_only_what_a_library_does_is_to_be_avoided(done_there: bool) -> None:
+    """By the first of the lines, of the occurrences that the finding has."""
+    found = paused((MAIN, 0, 900), (RUN, 100, 800))
+    calls = Calls.build(found.events)
+    ops = calls[calls.is_op]
+    given = {"lines": {RUN: 3, MAIN: 1}}
+    said = user_frame_hint(ops, np.array([1]), given, done_there=done_there)
+    assert said == f" The op is called by the package lightning, which your code calls in {MAIN}." + (
+        " Look for an argument that avoids this, or call it less often." if done_there else ""
+    )
+    assert user_frame_hint(ops, np.array([0]), given, done_there=True) == ""
+    assert user_frame_hint(ops, np.array([1]), {"lines": {MAIN: 1, RUN: 3}}, done_there=True) == ""
+    assert user_frame_hint(ops, np.array([1]), {}, done_there=True) == ""
+    work = Work.build(found.events)
+    assert user_frame_hint(work, np.array([1]), given, done_there=False) == said.partition(" Look")[0]

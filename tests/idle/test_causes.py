@@ -1,4 +1,4 @@
-"""Each cause by a small trace that has it, and the order in which they are tried."""
+"""Each cause by a small trace that has it, its order, words and confidence."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import pytest
 from tests.idle.one_gap import FIRST, LATE, LOADER, US, gap, judged, pieces
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.idle.cause_table import GROUPS, TABLE
+from traceanalyzer.idle.cause_texts import NOT_THE_CODE, SAYS_WHY, TEXTS
 from traceanalyzer.idle.causes import CAUSES
+from traceanalyzer.model.finding import Confidence
+from traceanalyzer.report.words import in_words
 
 
 def test_host_code_or_python_where_no_op_is_open() -> None:
@@ -271,3 +274,140 @@ def test_the_usual_delay_is_what_nine_of_ten_stay_below() -> None:
     trace.launch("cudaLaunchKernel", end - 30 * US, 5 * US, 50)  # in time: while the last one ran
     trace.kernel(end + 30 * US, 10 * US, 50)
     assert judged(trace, work=11)[0] == "launch-latency"
+
+
+def test_first_use_precedes_allocator_calls_of_other_threads() -> None:
+    trace = TraceBuilder()
+    for number in range(4):
+        start = number * 2_000 * US
+        trace.step(number, start, 2_000 * US)
+        trace.launch("cudaMalloc", start + 120 * US, 600 * US, 80 + number, tid=77)
+        trace.launch("cudaLaunchKernel", start + 950 * US, 5 * US, number + 1)
+        trace.kernel(start + 960 * US, 900 * US, number + 1)
+    trace.launch("cudaLaunchKernel", 7_940 * US, 5 * US, 70, tid=77)  # it launches work, too
+    trace.kernel(7_950 * US, 10 * US, 70)
+    trace.launch("cudaFuncSetAttribute", 4_100 * US, 700 * US, 90)
+    for i in range(3):
+        trace.launch("cudaFuncSetAttribute", (6_750 + 10 * i) * US, 5 * US, 91 + i)
+    found = pieces(trace, work=2)
+    assert found["first-use"] == 700 * US
+    assert "allocator" not in found
+
+
+def test_every_cause_has_words_of_its_own() -> None:
+    assert set(CAUSES) <= set(TEXTS)
+    names = [text.name for text in TEXTS.values()]
+    assert len(names) == len(set(names))
+    assert in_words("idle:dispatching") == TEXTS["dispatching"].name == "waiting for launches"
+    assert in_words("copy_h2d") == "copy to the device"
+    assert all(all(text) for text in TEXTS.values())
+
+
+def named(sure: Confidence) -> set[str]:
+    """Causes of which some row of the table is so sure."""
+    return {row.cause for row in TABLE if row.sure is sure}
+
+
+def test_unexplained_time_is_least_sure_then_suggested() -> None:
+    assert named(Confidence.LOW) == {"unknown", "waiting"}
+    assert named(Confidence.MEDIUM) == {
+        *("not-recorded", "first-use", "long-call"),  # guessed from what else is recorded
+        *("autotuning", "engine", "host-code"),  # nothing is recorded between two ops
+    }
+    assert named(Confidence.LOW).isdisjoint(named(Confidence.HIGH))
+    assert named(Confidence.MEDIUM).isdisjoint(named(Confidence.HIGH))
+
+
+def test_causes_are_grouped_by_who_could_launch_earlier() -> None:
+    late = {cause for cause, group in GROUPS.items() if group == "launched late"}
+    assert {"allocator", "long-call", "host-collective", "host-work", "data-loading", "dispatching"} <= late
+    assert {"engine", "python", "host-code"} <= late
+    device = {cause for cause, group in GROUPS.items() if group == "the device"}
+    assert device == {"in-graph", "launch-latency", "waiting"}
+    waited = {cause for cause, group in GROUPS.items() if group == "the CPU waited for the device"}
+    assert waited == {"synchronisation", "blocking-upload"}
+    once = {cause for cause, group in GROUPS.items() if group == "getting started"}
+    assert once == {"graph-capture", "compilation", "module-loading", "first-use", "autotuning"}
+
+
+def test_hidden_causes_explain_why_they_are_hidden() -> None:
+    assert {"not-recorded", "unlinked", "tail", "waiting", "unknown"} <= set(SAYS_WHY)
+    assert {"graph-capture", "profiler-overhead", "in-graph"} <= set(SAYS_WHY)
+    assert {"python", "host-code", "dispatching", "synchronisation"}.isdisjoint(SAYS_WHY)
+
+
+def test_recording_and_device_causes_need_no_code_change() -> None:
+    recording = {cause for cause, group in GROUPS.items() if group == "the recording"}
+    assert recording <= set(NOT_THE_CODE)
+    assert {"graph-capture", "launch-latency", "in-graph", "start"} <= set(NOT_THE_CODE)
+    assert {"host-code", "python", "dispatching", "waiting", "unknown"}.isdisjoint(NOT_THE_CODE)
+
+
+def test_a_call_that_takes_many_times_its_usual_is_named() -> None:
+    trace = gap()
+    for number in range(5):
+        trace.op("aten::empty", 1_100 * US + 20 * US * number, 10 * US)
+    trace.op("aten::empty", 5 * US, 1 * US)  # not the first of its name, else it were first use
+    trace.op("aten::empty", FIRST + 10 * US, 800 * US)
+    assert judged(trace) == ("long-call", "aten::empty", "aten::empty")
+
+
+def test_calls_that_always_take_so_long_are_not_unusual() -> None:
+    trace = gap()
+    trace.op("aten::empty", 1_100 * US, 800 * US)
+    trace.op("aten::empty", FIRST + 10 * US, 800 * US)
+    assert judged(trace)[0] == "dispatching"
+
+
+def test_a_synchronising_call_is_no_long_call() -> None:
+    trace = gap()
+    for number in range(5):
+        trace.launch("cudaStreamSynchronize", 1_100 * US + 20 * US * number, 2 * US, 50 + number)
+    trace.launch("cudaStreamSynchronize", FIRST - 20 * US, 820 * US, 9)
+    assert judged(trace)[0] == "synchronisation"
+
+
+def test_python_is_not_blamed_for_the_autograd_engines_thread() -> None:
+    trace = TraceBuilder()
+    trace.step(0, 0, 2_000 * US)
+    trace.python("run_backward", 10 * US, 1_900 * US, python_id=1)
+    trace.op("aten::mm", 10 * US, 20 * US)
+    trace.launch("cudaLaunchKernel", 20 * US, 5 * US, 1)
+    trace.kernel(28 * US, FIRST - 28 * US, 1)
+    trace.op("autograd::engine::evaluate_function: MmBackward0", LATE - 10 * US, 20 * US, tid=77)
+    trace.launch("cudaLaunchKernel", LATE - 8 * US, 5 * US, 2, tid=77)
+    trace.kernel(LATE, 50 * US, 2)
+    assert judged(trace)[0] == "engine"
+
+
+def test_what_the_profilers_own_step_takes_is_the_profilers() -> None:
+    trace = TraceBuilder()
+    trace.step(0, 0, FIRST)
+    trace.step(1, LATE - 50 * US, 200 * US)
+    trace.op("aten::mm", 10 * US, 20 * US)
+    trace.launch("cudaLaunchKernel", 20 * US, 5 * US, 1)
+    trace.kernel(28 * US, FIRST - 28 * US, 1)
+    trace.op("aten::add", LATE - 10 * US, 20 * US)
+    trace.launch("cudaLaunchKernel", LATE - 8 * US, 5 * US, 2)
+    trace.kernel(LATE, 50 * US, 2)
+    assert judged(trace)[0] == "profiler-overhead"
+
+
+@pytest.mark.parametrize(("took", "cause"), [(900, "dispatching"), (1_100, "first-use")])
+def test_single_call_is_unusual_from_one_millisecond(took: int, cause: str) -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 10 * US, 20 * US)
+    trace.launch("cudaLaunchKernel", 20 * US, 5 * US, 1)
+    trace.kernel(28 * US, FIRST - 28 * US, 1)
+    trace.launch("cudaFuncSetAttribute", FIRST + 10 * US, took * US, 9)
+    end = FIRST + (took + 30) * US
+    trace.launch("cudaLaunchKernel", end - 8 * US, 5 * US, 2)
+    trace.kernel(end, 50 * US, 2)
+    assert judged(trace)[0] == cause
+
+
+def test_the_thread_of_the_users_annotations_is_no_engines() -> None:
+    """Where no thread of its own runs the backward pass, python may run between its ops."""
+    trace = gap()
+    trace.op("autograd::engine::evaluate_function: MmBackward0", 40 * US, 5 * US)
+    assert judged(trace)[0] == "host-code"
