@@ -1,7 +1,8 @@
-"""`open`: what the viewer is shown, and what happens without a browser or a port."""
+"""`open`: what the viewer is shown and served."""
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
 import socket
@@ -11,18 +12,25 @@ from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import parse_qs, urlsplit
 
+import numpy as np
 import orjson
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.cli.commands import MS, diagnosed
+from tests.cli.commands import MS, diagnosed, written
+from tests.report import report_samples as samples
 from tests.support.trace_builder import TraceBuilder
 from tests.support.trace_files import built
-from traceanalyzer.cli import file_server
+from traceanalyzer.cli import file_server, overlays
 from traceanalyzer.cli import open as command
 from traceanalyzer.cli.app import cli, run
 from traceanalyzer.cli.file_server import OneFile
-from traceanalyzer.model.errors import TraceAnalyzerError
+from traceanalyzer.cli.overlays import blocks_of, overlays_of_files, refuse_standard_input, split_at_events
+from traceanalyzer.model.errors import BadOption, TraceAnalyzerError, UnreadableTrace
+from traceanalyzer.model.finding import Severity
+from traceanalyzer.model.overlay import Drift, Overlay, Slices
+from traceanalyzer.model.report import AnalysedWindow
+from traceanalyzer.render.perfetto import archive
 from traceanalyzer.render.perfetto.address import ORIGIN
 
 
@@ -272,3 +280,87 @@ def test_a_trace_without_findings_opens(tmp_path: Path, viewer: Viewer) -> None:
     result = call(path)
     assert result.exit_code == 0, result.exception
     assert viewer.content[:4] == b"PK\x03\x04"
+
+
+@pytest.mark.parametrize("most", [None, 100])
+def test_a_trace_that_is_too_large_for_a_zip_is_served_as_a_tar(
+    most: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what there was of the zip goes away first: both would take twice the room."""
+    _, overlays = overlays_of_files([written(tmp_path / "trace.json")])
+    if most is not None:
+        monkeypatch.setattr(archive, "MOST_ZIP_BYTES", most)
+    (folder := tmp_path / "served").mkdir()
+    packed = command._packed(overlays, folder)
+    assert [packed] == list(folder.iterdir())
+    assert packed.name == ("trace.zip" if most is None else "trace.tar")
+
+
+def test_without_findings_there_is_nothing_to_show_first() -> None:
+    bare, own = samples.report(findings=()), "https://perfetto.example.org"
+    assert command._chosen(bare, None) is None
+    assert (
+        command._address(bare, (), None, own, "http://here/a.zip")
+        == f"{own}/#!/?url=http%3A%2F%2Fhere%2Fa.zip"
+    )
+    with pytest.raises(TraceAnalyzerError, match=r"no such finding\n  The report has none\."):
+        command._chosen(bare, 1)
+
+
+def test_finding_is_shown_at_times_without_clock_drift() -> None:
+    """That gains 1000 us a second: 2 ms less at 2 s, as are the window's ends; with all tracks of idle time."""
+    second, ms = 10**9, 10**6
+    at = np.array([0])
+    names = ("Findings: low", "Findings: high", "Idle: device 0", "No Idle", "Idle: device 1")
+    tracks = tuple(Slices(name, at, at + 1, at, ["a"], [{}]) for name in names)
+    overlay = Overlay(None, "trace.json", 0, tracks, (), Drift(1_000.0, 0))
+    found = samples.finding(0, severity=Severity.LOW, start_ns=2 * second, end_ns=3 * second)
+    window = AnalysedWindow(2 * second, 3 * second)
+    report = samples.report(samples.trace(window=window), findings=(found,))
+    parts = parse_qs(command._address(report, (overlay,), 1, "https://own", "http://a.zip").partition("?")[2])
+    assert (parts["ts"], parts["dur"]) == ([str(2 * second - 2 * ms)], [str(second - ms)])
+    assert parts["visStart"] == [str(2 * second - 2 * ms)]
+    assert parts["visEnd"] == [str(3 * second - 3 * ms)]
+    pin, *_ = json.loads(parts["startupCommands"][0])
+    assert pin["args"][0] == "^(Findings: low|Idle: device 0|Idle: device 1)$"
+
+
+EVENT = b'{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 2, "pid": 3, "tid": 4}'
+EVENTS = b", ".join([EVENT] * 9_000)  # more than two blocks
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("header", [1, 300_000, 900_000])
+def test_a_trace_is_split_where_its_first_event_begins(header: int, packed: bool, tmp_path: Path) -> None:
+    """Though its header takes several blocks; each byte is in one of the two parts, and once."""
+    head = b'{"note": "' + b"x" * header + b'", "traceEvents": ['
+    whole = head + EVENTS + b'], "after": 1}'
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(gzip.compress(whole, 1) if packed else whole)
+    before, rest = split_at_events(str(path))
+    assert before == head
+    assert b"".join(rest) == whole[len(head) :]
+    assert b"".join(blocks_of(str(path))) == whole
+
+
+def test_a_header_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once it is longer than any that is written."""
+    path = tmp_path / "trace.json"
+    path.write_bytes(b'{"note": "' + b"x" * 700_000 + b'", "traceEvents": [' + EVENT + b"]}")
+    monkeypatch.setattr(overlays, "_MOST_HEAD_BYTES", 800_000)
+    assert split_at_events(str(path))[0].endswith(b'"traceEvents": [')
+    monkeypatch.setattr(overlays, "_MOST_HEAD_BYTES", 400_000)
+    with pytest.raises(UnreadableTrace, match="has no events that others could be put among"):
+        split_at_events(str(path))
+
+
+def test_what_has_no_events_is_not_split(tmp_path: Path) -> None:
+    (path := tmp_path / "trace.json").write_text('{"a": 1}')
+    with pytest.raises(UnreadableTrace, match="has no events that others could be put among"):
+        split_at_events(str(path))
+
+
+def test_one_pipe_among_files_is_enough() -> None:
+    refuse_standard_input([Path("a.json"), Path("b-.json")])
+    with pytest.raises(BadOption, match="can be read only once"):
+        refuse_standard_input([Path("a.json"), Path("-")])

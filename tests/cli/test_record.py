@@ -1,14 +1,22 @@
-"""`record`: what it passes on to the recorder, and what it says of the outcome; no program is run."""
+"""`record`, `mcp` and `skill`, and what the first word of a command line means."""
 
 from __future__ import annotations
 
+import gc
+import io
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from tests.cli.commands import call, refused, written
+from traceanalyzer.cli import app
+from traceanalyzer.integrations import server
+from traceanalyzer.integrations.answers import Roots
 from traceanalyzer.recorder import launch
 from traceanalyzer.recorder.launch import Outcome
 
@@ -160,3 +168,132 @@ def test_a_command_that_fails_to_start_is_named_alone(
     monkeypatch.setattr(launch, "run", run)
     said = refused("record", "-o", tmp_path / "trace.json", "--", "my program", "--key", "secret")
     assert said.startswith("'my program' cannot be started: No such file or directory\n")
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Roots]:
+    """What would be served; nothing listens."""
+    found: list[Roots] = []
+    monkeypatch.setattr(server, "serve", found.append)
+    return found
+
+
+def test_mcp_reads_named_folders_or_the_current_one(
+    served: list[Roots], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for given in ((), ("b", "a"), (tmp_path / "a",)):
+        assert call("mcp", *given).exit_code == 0
+    assert [one.folders for one in served] == [
+        (tmp_path,),
+        (Path("b"), Path("a")),
+        (tmp_path / "a",),
+    ]
+
+
+def test_mcp_refuses_to_serve_a_missing_folder(served: list[Roots], tmp_path: Path) -> None:
+    (file := tmp_path / "trace.json").touch()
+    assert refused("mcp", tmp_path, tmp_path / "none").startswith(f"{tmp_path / 'none'}: is no folder")
+    assert call("mcp", file).exit_code == 2
+    assert served == []
+
+
+def test_skill_is_only_printed_without_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    printed = call("skill")
+    assert (printed.exit_code, printed.stderr) == (0, "")
+    assert list(tmp_path.iterdir()) == []
+    assert call("skill", "--install", "deep/skills").exit_code == 0
+    assert (tmp_path / "deep/skills/traceanalyzer/SKILL.md").read_text("utf-8") == printed.stdout
+
+
+@pytest.mark.parametrize("name", ["SKILL.md", "references/units.md"])
+def test_skill_does_not_replace_files_without_force(name: str, tmp_path: Path) -> None:
+    """Whichever of them it is, and each with its own content."""
+    there = tmp_path / "traceanalyzer" / name
+    there.parent.mkdir(parents=True)
+    there.write_text("mine")
+    assert refused("skill", "--install", tmp_path).startswith(f"{there}: already exists")
+    assert [one for one in tmp_path.rglob("*") if one.is_file()] == [there]
+    assert there.read_text() == "mine"
+    assert call("skill", "--install", tmp_path, "--force").exit_code == 0
+    contents = {one.read_bytes() for one in tmp_path.rglob("*.md")}
+    assert len(contents) == 3
+    assert b"mine" not in contents
+
+
+@pytest.mark.parametrize("name", ["absent.json", "absent.json.gz", "absent.json.zst", "no/such", "-"])
+def test_a_trace_that_is_absent_is_missed_as_a_trace(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = refused(name)
+    assert said.startswith("<standard input>: " if name == "-" else f"{name}: ")
+
+
+@pytest.mark.parametrize("name", ["absent.txt", "absent.zst", "absent.json.xz"])
+def test_another_word_is_an_unknown_command(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert f"No such command '{name}'. No file has this name either." in call(name).stderr
+
+
+def test_standard_input_is_diagnosed(tmp_path: Path) -> None:
+    given = written(tmp_path / "trace.json").read_bytes()
+    result = CliRunner().invoke(app.cli, ["-", "--quiet"], input=given)
+    assert result.exception is None
+    assert result.stdout == call("diagnose", tmp_path / "trace.json", "--quiet").stdout != ""
+
+
+@pytest.mark.parametrize("option", ["--frobnicate", "-q"])
+def test_an_unknown_option_is_no_command(option: str) -> None:
+    said = call(option).stderr
+    assert "No such option" in said
+    assert "No such command" not in said
+
+
+@pytest.mark.parametrize(("command", "set_"), [("rules", True), ("record", False)])
+def test_a_recorded_program_keeps_its_threads(
+    command: str, set_: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setattr(sys, "argv", ["traceanalyzer", command])
+    monkeypatch.setattr(app, "run", lambda arguments: 0)
+    monkeypatch.setattr(gc, "freeze", lambda: None)
+    with pytest.raises(SystemExit):
+        app.main()
+    assert os.environ == ({"OPENBLAS_NUM_THREADS": "1"} if set_ else {})
+
+
+def test_the_path_in_an_error_stays_on_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "of many words and longer than a line of it/that is absent.json"
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("COLUMNS", "40")
+    assert app.run(["diagnose", str(path)]) == 2
+    assert sum(str(path) in line for line in stream.getvalue().splitlines()) == 1
+
+
+def test_a_word_after_two_dashes_is_an_option_still() -> None:
+    assert "No file has this name" not in call("--", "--frobnicate").stderr
+
+
+def test_what_a_skill_says_of_itself_is_no_output(tmp_path: Path) -> None:
+    result = call("skill", "--install", tmp_path)
+    files = sum(path.is_file() for path in (tmp_path / "traceanalyzer").rglob("*"))
+    assert (result.stdout, result.stderr) == ("", f"{tmp_path / 'traceanalyzer'}: {files} files\n")
+    assert files > 1
+
+
+def test_help_whose_reader_left_ends_as_a_broken_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Click ends the program with 1 then, which is the code of a gate that failed."""
+
+    def main(*_: object, **__: object) -> None:
+        raise SystemExit(1)
+
+    monkeypatch.setattr(app.cli, "main", main)
+    assert app.run(["--help"]) == 141

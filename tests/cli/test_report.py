@@ -1,16 +1,25 @@
-"""`report`: the page of a part of a trace, and of ranks in whatever order they come."""
+"""`report`: pages of a part of a trace and of ranks."""
 
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.cli.commands import MS, call, diagnosed, refused, written
 from tests.html.pages import Parsed, parsed, quotes, wrong
-from traceanalyzer.model.errors import TraceAnalyzerError
+from tests.support.merged_traces import labelled, rank_trace
+from traceanalyzer.cli import report_output
+from traceanalyzer.cli.overlays import overlays_of_files
+from traceanalyzer.cli.report import _check_ending
+from traceanalyzer.model.errors import BadOption, TraceAnalyzerError
+from traceanalyzer.model.step_times import RECORDING, GivenStep
+from traceanalyzer.read.load import load
+from traceanalyzer.rule.registry import all_rules
 
 HEADINGS = re.compile(r"^Rank (\d+)$")
 
@@ -102,3 +111,98 @@ def test_a_folder_whose_files_are_numbered_alone(tmp_path: Path) -> None:
     html = page(tmp_path, folder)
     sources = [text for path, _, _, text in quotes(html) if re.search(r"^diagnose#/traces/\d+/source$", path)]
     assert sources == list(map(str, paths))
+
+
+@pytest.mark.parametrize("name", ["a.html", "a.HTM", "a.Html", "a", "a.b.html", ".html"])
+def test_a_page_has_a_pages_ending_or_none(name: str) -> None:
+    _check_ending(Path(name))
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a.html.gz", "a.json", "a.htmlx"])
+def test_another_ending_is_refused_before_reading(name: str, tmp_path: Path) -> None:
+    said = refused("report", tmp_path / "absent.json", "-o", tmp_path / name)
+    assert said.startswith(f"{tmp_path / name}: a page is HTML, not {Path(name).suffix}\n")
+
+
+def test_findings_and_doubts_go_to_standard_error(tmp_path: Path) -> None:
+    """A step of 90 s is longer than the recording; it is the user's own, and the recorder's is not doubted then."""
+    trace = written(
+        tmp_path / "t.json", **{RECORDING: {"before_ms": [3.0], "after_ms": [9.0], "unit": "step"}}
+    )
+    page = tmp_path / "p.html"
+    plain = call("report", trace, "-o", page)
+    assert plain.stdout == ""
+    first, second = plain.stderr.splitlines()[:2]
+    assert first.startswith(f"{page}: ")
+    assert first.endswith(" findings")
+    assert second.startswith(f"warning: {trace}: ")
+    count = len(json.loads(call("diagnose", trace, "--format", "json").stdout)["findings"])
+    assert first == f"{page}: {count} findings"
+    assert "already exists" in refused("report", trace, "-o", page)
+
+
+def test_a_page_to_be_shared_names_no_file(tmp_path: Path) -> None:
+    trace, page = written(tmp_path / "secret_model.json"), tmp_path / "p.html"
+    assert call("report", trace, "-o", page).exit_code == 0
+    assert b"secret_model" in page.read_bytes()
+    assert call("report", trace, "-o", page, "--confidential", "--force").exit_code == 0
+    assert b"secret_model" not in page.read_bytes()
+
+
+def test_processes_and_the_cache_are_as_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def loading(traces: Any, **how: Any) -> Any:
+        asked.append({"traces": [path.name for path in traces], **how})
+        return load(traces[0])
+
+    monkeypatch.setattr("traceanalyzer.cli.loading.load_all", loading)
+    trace = written(tmp_path / "t.json")
+    for number, given in enumerate(((), ("--jobs", "3", "--cache"))):
+        assert call("report", trace, "-o", tmp_path / f"{number}.html", *given).exit_code == 0
+    assert asked == [
+        {"traces": ["t.json"], "jobs": None, "cache": False},
+        {"traces": ["t.json"], "jobs": 3, "cache": True},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("doubts", "said"),
+    [
+        ([None, None], ""),
+        (["too long", "too short"], "warning: --step-ms 0.25: too long; is it in ms, and of this run?\n"),
+        ([None, "too short"], "warning: --step-ms 0.25: too short; is it in ms, and of this run?\n"),
+    ],
+)
+@pytest.mark.parametrize("given", [True, False])
+def test_the_first_doubt_of_any_rank_is_said_once(
+    given: bool, doubts: list[str | None], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def each(ask: Any, items: dict[int, None], *more: float) -> dict[int, str | None]:
+        assert (list(items), more) == ([0, 1], (0.25,))
+        return dict(enumerate(doubts))
+
+    ranks: Any = SimpleNamespace(all=(0, 1), each=each)
+    report_output.warn_of_step(GivenStep.of(0.25) if given else None, ranks)
+    assert capsys.readouterr().err == (said if given else "")
+
+
+def test_ranks_merged_into_one_file_are_not_drawn(tmp_path: Path) -> None:
+    (merged := tmp_path / "merged.json").write_text(json.dumps(labelled([rank_trace(0), rank_trace(1)])))
+    with pytest.raises(BadOption, match="a merged file cannot be drawn beside its ranks' findings"):
+        overlays_of_files([merged])
+    ranks = [written(tmp_path / f"{at}.json", distributedInfo={"rank": at, "world_size": 2}) for at in (0, 1)]
+    report, overlays = overlays_of_files(ranks)
+    assert len(overlays) == len(report.traces) == 2
+    report, overlays = overlays_of_files(ranks[:1], (1_000_000, 7_500_000))
+    assert report.traces[0].window.length_ns == 6_500_000
+
+
+def test_rules_stand_in_a_column_with_their_groups() -> None:
+    """Longer titles go on below where they began."""
+    lines, known = call("rules").stdout.splitlines(), all_rules()
+    room = max(len(rule.slug) for rule in known) + 2
+    assert [line[:room].strip() for line in lines if line[:room].strip()] == [rule.slug for rule in known]
+    assert all(line[room - 1] == " " != line[room] for line in lines if line)
+    whole = " ".join(line[room:] for line in lines)
+    assert all(f"{rule.title} ({rule.group})" in whole for rule in known)

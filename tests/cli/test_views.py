@@ -1,20 +1,22 @@
-"""`memory`, `ops` and `facts`: their limits, forms and files; and the options that they share with other commands."""
+"""`memory`, `ops`, `facts` and `regions`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
 from tests.cli.commands import call, refused
 from tests.support.remembered_calls import remembering
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.cli import data
+from traceanalyzer.cli.app import cli
 from traceanalyzer.cli.options import _names, settings_of
 from traceanalyzer.model.errors import BadOption, OutputExists
 
@@ -170,3 +172,84 @@ def test_a_limit_without_rule_or_value_is_refused_among_others(wrong: str) -> No
 @pytest.mark.parametrize("limit", ["0", "-1", "1.5"])
 def test_a_list_has_a_row_at_least(command: str, limit: str, tmp_path: Path) -> None:
     assert call(command, tmp_path / "t.json", "--limit", limit).exit_code == 2
+
+
+Shared = Callable[[str], Path]
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(cli, ["facts", *arguments])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_facts_are_told_by_kind(shared: Shared) -> None:
+    said = run(str(shared("pairs/addmm_copy.bad")))
+    assert "\nhotspot\n" in said
+    assert "at the dispatcher only" in " ".join(said.split())
+    assert all(len(line) <= 80 or "/" in line for line in said.splitlines())
+
+
+def test_facts_as_json_have_values_and_events(shared: Shared) -> None:
+    document = json.loads(run(str(shared("pairs/launch_bound.bad")), "--format", "json"))
+    bound = next(fact for fact in document["facts"] if fact["name"] == "bound")
+    assert bound["values"]["bound"] == "cpu"
+    assert any(fact["event_ids"] for fact in document["facts"])
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_facts_as_rows(shared: Shared, form: str, tmp_path: Path) -> None:
+    target = tmp_path / f"facts.{form}"
+    run(str(shared("pairs/launch_bound.bad")), "--format", form, "--output", str(target))
+    assert target.stat().st_size > 200
+
+
+def test_a_trace_without_a_device_may_have_none(shared: Shared) -> None:
+    assert run(str(shared("public/hta_cpu_only")))
+
+
+def run_regions(*arguments: str) -> str:
+    result = CliRunner().invoke(cli, ["regions", *arguments])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_regions_name_annotations_and_repeated_blocks(shared: Shared) -> None:
+    text = run_regions(str(shared("sixth/lm_small_train.bad")))
+    assert "Optimizer.step#Muon.step" in text
+    assert "24 x to, " in text
+    assert "6 x layer_norm, " in text
+
+
+def test_depth_limits_the_text_only(shared: Shared) -> None:
+    path = str(shared("sixth/lm_small_train.bad"))
+    assert len(run_regions(path, "--depth", "1").splitlines()) < len(
+        run_regions(path, "--depth", "3").splitlines()
+    )
+    whole, flat = (
+        json.loads(run_regions(path, "--format", "json", "--depth", str(depth))) for depth in (9, 1)
+    )
+    assert whole["regions"] == flat["regions"]
+
+
+def test_order_by_gpu_time_begins_with_most_of_it(shared: Shared) -> None:
+    document = json.loads(run_regions(str(shared("real/gpt2_train.eager")), "--format", "json"))
+    step, *regions = document["regions"]
+    assert step["kind"] == "step"
+    assert step["gpu_ns"] == max(region["gpu_ns"] for region in document["regions"])
+    assert {"phase", "block", "op", "backward"} <= {region["kind"] for region in regions}
+    assert (
+        "6 x layer_norm, " in run_regions(str(shared("real/gpt2_train.eager")), "--by", "gpu").splitlines()[4]
+    )
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_regions_as_rows(shared: Shared, form: str, tmp_path: Path) -> None:
+    target = tmp_path / f"regions.{form}"
+    run_regions(str(shared("pairs/launch_bound.bad")), "--format", form, "--output", str(target))
+    assert target.stat().st_size > 200
+
+
+def test_a_trace_without_gpu_work_names_what_it_lacks(shared: Shared) -> None:
+    result = CliRunner().invoke(cli, ["regions", str(shared("public/hta_cpu_only"))])
+    assert "no kernels, copies or memsets" in str(result.exception)

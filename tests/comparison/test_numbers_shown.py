@@ -1,9 +1,10 @@
-"""Numbers, ranks, shares and phrases of a comparison, each worked out by hand."""
+"""Numbers and decisions of a comparison, each worked out by hand at either side."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,22 +12,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.comparison.built_sides import axis, judged, row, side
+from tests.comparison.built_sides import axis, fault, host, judged, row, side
 from traceanalyzer.comparison import formatting
 from traceanalyzer.comparison.captures import Captures
-from traceanalyzer.comparison.reasons import reasons
-from traceanalyzer.comparison.result import (
-    CallRow,
-    Counted,
-    FaultChange,
-    Part,
-    Waterfall,
-    Word,
-    WorkSide,
-)
+from traceanalyzer.comparison.compared_rows import word_by_time, work_side
+from traceanalyzer.comparison.count_axis import count_word, is_comparable, most_changed, program_changed
+from traceanalyzer.comparison.formatting import source_line
+from traceanalyzer.comparison.gates import broken, gates_of
+from traceanalyzer.comparison.reasons import changed_functions_note, fault_changes, reasons
+from traceanalyzer.comparison.result import CallRow, Counted, FaultChange, Part, Waterfall, Word, WorkSide
 from traceanalyzer.comparison.snapshot import StepTime
 from traceanalyzer.comparison.statistics import permutation_p
-from traceanalyzer.comparison.step_axis import step_axis
+from traceanalyzer.comparison.step_axis import at_pace, host_pace, step_axis
 from traceanalyzer.comparison.waterfall import Busy, BusyPart, busy_part, waterfall_of, whole_parts
 from traceanalyzer.comparison.work_tables import uncovered
 
@@ -207,3 +204,249 @@ def test_idle_time_of_no_op_is_named_by_its_cause() -> None:
         "unknown: +5.00 µs of the step, most of it idle time",
         "mm: +4.00 µs of the step, most of it idle time",
     )
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "means", "word"),
+    [
+        ((1, 3), (4, 5), (2, 4), Word.MORE),
+        ((4, 5), (1, 3), (4, 2), Word.FEWER),
+        ((1, 3), (2, 4), (2, 3), Word.UNKNOWN),
+        ((1, 3), (2, 4), (2.5, 2.5), Word.SAME),
+    ],
+)
+def test_overlapping_counts_are_equal_only_if_means_are(
+    base: tuple[float, float], new: tuple[float, float], means: tuple[float, float], word: Word
+) -> None:
+    assert count_word((base, new), means) is word
+
+
+@pytest.mark.parametrize(
+    ("counter", "shapes", "known"),
+    [
+        ("FLOPs", (True, True), True),
+        ("FLOPs", (True, False), False),
+        ("FLOPs", (False, True), False),
+        ("FLOPs", (False, False), True),
+        ("launches", (True, False), True),
+    ],
+)
+def test_flops_need_shapes_on_both_sides_or_neither(
+    counter: str, shapes: tuple[bool, bool], known: bool
+) -> None:
+    sides: Any = [SimpleNamespace(recorded=("shapes",) if one else ("stacks",)) for one in shapes]
+    assert is_comparable(counter, *sides) is known
+
+
+def test_counter_with_the_largest_difference_is_named() -> None:
+    calls: Any = [
+        SimpleNamespace(counter=counter, outer=outer, call="cudaLaunchKernel", base=base, new=new)
+        for counter, outer, base, new in (
+            ("launches", "aten::add", 1, 3),
+            ("launches", "aten::mm", 9, 4),
+            ("launches", "aten::add", 2, 3),
+            ("launches", "", 5, 6),
+            ("launches", "aten::sum", 7, 7),
+            ("launches", "aten::mul", 100, 100.5),
+            ("memcpys", "aten::copy_", 0, 50),
+        )
+    ]
+    assert most_changed("launches", calls, []) == ("aten::mm", "aten::add", "cudaLaunchKernel")
+
+
+@pytest.mark.parametrize(("added_ns", "told"), [(4.9e6, False), (5.1e6, True)])
+def test_new_function_is_named_from_half_the_difference(added_ns: float, told: bool) -> None:
+    base: Any = SimpleNamespace(functions={("g", "main"): 1e6}, step=SimpleNamespace(recorded_ns=10e6))
+    new: Any = SimpleNamespace(
+        functions={("g", "main"): 1e6, ("f", "main"): added_ns}, step=SimpleNamespace(recorded_ns=20e6)
+    )
+    said = changed_functions_note(base, new)
+    assert said.startswith("f is new (") if told else said == ""
+
+
+FUNCTIONS_SAID = [
+    (
+        {"main": 1, "f": 6, "inner": 5},
+        {"main": 1},
+        (20, 10),
+        "f is gone (6.00 ms a step as recorded)",
+    ),
+    (
+        {"main": 1, "f": 6, "g": 4},
+        {"main": 1},
+        (20, 10),
+        "f and 1 more are gone (10.0 ms a step as recorded)",
+    ),
+    ({"main": 1}, {"main": 1, "f": 6}, (20, 10), ""),  # new, while the step got shorter
+    ({"main": 1, "old": 4}, {"main": 1, "f": 6}, (10, 20), ""),  # may have got another name
+    ({"main": 1, "old": 3}, {"main": 1, "f": 6}, (10, 20), "f is new (6.00 ms a step as recorded)"),
+]
+
+
+@pytest.mark.parametrize(("base_ms", "new_ms", "steps_ms", "said"), FUNCTIONS_SAID)
+def test_functions_are_told_that_one_side_alone_calls(
+    base_ms: dict[str, int], new_ms: dict[str, int], steps_ms: tuple[int, int], said: str
+) -> None:
+    """`inner` is called by `f`: its time is in that."""
+    sides: Any = [
+        SimpleNamespace(
+            functions={
+                (name, "f" if name == "inner" else "main"): 1e6 * ms for name, ms in functions.items()
+            },
+            step=SimpleNamespace(recorded_ns=1e6 * step_ms),
+        )
+        for functions, step_ms in zip((base_ms, new_ms), steps_ms, strict=True)
+    ]
+    assert changed_functions_note(*sides) == said
+
+
+def test_of_work_that_is_shared_out_each_side_has_its_share() -> None:
+    one = SimpleNamespace(count=4, ns=1_000, exposed_ns=100, samples=(10,), name="k", dims="", types="")
+    side = work_side([one], {0: 0.5})  # type: ignore[list-item,arg-type]
+    assert side is not None
+    assert (side.count, side.ns, side.exposed_ns) == (2, 500, 50)
+
+
+def test_of_several_gpus_the_line_of_sources_has_the_first() -> None:
+    side: Any = SimpleNamespace(
+        names=["a.json"], ranks=[0], rank=0, captures=1, gpus=["H100", "A100"], steps=1
+    )
+    assert source_line(side) == "a.json, H100, 1 step"
+
+
+@pytest.mark.parametrize(
+    ("gate", "said"),
+    [
+        ("step=29%", ["step: +30.0 % slower, 29.0 % are allowed"]),
+        ("step=30%", []),
+        ("gpu=5%", []),  # slower by 10 %, which may be noise
+        ("launches=20%", ["launches: 100 -> 130 a step, 20 more are allowed"]),
+        ("launches=30%", []),
+        ("syncs=0", ["synchronisations: 0 -> 1 a step, 0 more are allowed"]),
+    ],
+)
+def test_gates_in_shares_are_of_what_the_base_took(gate: str, said: list[str]) -> None:
+    exact = [
+        Counted("launches", 100, 130, (100, 100), (130, 130), Word.MORE),
+        Counted("synchronisations", 0, 1, (0, 0), (1, 1), Word.MORE),
+    ]
+    step = SimpleNamespace(word="slower", base_ns=100, new_ns=130)
+    device = SimpleNamespace(word="unknown", base_ns=100, new_ns=110)
+    found: Any = SimpleNamespace(axes=SimpleNamespace(exact=exact, step=step, device=device))
+    assert broken(found, gates_of([gate])) == said
+
+
+def test_counter_breaks_its_gate_if_every_step_exceeds_it() -> None:
+    """However far the means are apart: steps of one program differ. Of steps that overlap nothing is known."""
+    for width, new_width, apart, most in product(range(0, 7, 3), range(0, 7, 3), range(-1, 5), range(4)):
+        base, new = (2, 2 + width), (2 + width + apart, 2 + width + apart + new_width)
+        means = (base[0] + base[1]) / 2, (new[0] + new[1]) / 2
+        one = Counted("launches", *means, base, new, count_word((base, new), means))
+        found: Any = SimpleNamespace(axes=SimpleNamespace(exact=[one]))
+        assert bool(broken(found, gates_of([f"launches={most}"]))) is (apart > most), (base, new, most)
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "pace"),
+    [
+        ([("mm", 1, 10), ("add", 2, 10)], [("mm", 4, 20), ("add", 2, 10)], (20 + 20) / 30),
+        ([("mm", 4, 20), ("add", 2, 10)], [("mm", 1, 10), ("add", 2, 10)], 30 / (20 + 20)),
+        ([("mm", 1, 10), ("cudaMemcpyAsync", 1, 10)], [("mm", 1, 15), ("cudaMemcpyAsync", 1, 11)], 1.5),
+        ([("mm", 9, 10), ("add", 9, 10)], [("mm", 9, 12), ("add", 9, 26.6)], 1.2),  # add: another program
+        ([("mm", 9, 10), ("add", 9, 10)], [("mm", 9, 12), ("add", 9, 26.4)], 1.92),  # the same one
+        ([("mm", 1, 10), ("add", 1, 50)], [("mm", 1, 12), ("sub", 1, 50)], 1.2),
+        ([("mm", 1, 10), ("add", 1, 60)], [("mm", 1, 12), ("sub", 1, 20)], 1.0),  # mm is too little of base
+        ([("mm", 1, 10), ("add", 1, 50)], [("mm", 1, 12), ("sub", 1, 70)], 1.0),  # and here of new
+        ([("mm", 1, 10)], [("add", 1, 10)], 1.0),
+    ],
+)
+def test_the_host_s_pace_is_that_of_what_both_do(base: Any, new: Any, pace: float) -> None:
+    assert host_pace(host(*base), host(*new)) == pytest.approx(pace)
+
+
+def test_hosts_of_other_gpus_or_versions_have_no_pace_in_common() -> None:
+    base, new = [("mm", 1, 10)], [("mm", 1, 20)]
+    assert host_pace(host(*base), host(*new)) == 2.0
+    assert host_pace(host(*base), host(*new, gpu="H100")) == 1.0
+    assert host_pace(host(*base), host(*new, torch="2.8")) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("base_ns", "new_ns", "word"),
+    [
+        (1_000, 1_500, Word.SAME),  # short: medians differ by half a microsecond
+        (1_000, 1_501, Word.SLOWER),
+        (1_501, 1_000, Word.FASTER),
+        (100_000, 104_900, Word.SAME),
+        (100_000, 105_100, Word.SLOWER),
+        (105_100, 100_000, Word.FASTER),
+    ],
+)
+def test_times_differ_beyond_a_share_and_the_median_noise(base_ns: float, new_ns: float, word: Word) -> None:
+    sides = [WorkSide(4, 4 * ns, 0, ns, ("k",), "", "") for ns in (base_ns, new_ns)]
+    row: Any = SimpleNamespace(base=sides[0], new=sides[1], kind="compute")
+    assert word_by_time(row, new_ns / base_ns, ([], [])) is word
+
+
+@pytest.mark.parametrize(
+    ("words", "changed"),
+    [
+        ({"ops": Word.MORE, "launches": Word.SAME}, False),  # ops that launch nothing are no other program
+        ({"ops": Word.SAME, "launches": Word.FEWER}, True),
+        ({"launches": Word.UNKNOWN}, False),
+    ],
+)
+def test_a_program_is_another_where_it_does_other_work(words: dict[str, Word], changed: bool) -> None:
+    counters: Any = [SimpleNamespace(counter=name, word=word) for name, word in words.items()]
+    assert program_changed(counters) is changed
+
+
+def test_step_at_another_pace_is_interpolated() -> None:
+    """Of a CPU-bound half: at twice the CPU's time 20 of 30 ms, and by the logarithm between."""
+    step = StepTime(30, 0, 0, 0, True, paces=((0.5, 10e6), (1.0, 20e6), (2.0, 40e6)))
+    assert [at_pace(step, factor) for factor in (0.5, 1.0, 2.0, 4.0)] == [15, 30, 60, 60]
+    assert at_pace(step, 2**0.5) == round(30 * 2**0.5)
+    assert at_pace(StepTime(30, 0, 0, 0, True), 2.0) == 30
+
+
+@pytest.mark.parametrize(
+    ("base_ns", "new_ns", "status"),
+    [
+        (1_000, 1_250, "unchanged"),  # a fifth of the larger one
+        (1_000, 1_260, "worse"),
+        (1_260, 1_000, "better"),
+        (200, 299, "unchanged"),  # a hundredth of the step
+        (200, 301, "worse"),
+        (None, 301, "unchanged"),
+    ],
+)
+def test_a_fault_changes_by_a_share_of_itself_and_of_the_step(
+    base_ns: int | None, new_ns: int, status: str
+) -> None:
+    (one,) = fault_changes([fault("a", "op", base_ns)], [fault("a", "op", new_ns)], 0.1)
+    assert (one.status, one.got_share) == (status, None)
+
+
+def test_lost_step_time_belongs_to_the_only_gone_fault() -> None:
+    gone, other = fault("a", "x", 2_000), fault("b", "y", 1_000)
+    (alone,) = fault_changes([gone], [], 0.3)
+    assert (alone.status, alone.said_share, alone.got_share) == ("gone", 0.2, 0.3)
+    assert [one.got_share for one in fault_changes([gone, other], [], 0.3)] == [None, None]
+    assert [one.got_share for one in fault_changes([gone], [other], 0.3)] == [None, None]
+    better = fault_changes([gone, other], [fault("b", "y", 500)], 0.3)
+    assert [(one.status, one.got_share) for one in better] == [("gone", 0.3), ("better", None)]
+    worse = fault_changes([gone, other], [fault("b", "y", 2_000)], 0.3)
+    assert [(one.status, one.got_share) for one in worse] == [("gone", None), ("worse", None)]
+
+
+def test_faults_pair_by_subject_before_rule() -> None:
+    """The largest first of one status; an op that got another name is the same fault."""
+    base = [fault("a", "x", 1_000), fault("a", "y", 3_000), fault("c", "old", 500)]
+    found = fault_changes(base, [fault("a", "y", 3_000), fault("c", "new", 500)], None)
+    assert [(one.status, one.title) for one in found] == [
+        ("gone", "x"),
+        ("unchanged", "y"),
+        ("unchanged", "old"),
+    ]
+    both = fault_changes(base[:2], [], None)
+    assert [one.title for one in both] == ["y", "x"]

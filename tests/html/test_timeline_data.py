@@ -1,4 +1,4 @@
-"""What a timeline says in words, and what the script gets: times since the first event, columns as differences."""
+"""The timeline's events, words and data for the script."""
 
 from __future__ import annotations
 
@@ -6,19 +6,213 @@ import base64
 import json
 import zlib
 from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.html.pages import parsed
+from tests.html.pages import busy_loop, page, parsed, rendered
+from tests.job.ranks import REDUCES, Recording, Reductions
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS, ORIGIN
+from tests.support.cached_reports import analysed, loaded, reported
+from tests.support.fixtures import FIXTURES
+from tests.support.trace_builder import TraceBuilder
+from traceanalyzer.idle.accounting import Accounting
+from traceanalyzer.idle.causes import Idle
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.report import Clock, JobReport, RankReport, Report
+from traceanalyzer.render.html.document import render_html
+from traceanalyzer.render.html.page_data import page_of
 from traceanalyzer.render.html.plot_data import Stretch
-from traceanalyzer.render.html.timeline_data import Columns, Marks, Overview, Timeline, Track
+from traceanalyzer.render.html.timeline_data import (
+    Columns,
+    Marks,
+    Overview,
+    Timeline,
+    Track,
+    overviews,
+    timeline_of,
+)
 from traceanalyzer.render.html.timeline_events import Band
 from traceanalyzer.render.html.timelines import coverage, packed_timelines, shifts, timeline_section
+from traceanalyzer.report.diagnosis import analyses_of, report_of
+
+SOME = [FIXTURES / name / "bad.json.gz" for name in ("implicit-sync", "launch-bound", "exposed-copy")]
+
+
+def timeline(path: Path) -> Timeline:
+    found = page(path).traces[0].timeline
+    assert found is not None
+    return found
+
+
+def of(analysis: Analysis, most: int, marks: int = 1_000) -> Timeline:
+    findings = report_of([(None, analysis)]).findings
+    return timeline_of(analysis, list(enumerate(findings)), [], most, marks, None)
+
+
+def packed(html: bytes) -> list[dict[str, Any]]:
+    (block,) = [one for one in parsed(html).having("id") if one.attributes["id"] == "timelines"]
+    made: list[dict[str, Any]] = json.loads(zlib.decompress(base64.b64decode(block.text)))
+    return made
+
+
+@pytest.mark.parametrize("path", SOME, ids=lambda path: path.parent.name)
+def test_events_are_those_of_the_trace(path: Path) -> None:
+    trace, made = loaded(path), timeline(path)
+    known: dict[int, tuple[str, int, int]] = {}
+    for frame in (trace.cpu, trace.gpu):
+        columns = (frame[name] for name in ("event_id", "name", "start_ns", "dur_ns"))
+        known |= {event: rest for event, *rest in zip(*columns, strict=True)}  # type: ignore[misc]
+    events = made.events
+    assert len(set(events.event_id)) == len(events.event_id) > 100
+    for event, name, start, dur in zip(
+        events.event_id, events.name, events.start_ns, events.dur_ns, strict=True
+    ):
+        assert [made.texts[name], start, dur] == list(known[event])
+
+
+@pytest.mark.parametrize("path", SOME, ids=lambda path: path.parent.name)
+def test_every_listed_occurrence_is_marked_with_its_event(path: Path) -> None:
+    made = timeline(path)
+    for mark in made.marks:
+        found = reported(path).findings[mark.finding]
+        assert len(mark.position) == len(found.occurrences)
+        for place, start, event in zip(mark.position, mark.start_ns, mark.event, strict=True):
+            assert found.occurrences[place].start_ns == start
+            if event >= 0:
+                assert made.events.event_id[event] in found.occurrences[place].event_ids
+    known = [event >= 0 for mark in made.marks for event in mark.event]
+    assert 2 * sum(known) > len(known)
+
+
+@pytest.mark.parametrize("path", SOME, ids=lambda path: path.parent.name)
+def test_launches_and_delays_are_those_of_the_work(path: Path) -> None:
+    events = timeline(path).events
+    joined = 0
+    for work, (launch, delay) in enumerate(zip(events.launch, events.delay_ns, strict=True)):
+        if launch >= 0:
+            joined += 1
+            assert events.start_ns[work] - events.start_ns[launch] == delay
+    assert joined > 50
+
+
+def test_long_traces_are_thinned_and_whole_steps_are_said() -> None:
+    analysis = Analysis(busy_loop(400).load())
+    made = of(analysis, 2_000)
+    rows = len(analysis.trace.cpu) + len(analysis.trace.gpu)
+    assert 1_000 < len(made.events.name) < 4_000 < rows
+    assert made.bands
+    starts, durations = np.array(made.events.start_ns), np.array(made.events.dur_ns)
+    for band in made.bands:
+        cpu = analysis.trace.cpu
+        inside = (cpu["start_ns"] >= band.start_ns) & (cpu["start_ns"] + cpu["dur_ns"] < band.end_ns)
+        inside &= cpu["dur_ns"] >= band.least_ns
+        there = set(made.events.event_id)
+        assert set(cpu[inside & (cpu["pid"] >= 0)]["event_id"]) <= there
+    assert len(starts) == len(durations)
+
+
+def test_occurrences_are_thinned_to_the_first_and_the_costliest() -> None:
+    analysis = Analysis(busy_loop(400).load())
+    findings = report_of([(None, analysis)]).findings
+    made = timeline_of(analysis, list(enumerate(findings)), [], 2_000, 40, None)
+    for mark in made.marks:
+        every = findings[mark.finding].occurrences
+        assert list(mark.position) == sorted(mark.position)
+        assert len(mark.position) <= 40 + 1
+        assert list(mark.position[:20]) == list(range(min(20, len(every))))
+
+
+@pytest.mark.parametrize("path", SOME, ids=lambda path: path.parent.name)
+def test_the_overview_is_the_books_in_parts(path: Path) -> None:
+    """The busy share of all parts together is that of the window, and one part is the whole."""
+    analysis = analysed(path)
+    books = analysis.index(Accounting)
+    parts = books.parts_ns(analysis.index(Idle))
+    length = sum(parts.values())
+    busy = sum(ns for name, ns in parts.items() if not name.startswith("idle:"))
+    (fine,) = overviews(analysis)
+    assert sum(fine.busy) / len(fine.busy) == pytest.approx(100 * busy / length, abs=1)
+    (one,) = overviews(analysis, 1)
+    assert one.busy == (round(100 * busy / length),)
+    idle = {name: ns for name, ns in parts.items() if name.startswith("idle:")}
+    assert one.names[one.why[0]] == max(idle, key=lambda name: idle[name])
+
+
+def test_confidential_timelines_have_no_lines_and_annotations() -> None:
+    made = page(SOME[0], True).traces[0].timeline
+    assert made is not None
+    assert set(made.events.line) == {-1}
+    assert "annotation" not in made.kinds
+    assert not any("ProfilerStep" in text or ".py" in text for text in made.texts)
+
+
+def test_without_events_there_is_none() -> None:
+    made = TraceBuilder()
+    made.op("aten::add", 0, 1_000)
+    whole = of(Analysis(made.load()), 100)
+    assert whole.overviews == ()
+    assert [track.kind for track in whole.tracks] == ["thread"]
+    with pytest.raises(Unavailable):
+        overviews(Analysis(made.load()))
+
+
+def test_packed_data_is_the_timeline() -> None:
+    (data,), made = packed(rendered(SOME[0])), timeline(SOME[0])
+    events, origin = data["ev"], int(data["origin"])
+    (kind, _, number, _, first, size), track = data["tracks"][0], made.tracks[0]
+    assert (kind, number, first, size) == (track.kind, track.number, track.first, track.size)
+    starts = np.cumsum(events["s"][first : first + size]) + origin
+    assert starts.tolist() == list(made.events.start_ns[first : first + size])
+    assert np.cumsum(events["e"][first : first + size]).tolist() == list(
+        made.events.event_id[first : first + size]
+    )
+    mark = data["marks"][0]
+    occurrences = reported(SOME[0]).findings[mark["f"]].occurrences
+    assert mark["c"] == [occurrences[j].cost_ns for j in mark["j"]]
+
+
+AHEAD_NS = 3_000_000
+
+
+def test_ranks_meet_at_their_collectives_on_one_axis() -> None:
+    """One clock is 3 ms ahead, which is more than two steps."""
+    compute = (1_000, 1_010, 1_000, 990)
+    made = Reductions({0: compute, 1: compute}, recordings={1: Recording(ahead_ns=AHEAD_NS)})
+    analyses = analyses_of({rank: trace.load() for rank, trace in made.traces().items()})
+    drawn = packed(render_html(page_of(report_of(analyses), analyses)))
+    ends = []
+    for data in drawn:
+        columns = data["ev"]
+        for _, _, _, _, first, size in data["tracks"]:
+            starts = accumulate(columns["s"][first : first + size])
+            rows = zip(
+                starts, columns["n"][first : first + size], columns["d"][first : first + size], strict=True
+            )
+            found = [data["shift"] + at + dur for at, name, dur in rows if data["texts"][name] == REDUCES]
+            ends += [found] if found else []
+    first, second = ends
+    assert len(first) == len(compute)
+    assert second == pytest.approx(first, abs=50_000)
+    assert min(data["shift"] for data in drawn) == 0
+
+
+def test_the_waits_of_a_rank_are_those_in_which_it_waits_in_time() -> None:
+    """Rank 1 comes later in the second and in the fourth step, rank 0 in the third."""
+    made = Reductions({0: (1_000, 1_000, 1_600, 1_000), 1: (1_000, 1_200, 1_000, 1_500)})
+    analyses = analyses_of({rank: trace.load() for rank, trace in made.traces().items()})
+    lines = [one.timeline for one in page_of(report_of(analyses), analyses).traces]
+    waits = [[] if line is None else [(ns, last) for _, ns, last in line.waits] for line in lines]
+    assert [[last for _, last in own] for own in waits] == [[1, 1], [0]]
+    assert [ns for own in waits for ns, _ in own] == pytest.approx([200_000, 500_000, 600_000], rel=0.05)
+    assert all(list(line.waits) == sorted(line.waits) for line in lines if line is not None)
+
 
 EVENTS = Columns(
     event_id=(5, 9, 7),
@@ -62,7 +256,7 @@ def report(*ranks: int | None, job: JobReport | None = None) -> Report:
     return replace(whole, traces=traces, job=job)
 
 
-def page(of: Report, *timelines: Timeline | None, stretches: tuple[Stretch, ...] = ()) -> Any:
+def built_page(of: Report, *timelines: Timeline | None, stretches: tuple[Stretch, ...] = ()) -> Any:
     traces = [
         SimpleNamespace(rank=head.rank, timeline=timeline, stretches=stretches)
         for head, timeline in zip(of.traces, timelines, strict=True)
@@ -77,7 +271,7 @@ def data(made: Any) -> list[dict[str, Any]]:
 
 
 def test_times_count_from_the_first_event() -> None:
-    (one,) = data(page(report(None), ONE))
+    (one,) = data(built_page(report(None), ONE))
     assert (one["origin"], one["from"], one["to"]) == (str(ORIGIN), 10, 90 * MS)
     assert (one["bands"], one["steps"], one["waits"]) == ([[20, 30, 0]], [[4, 20, 50]], [[60, 25, 3]])
     assert one["tracks"] == [["thread", None, 31, 2, 0, 2], ["stream", 0, 7, 1, 2, 1]]
@@ -90,7 +284,7 @@ def test_times_count_from_the_first_event() -> None:
 
 
 def test_starts_and_ids_are_differences_along_each_track() -> None:
-    (one,) = data(page(report(None), ONE))
+    (one,) = data(built_page(report(None), ONE))
     assert one["ev"] == {
         "n": [0, 1, 0],
         "k": [0, 1, 0],
@@ -108,7 +302,7 @@ def test_starts_and_ids_are_differences_along_each_track() -> None:
 
 def test_marks_have_the_findings_text_and_occurrence_costs() -> None:
     """Findings without occurrences here have none."""
-    (one,) = data(page(report(None), ONE))
+    (one,) = data(built_page(report(None), ONE))
     assert one["marks"] == [
         {
             "f": 1,
@@ -126,7 +320,7 @@ def test_marks_have_the_findings_text_and_occurrence_costs() -> None:
 
 def test_gaps_are_from_start_to_end_of_their_own_trace() -> None:
     gap = Stretch(1, ORIGIN + 3_000, ORIGIN + 9_000, "idle:python", "aten::mm", 4, "a.py(1): f")
-    first, last = data(page(report(0, 1), ONE, ONE, stretches=(gap,)))
+    first, last = data(built_page(report(0, 1), ONE, ONE, stretches=(gap,)))
     assert [first["trace"], last["trace"], first["rank"], last["rank"]] == [0, 1, 0, 1]
     assert first["gaps"][0][:3] == [1, 3_000, 9_000]
     assert last["gaps"][0][:3] == [1, 2_000, 8_000]
@@ -136,10 +330,10 @@ def test_gaps_are_from_start_to_end_of_their_own_trace() -> None:
 
 
 def test_traces_without_a_timeline_are_left_out() -> None:
-    (one,) = data(page(report(0, 1), None, ONE))
+    (one,) = data(built_page(report(0, 1), None, ONE))
     assert (one["trace"], one["rank"]) == (1, 1)
-    assert packed_timelines(page(report(0), None)) is None
-    assert timeline_section(page(report(0), None)) is None
+    assert packed_timelines(built_page(report(0), None)) is None
+    assert timeline_section(built_page(report(0), None)) is None
 
 
 RANK = RankReport(0, 1_000 * MS, Clock(0))
@@ -152,7 +346,7 @@ def test_ranks_have_one_axis_where_their_clocks_are_known() -> None:
     job = JobReport((RANK, other, unknown), culprits=(1, 0))
     of = report(0, 1, 2, 3, job=job)
     assert shifts(of) == [0, MS + 1_000, None, None]
-    made = data(page(of, ONE, ONE, ONE, ONE))
+    made = data(built_page(of, ONE, ONE, ONE, ONE))
     assert [one["shift"] for one in made] == [0, MS + 1_000, None, None]
     assert [one["first"] for one in made] == [False, True, False, False]  # it is shown first
     assert shifts(report(None)) == [None]
@@ -185,7 +379,7 @@ def test_a_timeline_says_how_much_of_the_trace_it_has(
 
 
 def test_a_rank_is_chosen_among_those_that_are_drawn() -> None:
-    section = parsed(str(timeline_section(page(report(3, 5, 6), None, ONE, ONE))).encode())
+    section = parsed(str(timeline_section(built_page(report(3, 5, 6), None, ONE, ONE))).encode())
     (choice,) = [one for one in section.having("id") if one.attributes["id"] == "timeline-trace"]
     assert choice.text == "rank 5rank 6"
     options = [one for one in section.elements if one.name == "option" and "rank" in one.text]
@@ -195,13 +389,13 @@ def test_a_rank_is_chosen_among_those_that_are_drawn() -> None:
         "Timeline of rank 5",
         "Timeline of rank 6",
     ]
-    alone = str(timeline_section(page(report(3), ONE)))
+    alone = str(timeline_section(built_page(report(3), ONE)))
     assert "timeline-trace" not in alone
     assert "Timeline of the trace" in alone
 
 
 def test_findings_are_chosen_by_their_numbers() -> None:
-    section = parsed(str(timeline_section(page(report(None), ONE))).encode())
+    section = parsed(str(timeline_section(built_page(report(None), ONE))).encode())
     options = [one for one in section.having("data-finding") if one.name == "option"]
     assert [(one.text, one.attributes["value"], one.attributes["data-finding"]) for one in options] == [
         ("2 scheduler-gap", "0", "2"),
@@ -216,7 +410,7 @@ def test_five_causes_have_a_colour_of_their_own(count: int, others: list[str]) -
     made = replace(
         ONE, overviews=(over,), kinds=("op", "python", "copy_d2h", "copy_h2d", "memset", "compute")
     )
-    section = parsed(str(timeline_section(page(report(None), made))).encode())
+    section = parsed(str(timeline_section(built_page(report(None), made))).encode())
     (listed,) = section.of_class("legend")
     items = [(one.attributes["class"] or "").split()[-1] for one in section.of_class("swatch")]
     threads = ["b-annotation", "b-op", "b-call", "b-wait"]
@@ -228,7 +422,7 @@ def test_five_causes_have_a_colour_of_their_own(count: int, others: list[str]) -
 
 def test_ops_are_no_kernels_of_the_legend() -> None:
     section = parsed(
-        str(timeline_section(page(report(None), replace(ONE, kinds=("op", "copy_d2h"))))).encode()
+        str(timeline_section(built_page(report(None), replace(ONE, kinds=("op", "copy_d2h"))))).encode()
     )
     items = [(one.attributes["class"] or "").split()[-1] for one in section.of_class("swatch")]
     assert items == ["b-annotation", "b-op", "b-call", "b-wait", "b-copy", "i-0"]
@@ -236,5 +430,5 @@ def test_ops_are_no_kernels_of_the_legend() -> None:
 
 def test_of_causes_that_idle_alike_the_first_by_name_comes_first() -> None:
     over = Overview(0, ("idle:b", "idle:a", "idle:c"), (50, 50, 10), (-1,) * 3, (0, 1, 2))
-    (one,) = data(page(report(None), replace(ONE, overviews=(over,))))
+    (one,) = data(built_page(report(None), replace(ONE, overviews=(over,))))
     assert one["causes"] == ["idle:c", "idle:a", "idle:b"]

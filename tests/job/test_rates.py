@@ -1,21 +1,29 @@
-"""Rates of collectives beside those of groups that do the same, what groups are for, and what a late rank costs."""
+"""Rates of collectives, messages without numbers, and planted delays."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.job.ranks import EARLY, ENDS, LATE, rank, reduced
+from tests.cli.commands import call
+from tests.job.ranks import EARLY, ENDS, LATE, TRANSFER, Reductions, job_of, rank, reduced
+from traceanalyzer import diagnose, load_job
 from traceanalyzer.job.cross_rank_indexes import waiting_together
 from traceanalyzer.job.loads import Load, RankLoads, comparable
+from traceanalyzer.job.pairing import partners
 from traceanalyzer.job.ranks import JobView
 from traceanalyzer.job.rates import Moved, Rate, _Collective, _compared, _rate, data_bytes, roles
-from traceanalyzer.job.runs import CollectiveRuns
+from traceanalyzer.job.runs import PAIR, CollectiveRuns
+from traceanalyzer.model.finding import Severity
+from traceanalyzer.render.data.json import render_json
+from traceanalyzer.render.text.report import render_text
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
@@ -188,3 +196,130 @@ def test_ranks_run_twice_as_often_are_not_compared() -> None:
     for more, told in ((5, {"k"}), (6, set())):
         longer = rank([*before[:more], *EARLY], [*(one + 50 for one in before[:more]), *ENDS])
         assert waiting_together({0: longer, 1: rank(LATE, ENDS)}) == told
+
+
+US = 1_000
+
+
+def messages(
+    first: int, count: int, *, ahead_us: int = 0, seq: bool = False, what: str = PAIR
+) -> CollectiveRuns:
+    """Messages of 50 us every 1.5 ms, from that number on; a clock that is so far ahead, and 3 us of noise."""
+    number = np.arange(first, first + count)
+    start = number * 1_500 * US + ahead_us * US + (number * 7 % 4) * US
+    none = np.full(count, -1, np.int64)
+    named, group = (np.full(count, text, object) for text in (what, "pair"))
+    return CollectiveRuns(
+        np.arange(count),
+        start,
+        start + 50 * US,
+        named,
+        group,
+        np.full(count, 64),
+        number if seq else none,
+        none,
+    )
+
+
+@pytest.mark.parametrize("missing", [2, 4, 5])
+@pytest.mark.parametrize("ahead_us", [0, -32, 200])
+def test_clocks_choose_among_shifts_that_fit(missing: int, ahead_us: int) -> None:
+    """The other recording begins some messages later and ends as many later: counts alone pair them off by that."""
+    mine, theirs = messages(0, 40), messages(missing, 40, ahead_us=ahead_us)
+    own = np.arange(40)
+    found = partners(mine, own, theirs, own, apart_ns=0)
+    assert found[missing:].tolist() == list(range(40 - missing))
+    assert (found[:missing] < 0).all()
+
+
+def test_without_absolute_times_counts_decide() -> None:
+    mine, theirs, own = messages(0, 40), messages(4, 40), np.arange(40)
+    assert partners(mine, own, theirs, own).tolist() == own.tolist()
+
+
+def test_collectives_are_paired_whatever_the_clocks() -> None:
+    """No rank is at another collective than its peers: clocks of two hosts may be 6 ms apart."""
+    mine, theirs = messages(0, 40, what="allreduce"), messages(4, 40, what="allreduce")
+    assert partners(mine, np.arange(40), theirs, np.arange(40), apart_ns=0).tolist() == list(range(40))
+
+
+def test_numbers_of_calls_outweigh_clocks() -> None:
+    """Clocks of two hosts are 3 ms apart: that is the distance of two messages."""
+    mine, theirs, own = messages(0, 40, seq=True), messages(0, 40, ahead_us=3_000, seq=True), np.arange(40)
+    assert partners(mine, own, theirs, own, apart_ns=0).tolist() == own.tolist()
+
+
+def test_pipeline_stages_of_one_host_have_one_clock(shared: Callable[[str], Path]) -> None:
+    """Paired four messages off, the clocks seemed to be 3.36 ms apart."""
+    report = diagnose(load_job(*(shared(f"ranks3/stages.bad.rank{rank}") for rank in (0, 1))))
+    assert report.job is not None
+    (clock,) = [one.clock for one in report.job.ranks if one.rank == 1]
+    assert clock is not None
+    assert clock.offset_ns == pytest.approx(-32 * US, abs=15 * US)
+    assert clock.uncertainty_ns < 20 * US
+
+
+STEPS = 6
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+@pytest.mark.parametrize("times", [1.15, 1.5, 3.0])
+def test_the_rank_that_computes_longer_comes_first(ranks: int, times: float, tmp_path: Path) -> None:
+    late = ranks // 2
+    compute = {rank: (round(2_000 * (times if rank == late else 1)),) * STEPS for rank in range(ranks)}
+    report = diagnose(job_of(Reductions(compute), tmp_path))
+    first = report.findings[0]
+    assert (first.rule, first.rank, first.ranks) == ("load-imbalance", late, (late,))
+    assert report.job is not None
+    assert report.job.culprits == (late,)
+    assert report.job.step is not None
+    assert report.job.step.unprofiled_ns == pytest.approx((2_000 * times + 120) * 1_000, rel=0.03)
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_nobody_is_accused_in_a_balanced_job(ranks: int, tmp_path: Path) -> None:
+    compute = {rank: (2_000 + 7 * rank,) * STEPS for rank in range(ranks)}
+    report = diagnose(job_of(Reductions(compute), tmp_path))
+    assert report.job is not None
+    assert report.job.culprits == ()
+    assert not [one for one in report.findings if one.rank is not None and one.severity is Severity.HIGH]
+
+
+def test_two_of_eight_ranks_hold_up_the_other_six(tmp_path: Path) -> None:
+    compute = {rank: ((4_000 if rank in (3, 6) else 2_000),) * STEPS for rank in range(8)}
+    report = diagnose(job_of(Reductions(compute), tmp_path))
+    assert report.job is not None
+    assert set(report.job.culprits) == {3, 6}
+
+
+def test_culprits_are_named_and_uneven_ranks_have_parts(tmp_path: Path) -> None:
+    took_us = {2: 4_000, 3: 4_300, 6: 4_600, 7: 4_900}  # the costliest first is 7
+    compute = {rank: (took_us.get(rank, 2_000),) * STEPS for rank in range(9)}
+    report = diagnose(job_of(Reductions(compute), tmp_path))
+    assert report.job is not None
+    assert (report.job.culprits[0], set(report.job.culprits)) == (7, {2, 3, 6, 7})
+    assert "for ranks 2, 3, 7 and 1 more" in report.job.verdict
+    assert report.job.slowdown is not None
+    even_us = sum(took for took, *_ in compute.values()) / len(compute)
+    assert report.job.slowdown.s == pytest.approx((4_900 + 100) / (even_us + 100), rel=0.03)
+    alone = report.job.slowdown.by_rank
+    assert alone[7] > alone[6] > alone[3] > alone[2] > alone[0] == 1.0
+    document = json.loads(render_json(report))
+    assert document["job"]["slowdown"]["by_rank"]["7"] == alone[7]
+    assert "times as long as with even ranks (S)" in render_text(report, verbose=True)
+
+
+@pytest.mark.parametrize(("named", "peer"), [((4,), 3), ((4, 2), 3), ((0,), 1), ((3, 1), 0)])
+def test_ranks_are_replaced_by_the_median_of_the_others(
+    named: tuple[int, ...], peer: int, tmp_path: Path
+) -> None:
+    """By what each takes alone: 300 us, 500, 700, 900 and 2,000, of ranks 2, 0, 3, 1 and 4."""
+    took = {0: 500, 1: 900, 2: 300, 3: 700, 4: 2_000}
+    for number, trace in Reductions({number: (us,) * 6 for number, us in took.items()}).traces().items():
+        trace.write(tmp_path / f"rank{number}.json")
+    options = [option for number in named for option in ("--as-peers", number)]
+    report = json.loads(call("diagnose", tmp_path, *options, "--format", "json").stdout)
+    (step,) = report["job"]["as_peers"].values()
+    assert f"with the program of rank {peer} in place of theirs" in step["basis"]
+    longest = max(us for rank, us in took.items() if rank not in named)
+    assert step["unprofiled_ns"] == pytest.approx(longest * US + TRANSFER, rel=0.05)

@@ -1,19 +1,28 @@
-"""Rows of a lane as columns and as a frame: nulls, copies, and what was written to."""
+"""Rows of a lane as columns and as a frame, and texts of rows."""
 
 from __future__ import annotations
 
 import copy
+import operator
 import pickle
+import re
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.support.cached_reports import loaded
+from tests.support.fixtures import FIXTURES
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.lanes import NULL_INT, NULL_INT32, Coded, Columns, Narrow, Table
-from traceanalyzer.model.trace import Trace, floats, ints, ints_at
+from traceanalyzer.model.text_queries import cached_predicate, rows_with_codes
+from traceanalyzer.model.texts import ClosedTexts, Texts, shifted
+from traceanalyzer.model.trace import Trace, codes, codes_at, floats, ints, ints_at, matching, texts_of
+from traceanalyzer.rule.views import Calls
 
 CODED = Coded(np.array([0, -1, 1], np.int8), np.array(["a", "b", "never"], object))
 
@@ -120,3 +129,163 @@ def test_a_trace_is_the_same_after_its_way_to_another_process(trace: Trace) -> N
     assert (len(again.lanes.cpu), len(again.lanes.gpu), len(again.lanes.memory)) == (2, 1, 0)
     for lane in Trace.FRAMES:
         pd.testing.assert_frame_equal(getattr(again, lane), getattr(trace, lane))
+
+
+@given(st.data())
+def test_rows_with_codes_equals_indexing(data: st.DataObject) -> None:
+    wanted = np.array(data.draw(st.lists(st.booleans(), max_size=30)), bool)
+    code: Any = np.array(data.draw(st.lists(st.integers(-1, len(wanted) - 1), max_size=60)), np.int64)
+    width = data.draw(st.sampled_from([np.int8, np.int16, np.int64]))
+    assert rows_with_codes(wanted, code.astype(width)).tolist() == np.append(wanted, False)[code].tolist()
+
+
+@pytest.mark.parametrize("wanted", ["101", "1001", "11011", "100000001", "1111101111101"])
+@pytest.mark.parametrize("width", [np.int8, np.int64])
+def test_codes_between_two_matches_do_not_match(wanted: str, width: type) -> None:
+    mask = np.array([digit == "1" for digit in wanted], bool)
+    code: Any = np.arange(-1, len(mask)).astype(width)
+    assert rows_with_codes(mask, code).tolist() == [False, *mask.tolist()]
+
+
+def test_columns_equal_those_of_the_frame() -> None:
+    cpu = loaded(FIXTURES / "healthy" / "train.json.gz").cpu
+    for column in ("name", "category", "input_dims", "call_stack"):
+        assert texts_of(cpu, column).tolist() == [str(text) for text in cpu[column].cat.categories]
+        assert codes(cpu, column).tolist() == cpu[column].cat.codes.tolist()
+        some = np.array([3, -1, 5])
+        assert codes_at(cpu, column, some).tolist() == [
+            *codes(cpu, column)[[3]],
+            -1,
+            *codes(cpu, column)[[5]],
+        ]
+    expected = cpu["name"].astype(object).str.startswith("aten::").to_numpy(bool)
+    assert matching(cpu, "name", lambda name: name.startswith("aten::")).tolist() == expected.tolist()
+
+
+def test_an_analysis_sees_changes_of_a_frame() -> None:
+    trace = loaded(FIXTURES / "healthy" / "train.json.gz")
+    cpu = trace.cpu.copy()
+    changed = trace.with_frames(cpu=cpu)
+    before = texts_of(changed.lanes.cpu, "name").tolist()
+    cpu["name"] = cpu["name"].cat.rename_categories({before[0]: "renamed"})
+    assert texts_of(changed.lanes.cpu, "name").tolist() == before  # until the next analysis
+    Analysis(changed)
+    assert texts_of(changed.lanes.cpu, "name").tolist() == ["renamed", *before[1:]]
+    assert texts_of(trace.lanes.cpu, "name").tolist() == before
+
+
+def test_properties_of_views_are_cached_and_read_only() -> None:
+    calls = Analysis(loaded(FIXTURES / "healthy" / "train.json.gz")).index(Calls)
+    assert calls.start_ns is calls.start_ns
+    assert calls.name is calls.name
+    assert not calls.start_ns.flags.writeable
+    assert not calls.name.code.flags.writeable
+    some = calls[calls.is_op]
+    assert some.start_ns.tolist() == calls.start_ns[calls.is_op].tolist()
+
+
+def test_a_pattern_searches_each_text_once() -> None:
+    pattern = re.compile("once only")
+    wanted = cached_predicate(pattern.search)
+    assert [wanted(text) for text in ("once only", "never", "once only, too")] == [True, False, True]
+    assert cached_predicate(pattern.search)("never") is False
+    cache = wanted.__self__  # type: ignore[attr-defined]
+    assert cache == {"once only": True, "never": False, "once only, too": True}
+    for number in range(20_000):
+        wanted(f"text {number}")
+    assert len(cache) < 20_000
+
+
+def test_other_predicates_are_not_cached() -> None:
+    for wanted in (str.isupper, "name".__eq__, re.compile("a").match):
+        assert cached_predicate(wanted) is wanted
+
+
+def test_text_in_two_tables_has_one_sum_largest_first() -> None:
+    ops = Texts(np.array([0, -1, 1]), np.array(["mm", "add"], object))
+    launches = Texts(np.array([0, 0, 0]), np.array(["mm"], object))
+    both = ops.or_else(launches)
+    assert both.values().tolist() == ["mm", "mm", "add"]
+    assert list(both.sums(np.array([20, 40, 50])).items()) == [("mm", 60), ("add", 50)]
+
+
+NAMES = Texts(np.array([2, -1, 0, 2, 1]), np.array(["mm", "add", "bmm", "never"], object))
+
+
+def test_texts_are_met_looked_up_and_summed_by_what_they_say() -> None:
+    assert NAMES.values().tolist() == ["bmm", None, "mm", "bmm", "add"]
+    assert (NAMES.distinct(), NAMES.occurring()) == (["add", "bmm", "mm"], [0, 1, 2])
+    assert NAMES.matches("^mm|add").tolist() == [False, False, True, False, True]
+    assert NAMES.one_of("bmm", "never").tolist() == [True, False, False, True, False]
+    assert not NAMES.one_of().any()
+    assert list(NAMES.sums(np.array([1, 9, 3, 2, 3])).items()) == [("add", 3), ("bmm", 3), ("mm", 3)]
+    with pytest.raises(ValueError, match="1 weights of 5 texts"):
+        NAMES.sums(np.array([1]))
+    with pytest.raises(ValueError, match="is no regular expression"):
+        NAMES.matches("(")
+
+
+def test_ranks_sort_like_the_texts_and_what_has_none_first() -> None:
+    ranks = NAMES.ranks()
+    assert ranks.tolist() == [1, -1, 2, 1, 0]
+
+
+def test_names_are_asked_whether_they_occur_or_not() -> None:
+    many = Texts(np.tile([0, -1, 2], 1_000), NAMES.names)
+    asked: list[str] = []
+    found = many.meets(lambda text: asked.append(text) or text == "bmm")
+    assert found.tolist() == [False, False, True] * 1_000
+    assert sorted(asked) == sorted(NAMES.names)
+    asked.clear()
+    few = NAMES.meets(lambda text: asked.append(text) or text == "bmm")
+    assert (few.tolist(), sorted(asked)) == ([True, False, False, True, False], ["add", "bmm", "mm"])
+
+
+def test_a_text_of_another_table_stands_where_there_is_none() -> None:
+    other = Texts(np.array([-1, 0, 0, -1, 1]), np.array(["call", "launch"], object))
+    assert NAMES.or_else(other).values().tolist() == ["bmm", "call", "mm", "bmm", "add"]
+    assert other.or_else(NAMES).values().tolist() == ["bmm", "call", "call", "bmm", "launch"]
+    assert Texts.none(2).or_else(Texts.none(2)).values().tolist() == [None, None]
+    assert shifted(np.array([0, -1, 2]), 5).tolist() == [5, -1, 7]
+
+
+def test_texts_are_selected_by_positions_and_masks() -> None:
+    assert (NAMES[0], NAMES[1], NAMES[-1], NAMES[np.int64(2)]) == ("bmm", None, "add", "mm")
+    assert NAMES[np.array([4, 1])].values().tolist() == ["add", None]
+    assert NAMES[NAMES.code >= 1].values().tolist() == ["bmm", "bmm", "add"]
+    with pytest.raises(IndexError, match="-1 stands for none"):
+        NAMES[np.array([0, -1])]
+
+
+def test_texts_are_of_their_own() -> None:
+    """What gave them may go on writing to its array, and nobody writes to theirs."""
+    code = np.array([0, 1])
+    made = Texts(code, np.array(["a", "b"], object))
+    assert not made.code.flags.writeable
+    assert code.flags.writeable
+    with pytest.raises(ValueError, match="none is called c; there are a, b"):
+        ClosedTexts(code, np.array(["a", "b"], object)).one_of("a", "c")
+
+
+def test_texts_are_not_compared_as_one_nor_hashed() -> None:
+    """It would be False of all rows at once, in silence."""
+    for compared in (operator.eq, operator.ne):
+        with pytest.raises(TypeError, match="texts are no array"):
+            compared(NAMES, "mm")
+    with pytest.raises(TypeError, match="unhashable"):
+        dict.fromkeys([NAMES])
+
+
+def test_several_unknown_names_are_told_in_order() -> None:
+    closed = ClosedTexts(np.array([0, 1]), np.array(["b", "a"], object))
+    assert closed.one_of("a").tolist() == [False, True]
+    with pytest.raises(ValueError, match="none is called c, d, z; there are b, a"):
+        closed.one_of("z", "d", "a", "c")
+
+
+def test_texts_of_a_column_are_those_of_its_rows_in_any_order() -> None:
+    frame = pd.DataFrame({"name": pd.Categorical(["b", None, "a", "b"])})
+    found = Texts.column(frame, "name", np.array([3, -1, 2, 1, 2]))
+    assert found.values().tolist() == ["b", None, "a", None, "a"]
+    assert (found.distinct(), len(found)) == (["a", "b"], 5)
+    assert type(ClosedTexts.column(frame, "name", np.array([0]))) is ClosedTexts

@@ -1,9 +1,10 @@
-"""Names come from the trace: none of them reaches a terminal, a table or a document as more than characters."""
+"""Names come from the trace and run nothing, anywhere."""
 
 from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,15 +13,23 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.report import report_samples as samples
+from tests.support.comparison_samples import compared, row
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.cli.app import run
+from traceanalyzer.comparison.result import Word
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.report import Report
+from traceanalyzer.render.data.comparison import comparison_markdown
 from traceanalyzer.render.data.encode import to_json
 from traceanalyzer.render.data.json import render_json
+from traceanalyzer.render.data.markdown import render_markdown
 from traceanalyzer.render.data.results import write_findings
 from traceanalyzer.render.data.table import table_csv
+from traceanalyzer.render.text.ops import ops_markdown
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.report import render_text
 from traceanalyzer.render.words.escape import JOINED, printable, to_markdown
+from traceanalyzer.roofline.op_rates import OpWork
 
 EVIL = "aten::\x1b[31mred\u202egnirts\x07\u2028\x9b2J"
 SHOWN = r"aten::\x1b[31mred\u202egnirts\x07 \x9b2J"
@@ -102,3 +111,40 @@ def test_data_hold_no_control_characters_either() -> None:
     assert "\x9b" not in table
     assert "a\\x1b[2J\\x9b1m\\x07b" in table
     assert '"two\nlines"' in table
+
+
+def test_no_cell_of_csv_begins_a_formula() -> None:
+    rows = pd.DataFrame({"name": ["=HYPERLINK(1)", "@SUM", "+1", "-1", "aten::mm", None], "ns": [-1] * 6})
+    assert table_csv(rows).decode().splitlines() == [
+        *("name,ns", "'=HYPERLINK(1),-1", "'@SUM,-1", "'+1,-1", "'-1,-1", "aten::mm,-1", ",-1"),
+    ]
+
+
+FORMULAS = "<img src=//evil/x> @team https://evil.example www.evil.example"
+
+
+def report_of_a_finding() -> str:
+    finding = replace(samples.findings()[0], by=FORMULAS)
+    return render_markdown(Report(traces=(samples.trace(),), findings=(finding,), outcomes=(), limits={}))
+
+
+def comparison_of_ops() -> str:
+    return comparison_markdown(compared(rows=(row(FORMULAS, Word.FASTER, delta_ns=-1_000_000),)))
+
+
+def table_of_ops() -> str:
+    trace = TraceBuilder()
+    trace.op(FORMULAS, 0, 9_000)
+    trace.launch("cudaLaunchKernel", 1_000, 500, 1)
+    trace.kernel(2_000, 1_000, 1)
+    return ops_markdown(Analysis(trace.load()).index(OpWork))
+
+
+@pytest.mark.parametrize("markdown", [report_of_a_finding, comparison_of_ops, table_of_ops])
+def test_no_name_is_an_image_a_mention_or_a_link_in_markdown(markdown: Callable[[], str]) -> None:
+    text = markdown()
+    assert "<img" not in text
+    assert "@team" not in text
+    assert "https://" not in text
+    assert "www.evil" not in text
+    assert "&lt;img src" in text

@@ -1,15 +1,37 @@
-"""Parts of the page: what a device did over the window, which ops are shown, and how rows are found and drawn."""
+"""Parts of the page and the room that each has."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.report import report_samples as samples
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.finding import Finding
 from traceanalyzer.render.html.event_bars import cpu_bars, entries_of, rows_of
-from traceanalyzer.render.html.page_data import MOST_INPUTS, op_table
+from traceanalyzer.render.html.page_data import (
+    MOST_INPUTS,
+    MOST_OPS,
+    Page,
+    TracePage,
+    _detailed,
+    _Room,
+    op_table,
+    page_of,
+    thinner,
+)
+from traceanalyzer.render.html.plot_data import Stretch, longest_stretches
+from traceanalyzer.render.html.strip_data import MOST_BARS
 from traceanalyzer.render.html.timeline_data import overviews
+from traceanalyzer.render.html.timeline_events import _bound
+from traceanalyzer.report.diagnosis import report_of
+from traceanalyzer.report.time_tree import MOST_NODES
+from traceanalyzer.rule.registry import all_rules
 from traceanalyzer.timeline.selection import Events
 
 US = 1_000
@@ -91,3 +113,207 @@ def test_rows_are_found_by_ids_that_are_there() -> None:
     assert [len(one) for one in entries] == [0, 0, 1, 1]
     starts = [int(events.work.start_ns[one][0]) for one in entries[2:]]
     assert starts[0] - starts[1] == 10 * US
+
+
+@pytest.mark.parametrize(
+    ("traces", "findings", "room"),
+    [
+        (0, 0, _Room(0, MOST_BARS, MOST_NODES, 120, MOST_OPS, 14_000, 5_000)),
+        (1, 5, _Room(5, 90, MOST_NODES, 120, MOST_OPS, 14_000, 5_000)),
+        (1, 6, _Room(6, 75, MOST_NODES, 120, MOST_OPS, 14_000, 5_000)),
+        (2, 37, _Room(37, 12, 1_500, 60, 40, 7_000, 2_500)),
+        (3, 40, _Room(40, 12, 1_000, 40, 26, 4_666, 1_666)),
+        (8, 41, _Room(40, 12, 375, 20, 10, 1_750, 625)),
+        (20, 41, _Room(40, 12, 150, 20, 5, 1_000, 500)),
+    ],
+)
+def test_of_more_traces_and_findings_less_is_drawn_each(traces: int, findings: int, room: _Room) -> None:
+    """A strip has 450 bars of all strips, a trace 3,000 nodes, 120 steps, 80 ops, 14,000 events, 5,000 marks of all."""
+    assert _Room.of(traces, findings) == room
+
+
+def job_of(ranks: int, culprits: tuple[int, ...] | None, *found: int) -> Any:
+    """A report of ranks, with the culprits of the job, and of each finding its rank."""
+    return SimpleNamespace(
+        job=None if culprits is None else SimpleNamespace(culprits=culprits),
+        findings=[SimpleNamespace(rank=rank) for rank in found],
+        traces=[SimpleNamespace(rank=rank) for rank in range(ranks)],
+    )
+
+
+def test_culprits_then_ranks_with_findings_are_shown_first() -> None:
+    assert _detailed(job_of(12, (9, 4), 7, 4, 7, 2)) == [9, 4, 7, 2, 0, 1, 3, 5]
+    assert _detailed(job_of(3, None, 2)) == [2, 0, 1]
+    assert _detailed(job_of(2, ())) == [0, 1]
+
+
+def test_first_half_of_the_remaining_ranks_stays() -> None:
+    """Of 8 of 12 ranks, and of 3 that were left; strips go first, the later half of them."""
+    report = job_of(12, (9, 4), 7, 4, 7, 2)
+    traces = tuple(TracePage(rank, detailed=rank not in (6, 8, 10, 11)) for rank in range(12))
+    strip: Any = object()
+    page = Page(report, traces, (strip, strip, strip, None))
+    sizes = []
+    left: Page | None = page
+    while left is not None:
+        drawn = sum(one is not None for one in left.strips)
+        sizes.append((drawn, [one.rank for one in left.traces if one.detailed]))
+        left = thinner(left)
+    shown = [rank for rank in range(12) if rank not in (6, 8, 10, 11)]
+    assert sizes == [(3, shown), (1, shown), (1, [2, 4, 7, 9]), (1, [4, 9]), (1, [9])]
+    assert [page.anchor(at) for at in (5, 6)] == ["trace-5", "ranks"]
+    two = thinner(replace(page, strips=(strip, strip)))
+    assert two is not None
+    assert two.strips == (strip, None)
+
+
+def loop(steps: int = 4) -> TraceBuilder:
+    """Steps of 100 us: an op launches 50 us of work late, under an annotation; the last launches a copy, too."""
+    trace = TraceBuilder(with_stack=1)
+    stack: dict[str, Any] = {"Call stack": "mine.py(3): forward"}
+    for number in range(steps):
+        at = number * 100 * US
+        trace.step(number, at, 100 * US)
+        trace.annotation("my phase", at + US, 90 * US)
+        trace.op("aten::mm", at + 30 * US, 20 * US, **stack)
+        trace.launch("cudaLaunchKernel", at + 40 * US, 5 * US, number + 1)
+        trace.kernel(at + 45 * US, 50 * US, number + 1, name="gemm")
+    trace.op("aten::copy_", steps * 100 * US - 40 * US, 20 * US)
+    trace.launch("cudaMemcpyAsync", steps * 100 * US - 35 * US, 5 * US, 99)
+    trace.memcpy(steps * 100 * US - 3 * US, 2 * US, 99)
+    return trace
+
+
+def test_ops_are_of_the_whole_trace_and_steps_of_the_window() -> None:
+    """As the commands that print ops have no window."""
+    analysis = Analysis(loop().load(), (0, 250 * US))
+    analyses = [(None, analysis)]
+    (trace,) = page_of(report_of(analyses), analyses).traces
+    assert trace.ops is not None
+    assert [(row.name, row.calls) for row in trace.ops.rows] == [("aten::mm", 4), ("aten::copy_", 1)]
+    assert trace.steps is not None
+    assert len(trace.steps.steps) < 4
+    assert trace.flame is not None
+    assert trace.flame.ns < 4 * 50 * US
+
+
+def test_a_confidential_page_keeps_numbers_and_no_lines() -> None:
+    made = loop()
+    made.op("my phase", 330 * US, 20 * US)  # in the last step's annotation of that name
+    made.launch("cudaLaunchKernel", 335 * US, 5 * US, 50)
+    made.kernel(396 * US, US, 50)
+    analyses = [(None, Analysis(made.load()))]
+    report = report_of(analyses)
+    (shown,), (veiled,) = (page_of(report, analyses, confidential=hidden).traces for hidden in (False, True))
+    assert shown.stretches
+    assert [one.end_ns for one in veiled.stretches] == [one.end_ns for one in shown.stretches]
+    assert {one.line for one in veiled.stretches} == {None}
+    assert shown.steps is not None
+    assert veiled.steps is not None
+    assert [one.ns for one in veiled.steps.steps] == [one.ns for one in shown.steps.steps]
+    assert "my phase" in [name for step in shown.steps.steps for name, _ in step.ops]
+    assert "my phase" not in [name for step in veiled.steps.steps for name, _ in step.ops]
+    assert all(fact.values == {} for fact in veiled.facts)
+
+
+def test_rules_that_found_something_are_explained() -> None:
+    pages = {rule.slug: rule.page for rule in all_rules()}
+    known = sorted(pages)[:2]
+    analyses = [(None, Analysis(loop().load()))]
+    found: list[Finding] = [
+        replace(samples.finding(0), rule=rule) for rule in (*known, known[0], "of-a-plugin")
+    ]
+    report = replace(report_of(analyses), findings=tuple(found))
+    assert page_of(report, analyses).explained == {rule: pages[rule] for rule in known}
+
+
+def test_of_findings_each_trace_has_its_own() -> None:
+    """Marks of the timeline name the findings by their places in the report."""
+    one, two = Analysis(loop().load()), Analysis(loop().load())
+    analyses: list[tuple[int | None, Analysis]] = [(0, one), (1, two)]
+    first = replace(samples.finding(0), rank=0)
+    findings = (first, replace(first, rank=1), replace(first, rank=0))
+    page = page_of(replace(report_of(analyses), findings=findings), analyses)
+    marks = [trace.timeline and [mark.finding for mark in trace.timeline.marks] for trace in page.traces]
+    assert marks == [[0, 2], [1]]
+
+
+@pytest.mark.parametrize(
+    ("durations", "most", "kept"),
+    [
+        ([3, 5, 9], 3, [3, 5, 9]),
+        ([3, 5, 9], 2, [5, 9]),
+        ([3, 5, 9], 1, [9]),
+        ([3, 5, 9], 0, []),
+        ([3, 5, 9], -4, []),
+        ([5, 5, 9, 5], 2, [9]),  # of equal ones all or none
+        ([], 0, []),
+    ],
+)
+def test_as_many_are_kept_as_there_is_room_for(durations: list[int], most: int, kept: list[int]) -> None:
+    least = _bound(np.array(durations, np.int64), most)
+    assert [one for one in durations if one >= least] == kept
+
+
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+def loading(*loaded_us: int, slow_us: int = 100) -> TraceBuilder:
+    """Steps in which data is loaded, so long each, then an op takes its time to launch 50 us of work."""
+    trace, at = TraceBuilder(), 0
+    for number, us in enumerate(loaded_us, 1):
+        begin = at
+        trace.op(LOADER, at, us * US)
+        at += us * US
+        trace.op("aten::mm", at, (slow_us + 5) * US)
+        trace.launch("cudaLaunchKernel", at + slow_us * US, 5 * US, number)
+        at += (slow_us + 5) * US
+        trace.kernel(at, 50 * US, number)
+        at += 60 * US
+        trace.step(number, begin, at - begin - US)
+    return trace
+
+
+def stretches(trace: TraceBuilder, window: tuple[int, int] | None = None, **more: int) -> tuple[Stretch, ...]:
+    return longest_stretches(Analysis(trace.load(), window), **more)
+
+
+@pytest.mark.parametrize(
+    ("loaded_us", "slow_us", "cause", "op"),
+    [(300, 100, "idle:data-loading", LOADER), (100, 300, "idle:dispatching", "aten::mm")],
+)
+def test_a_stretch_is_named_by_its_longest_piece(loaded_us: int, slow_us: int, cause: str, op: str) -> None:
+    for found in stretches(loading(*[loaded_us] * 3, slow_us=slow_us))[:2]:
+        assert (found.cause, found.op) == (cause, op)
+        assert found.end_ns - found.start_ns == pytest.approx(415 * US, abs=1)
+
+
+def test_the_longest_come_first_each_with_its_step() -> None:
+    """A step of a device ends where its last work does, and the wait for the next one's data is the next one's."""
+    found = stretches(loading(10, 200, 400, 300))
+    lengths = [one.end_ns - one.start_ns for one in found]
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[:4] == [515 * US, 415 * US, 315 * US, 115 * US]
+    assert [one.step for one in found[:3]] == [2, 3, 1]
+
+
+def test_equal_stretches_are_in_time_order_and_limited() -> None:
+    found = stretches(loading(*[200] * 12), most=5)
+    assert len(found) == 5
+    assert [one.start_ns for one in found] == sorted(one.start_ns for one in found)
+    assert len(stretches(loading(*[200] * 12))) == 8
+
+
+def test_of_a_window_those_that_lie_in_it() -> None:
+    trace = loading(100, 900, 100, 200, 100)
+    every = stretches(trace)
+    assert every[0].end_ns - every[0].start_ns == 1_015 * US
+    found = stretches(trace, (1_500 * US, 2_600 * US))
+    assert found
+    assert all(one.start_ns >= 1_500 * US and one.end_ns <= 2_600 * US for one in found)
+
+
+def test_without_marks_a_stretch_is_of_no_step() -> None:
+    trace = loading(200)
+    trace.events = [one for one in trace.events if not one["name"].startswith("ProfilerStep")]
+    assert {one.step for one in stretches(trace)} == {None}

@@ -1,17 +1,27 @@
-"""What calls need at least, against counts made by hand, and what devices reach of their peaks."""
+"""What calls need at least, and what devices, their units and links reach."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.support.op_calls import BF16, F32, LONG, signature
 from traceanalyzer.model.texts import Texts
+from traceanalyzer.roofline.gpus import Gpu, first_of, reached_flops_per_ns, speedup
 from traceanalyzer.roofline.lower_bounds import bound_of, least_ns, reached_ns
 from traceanalyzer.roofline.op_rates import call_times
-from traceanalyzer.roofline.peaks import Peaks, device_peaks, known_devices
+from traceanalyzer.roofline.peaks import Peaks, device_peaks, host_link, known_devices
 from traceanalyzer.tensors.ops.costs import OpCost
-from traceanalyzer.tensors.signatures import Signature
+from traceanalyzer.tensors.signatures import (
+    Signature,
+    converts,
+    has_float64,
+    mixes_float64,
+    tensors,
+    widens_to_float64,
+)
 
 CASES = [
     (signature("sum", [[64, 32], [1]], [F32, "ScalarList"]), "reduction", 64 * 32 * 4),
@@ -223,3 +233,159 @@ def test_kernels_tell_the_arithmetic_that_an_op_needs() -> None:
     reached, least = call_times(np.array([0, 0]), kernels, [product], slow)
     assert least.tolist() == [pytest.approx(2 * 64 * 64 * 1_024 / 200)]
     assert reached.tolist() == [pytest.approx(2 * 64 * 64 * 1_024 / 200 / 0.65)]
+
+
+@pytest.mark.parametrize(
+    ("device", "link"),
+    [
+        ("NVIDIA H200", "PCIe 5 x16"),
+        ("NVIDIA H100 80GB HBM3", "PCIe 5 x16"),
+        ("NVIDIA GH200 480GB", "NVLink-C2C"),
+        ("NVIDIA A100-SXM4-80GB", "PCIe 4 x16"),
+        ("NVIDIA GeForce RTX 4090", "PCIe 4 x16"),
+        ("Tesla V100-DGXS-32GB", "PCIe 3 x16"),
+        ("AMD Instinct MI300X", "PCIe 5 x16"),
+        ("NVIDIA H20", "PCIe 5 x16"),
+        ("NVIDIA B200", "PCIe 5 x16"),
+        ("NVIDIA GeForce RTX 5090", "PCIe 5 x16"),
+        ("NVIDIA RTX PRO 6000 Blackwell", "PCIe 5 x16"),
+        ("AMD Instinct MI355X", "PCIe 5 x16"),
+        ("NVIDIA GB200", "NVLink-C2C"),
+        ("NVIDIA GB300", "NVLink-C2C"),
+        ("NVIDIA A10", "PCIe 4 x16"),
+        ("NVIDIA A10G", "PCIe 4 x16"),
+        ("NVIDIA A30", "PCIe 4 x16"),
+        ("NVIDIA A40", "PCIe 4 x16"),
+        ("NVIDIA A800-SXM4-80GB", "PCIe 4 x16"),
+        ("NVIDIA L4", "PCIe 4 x16"),
+        ("NVIDIA L40S", "PCIe 4 x16"),
+        ("NVIDIA GeForce RTX 3090", "PCIe 4 x16"),
+        ("NVIDIA RTX A6000", "PCIe 4 x16"),
+        ("AMD Instinct MI210", "PCIe 4 x16"),
+        ("AMD Instinct MI100", "PCIe 4 x16"),
+        ("Tesla T4", "PCIe 3 x16"),
+        ("Tesla P100-PCIE-16GB", "PCIe 3 x16"),
+        ("Tesla P40", "PCIe 3 x16"),
+        ("NVIDIA GeForce RTX 2080 Ti", "PCIe 3 x16"),
+        ("NVIDIA TITAN V", "PCIe 3 x16"),
+        ("AMD Instinct MI60", "PCIe 3 x16"),
+    ],
+)
+def test_link_of_a_device(device: str, link: str) -> None:
+    found = host_link(device)
+    assert found is not None
+    assert found.name == link
+
+
+@pytest.mark.parametrize("device", [None, "AMD Radeon Graphics", "Some GPU"])
+def test_an_unknown_device_has_no_link(device: str | None) -> None:
+    assert host_link(device) is None
+
+
+def test_rates_are_those_of_one_direction() -> None:
+    devices = ("Tesla T4", "NVIDIA L4", "NVIDIA H200", "NVIDIA GB200")
+    assert [link.gbps for link in map(host_link, devices) if link] == [15.8, 31.5, 63.0, 450.0]
+
+
+F64 = "double"
+RATES = {"fp64": 10.0, "fp32": 20.0, "tf32": 100.0, "bf16": 200.0}
+
+
+def gpu(capability: tuple[int, int] | None = (9, 0), **rates: float) -> Gpu:
+    return Gpu("x", 132, capability, Peaks("x", {**RATES, **rates}, 1_000.0, ""))
+
+
+@pytest.mark.parametrize(
+    ("device", "kind", "now", "then", "times"),
+    [
+        (gpu(), "matmul", "fp64", "fp32", 20 * 0.76 / (10 * 0.90)),
+        (gpu(), "matmul", "fp32", "tf32", 100 * 0.72 / (20 * 0.76)),
+        (gpu(fp64=20.0), "matmul", "fp64", "fp32", 1.0),  # no slower than it is
+        (gpu(), "convolution", "fp32", "tf32", 100 * 0.43 / (20 * 0.41)),
+        (gpu((8, 9)), "convolution", "fp32", "tf32", 100 * 0.43 / (20 * 0.76)),  # as its products
+        (gpu(None), "convolution", "fp32", "tf32", 100 * 0.43 / (20 * 0.76)),
+        (gpu(), "attention", "fp32", "bf16", 200 * 0.40 / (20 * 0.50)),
+        (gpu(), "matmul", "fp32", "fp8", None),
+        (gpu(), "attention", "fp64", "bf16", None),
+        (Gpu("new", 1, (9, 0), None), "matmul", "fp32", "tf32", None),
+    ],
+)
+def test_how_many_times_as_quick_work_is_in_another_arithmetic(
+    device: Gpu, kind: str, now: str, then: str, times: float | None
+) -> None:
+    assert speedup(device, kind, now, then) == (None if times is None else pytest.approx(times))
+
+
+def test_the_first_arithmetic_that_the_device_has_counts() -> None:
+    assert first_of(gpu(), "fp8", "bf16", "fp32") == "bf16"
+    assert first_of(gpu(), "fp8") is None
+    assert reached_flops_per_ns(gpu(), "matmul", "fp8", "bf16", "fp32") == pytest.approx(200 * 0.75 * 1e3)
+    assert reached_flops_per_ns(gpu(), "matmul", "fp8") is None
+    nothing = Gpu("new", 1, None, None)
+    assert (first_of(nothing, "fp32"), reached_flops_per_ns(nothing, "matmul", "fp32")) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "types", "told"),
+    [
+        ("mul", [[4], [4]], [F64, F64], (True, False, False)),
+        ("mul", [[4], [4]], [F32, F64], (True, True, False)),
+        ("mul", [[4], []], [F32, F64], (False, False, False)),  # a number of Python's
+        ("mul", [[4], [1]], [F32, F64], (False, False, False)),
+        ("mul", [[4], [2]], [F32, F64], (True, True, False)),
+        ("mul", [[4], [4]], [LONG, F64], (True, False, False)),
+        ("copy_", [[4], [4]], [F64, F32], (True, True, True)),
+        ("copy_", [[4], [4]], [F32, F64], (True, True, False)),  # narrows
+        ("copy_", [[4], [4]], [F64, LONG], (True, False, False)),
+        ("mul", [[4]], ["c10::complex<double>"], (True, False, False)),
+    ],
+)
+def test_doubles_count_if_a_tensor_of_several_has_them(
+    name: str, dims: list[Any], types: list[str], told: tuple[bool, bool, bool]
+) -> None:
+    op = signature(name, dims, types)
+    assert (has_float64(op), mixes_float64(op), widens_to_float64(op)) == told
+
+
+@pytest.mark.parametrize(
+    ("name", "types", "told"),
+    [
+        ("copy_", [F32, BF16], True),
+        ("copy_", [F32, F32], False),
+        ("copy_", [F32, F64], False),
+        ("copy_", [F32, LONG], False),
+        ("copy_", [F32, "QInt8"], False),
+        ("copy_", ["QInt8", "QInt8"], None),
+        ("to", [F32, BF16], None),
+    ],
+)
+def test_a_copy_converts_from_one_floating_type_to_another(
+    name: str, types: list[str], told: bool | None
+) -> None:
+    assert converts(signature(name, [[4], [4]], types)) is told
+
+
+def test_tensors_are_those_with_shapes_and_those_in_lists() -> None:
+    assert tensors(signature("cat", [[[2, 3], [4, 3]], [], [5]], ["TensorList", "Scalar", F32])) == [
+        (5,),
+        (2, 3),
+        (4, 3),
+    ]
+    assert tensors(signature("index", [[2, 3], [[], [4]], ["x", 2]], [F32, "", F32])) == [(2, 3), (4,)]
+
+
+@pytest.mark.parametrize(
+    ("strides", "elements"),
+    [
+        ([[3, 1]], 6),
+        ([[0, 1]], 3),  # expanded: one row in memory
+        ([[0, 0]], 1),
+        ([[1]], 6),  # of another shape: not believed
+        ([["a", 0]], 6),
+        ([], 6),
+        ([7], 6),
+    ],
+)
+def test_what_is_expanded_is_in_memory_once(strides: list[Any], elements: int) -> None:
+    op = signature("sum", [[2, 3]], [BF16], strides=strides)
+    assert (op.elements(0), op.bytes(0)) == (elements, 2 * elements)

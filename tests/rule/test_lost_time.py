@@ -1,20 +1,28 @@
-"""Who lost which time: exact, on small traces, at the edges of spans and between devices."""
+"""Who lost which time."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.report import report_samples as samples
+from tests.support.built_findings import MS, STEP, findings, kernels, scope
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.replay.edits import DropWork, Resize
+from traceanalyzer.model.finding import Severity
+from traceanalyzer.replay.edits import Drop, DropWork, Edit, Resize
+from traceanalyzer.report.summary import scope_of
+from traceanalyzer.rule.faults import FaultOf
 from traceanalyzer.rule.hits import LostTime, clamp_to_floor, reduce_to
+from traceanalyzer.rule.judging import Judgement
 from traceanalyzer.rule.lost_time import split_waiting
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 from traceanalyzer.timeline.collective_work import Arrivals, without_waiting
+from traceanalyzer.timeline.steps import Steps
 
 US = 1_000
 
@@ -374,3 +382,45 @@ def test_waiting_call_does_not_own_idle_time_ended_by_another() -> None:
     launches = calls[calls.name.one_of("cudaLaunchKernel")]
     lost = LostTime.launched_by(idle[idle.before_entries >= 0], launches)
     assert lost.sums(2).tolist() == [0, 30 * US]
+
+
+HIGH, MEDIUM, INFO = Severity.HIGH, Severity.MEDIUM, Severity.INFO
+
+
+def test_info_findings_add_nothing_to_the_fix() -> None:
+    """The first fault has a finding for information as well; the second one has only such, the third one is info."""
+    severities = (HIGH, INFO, INFO, INFO, HIGH)
+    found = [replace(samples.findings()[0], severity=severity) for severity in severities]
+    edits: list[Edit] = [Drop(rows) for rows in ((0,), (1,), (2,), (3,), (4,))]  # type: ignore[arg-type]
+    faults = FaultOf((0, 0, 1, 1, 2), (None,) * 3, (HIGH, MEDIUM, INFO))
+    judged = Judgement(tuple(found), tuple((edit,) for edit in edits), faults, ())
+    assert judged.to_fix == (edits[0], edits[1])
+
+
+def test_findings_do_not_count_launchless_end_steps() -> None:
+    trace = TraceBuilder()
+    for number in range(5):
+        trace.step(number, 1_000 * number, 900)
+        if number in (1, 3):
+            trace.launch("cudaLaunchKernel", 1_000 * number + 10, 5, number)
+            trace.kernel(1_000 * number + 20, 700, number)
+    analysis = Analysis(trace.load())
+    assert (len(analysis.index(Steps)), analysis.index(Steps).working, scope_of(analysis, None).steps) == (
+        5,
+        3,
+        3,
+    )
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "said"),
+    [(0, 4 * STEP, "2.50 ms a step"), (0, 2 * STEP, "1.50 ms a step"), (STEP, 2 * STEP, "2.00 ms in total")],
+)
+def test_rule_totals_scale_to_the_requested_window(start: int, end: int, said: str) -> None:
+    """Of 10 ms in four steps, the first two have 3."""
+    places = [(number * STEP + MS, dur * MS) for number, dur in enumerate((1, 2, 3, 4))]
+    hits = kernels(*places, message="{spent_a_step}", evidence={"spent_ns": 10 * MS})
+    chosen = replace(scope(end - start, (end - start) // STEP), start_ns=start, end_ns=end, asked=True)
+    (found,) = findings([hits], chosen)
+    assert found.message == said
+    assert found.evidence["spent_ns"] == 10 * MS

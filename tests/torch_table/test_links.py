@@ -1,4 +1,4 @@
-"""What torch infers about events, one small trace for each inference."""
+"""What torch infers about events: links, time, memory and kernels."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tests.support.trace_builder import PID, TraceBuilder
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.torch_table.function_events import all_events, annotation_margin_ns
 from traceanalyzer.torch_table.key_averages import key_averages
+from traceanalyzer.torch_table.printed import printed_table
 
 
 def rows_of(builder: TraceBuilder, **options: bool) -> dict[str, dict[str, int]]:
@@ -164,3 +165,234 @@ def test_calls_and_work_with_the_id_zero_are_of_no_op() -> None:
     trace.kernel(400, 50, 2, **{"External id": 5})
     events = all_events(trace.load(), python=False)
     assert sorted(events.linked_id.tolist()) == [NULL_INT, NULL_INT, NULL_INT, 5, 5]
+
+
+def named_rows(builder: TraceBuilder, **options: bool) -> dict[str, dict[str, int]]:
+    rows = key_averages(builder.load(), **options).rows.to_dict("records")
+    return {row["name"]: row for row in rows}
+
+
+def test_asynchronous_op_has_no_kernels_or_children() -> None:
+    """Its kernel, linked to it by its id, counts for none; the op inside it counts for the one around both."""
+    trace = TraceBuilder()
+    trace.op("c10d::allreduce_", 0, 100)
+    trace.annotation("nccl:all_reduce", 10, 80)
+    trace.op("aten::inner", 20, 30)
+    trace.op("nccl:plain", 60, 10)
+    trace.kernel(200, 40, 1, external_id=2)
+    trace.kernel(300, 7, 2, external_id=3)
+    rows = named_rows(trace)
+    asynchronous = rows["nccl:all_reduce"]
+    assert [asynchronous[name] for name in ("self_cpu_ns", "device_ns", "self_device_ns")] == [0, 0, 0]
+    assert asynchronous["is_async"]
+    assert not rows["nccl:plain"]["is_async"]
+    assert rows["c10d::allreduce_"]["self_cpu_ns"] == 100 - 30 - 10
+    assert rows["c10d::allreduce_"]["device_ns"] == 7
+    assert rows["nccl:plain"]["self_cpu_ns"] == 10
+
+
+@pytest.mark.parametrize(("at", "inside"), [(9, False), (10, True), (50, True), (51, False)])
+def test_memory_counts_in_the_whole_span_of_an_op(at: int, inside: bool) -> None:
+    """A kernel that runs meanwhile takes none of it, and does not contain it."""
+    trace = TraceBuilder(profile_memory=1)
+    trace.op("aten::empty", 10, 40)
+    trace.kernel(0, 100, 1)
+    trace.memory(at, 64)
+    rows = named_rows(trace)
+    assert rows["aten::empty"]["device_bytes"] == 64 * inside
+    assert rows["void kernel(float*)"]["device_bytes"] == 0
+    assert ("[memory]" in rows) is not inside
+
+
+def test_events_of_memory_stand_in_order_of_time() -> None:
+    trace = TraceBuilder(profile_memory=1)
+    trace.op("aten::later", 100, 40)
+    trace.memory(50, 64)
+    trace.op("aten::long", 300, 40)
+    trace.op("aten::short", 300, 10)
+    assert list(named_rows(trace)) == ["[memory]", "aten::later", "aten::long", "aten::short"]
+
+
+@pytest.mark.parametrize(
+    ("frame", "counted"), [((60, 100, 1000), False), ((60, 0, 1000), True), ((60, 100, 77), True)]
+)
+def test_frame_on_its_thread_separates_overhead_from_op(frame: tuple[int, int, int], counted: bool) -> None:
+    """(begin, duration, thread) of a python function that runs when the overhead begins, within the op."""
+    trace = TraceBuilder(with_stack=1)
+    trace.op("aten::mm", 0, 500)
+    begin, dur, tid = frame
+    trace.python("f", begin, dur, python_id=1, tid=tid)
+    trace.overhead("Activity Buffer Request", 70, 20)
+    trace.kernel(2_000, 30, 9, external_id=1)
+    assert named_rows(trace)["Activity Buffer Request"]["device_ns"] == 30 * counted
+
+
+def test_overhead_above_an_op_that_takes_no_time_is_not_its() -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 500)
+    trace.op("aten::empty", 50, 0)
+    trace.overhead("Activity Buffer Request", 50, 20)
+    trace.kernel(2_000, 30, 9, external_id=1)
+    trace.kernel(2_100, 4, 10, external_id=2)
+    assert named_rows(trace)["Activity Buffer Request"]["self_device_ns"] == 30
+
+
+@pytest.mark.parametrize(("at", "kernels"), [(200, 7), (201, 30)])
+def test_an_op_is_on_top_of_the_stack_to_its_last_nanosecond(at: int, kernels: int) -> None:
+    """The inner op lasts from 100 to 200 ns; its kernel takes 7 ns, that of the op around it 30."""
+    trace = TraceBuilder()
+    trace.op("aten::linear", 0, 500)
+    trace.op("aten::addmm", 100, 100)
+    trace.overhead("Activity Buffer Request", at, 20)
+    trace.kernel(2_000, 30, 9, external_id=1)
+    trace.kernel(2_100, 7, 10, external_id=2)
+    assert named_rows(trace)["Activity Buffer Request"]["self_device_ns"] == kernels
+
+
+@pytest.mark.parametrize(("op", "kernels"), [(1, 30), (2, 7)])
+def test_overhead_in_an_op_call_is_the_outer_ops(op: int, kernels: int) -> None:
+    """A call that names its op is not on the stack, whichever op it names: kernels of 30 ns and of 7 ns."""
+    trace = TraceBuilder()
+    trace.op("aten::linear", 0, 500)
+    if op == 2:
+        trace.op("aten::addmm", 50, 400)
+    trace.launch("cudaLaunchKernel", 100, 200, 9, external_id=op)
+    trace.overhead("Lazy Function Loading", 150, 50)
+    trace.kernel(2_000, 30, 99, external_id=1)
+    trace.kernel(2_100, 7, 100, external_id=2)
+    assert named_rows(trace)["Lazy Function Loading"]["self_device_ns"] == kernels
+
+
+@pytest.mark.parametrize(("dur", "kernels"), [(0, 0), (1, 30)])
+def test_overhead_that_takes_no_time_belongs_to_no_op(dur: int, kernels: int) -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 500)
+    trace.overhead("Buffer Flush", 150, dur)
+    trace.kernel(2_000, 30, 9, external_id=1)
+    assert named_rows(trace)["Buffer Flush"]["self_device_ns"] == kernels
+
+
+@pytest.mark.parametrize(
+    ("work", "linked", "counted"),
+    [
+        pytest.param("kernel", 1, True, id="launched by a call of an op"),
+        pytest.param("kernel", None, False, id="launched by a call of no op"),
+        pytest.param("annotation", 1, False, id="an annotation whose id is the call's number"),
+    ],
+)
+def test_only_work_below_an_op_call_is_off_the_stack(work: str, linked: int | None, counted: bool) -> None:
+    """It runs from 100 to 300 ns, and overhead begins meanwhile; the op's own kernel takes 30 ns."""
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 500)
+    trace.launch("cudaLaunchKernel", 20, 10, 9, external_id=linked)
+    if work == "kernel":
+        trace.kernel(100, 200, 9)
+    else:
+        trace.gpu_annotation("forward", 100, 200, external_id=9)
+    trace.overhead("Buffer Flush", 150, 20)
+    trace.kernel(2_000, 30, 99, external_id=1)
+    assert named_rows(trace)["Buffer Flush"]["self_device_ns"] == 30 * counted
+
+
+@pytest.mark.parametrize(
+    "name", ["[memory]", "[OutOfMemory]", "profiler::_record_function_enter", "profiler::_record_function_exit",
+             "profiler::_record_function_enter_new", "aten::is_leaf", "aten::output_nr", "aten::_version"]
+)  # fmt: skip
+def test_the_profilers_own_rows_are_not_counted(name: str) -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 100)
+    trace.op(name, 10, 30)
+    rows = named_rows(trace)
+    assert list(rows) == ["aten::mm"]
+    assert rows["aten::mm"]["self_cpu_ns"] == 100
+
+
+@pytest.mark.parametrize("category", ["hpu_op", "glow_runtime", "cpu_op"])
+def test_ops_of_every_kind_have_the_kernels_of_their_id(category: str) -> None:
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 100, category=category)
+    trace.kernel(200, 40, 1, external_id=1)
+    assert named_rows(trace)["aten::mm"]["device_ns"] == 40
+
+
+def test_work_of_no_op_counts_for_none() -> None:
+    """An id of 0 is none, and so is that of an annotation on the device."""
+    trace = TraceBuilder()
+    trace.annotation("forward", 0, 100)
+    trace.kernel(200, 40, 1, external_id=0)
+    trace.gpu_annotation("forward", 200, 40, external_id=1)
+    averages = key_averages(trace.load())
+    rows = {(row["name"], row["device_type"]): row for row in averages.rows.to_dict("records")}
+    assert rows["forward", "CPU"]["device_ns"] == 0
+    assert rows["forward", "CUDA"]["device_ns"] == 40
+    assert round(1_000 * printed_table(averages).self_device_us) == averages.self_device_total_ns == 40
+
+
+@pytest.mark.parametrize(("owner", "own_ns"), [("nccl:all_reduce", 100 - 20), ("forward", 100)])
+def test_call_goes_to_its_linked_thread_unless_asynchronous(owner: str, own_ns: int) -> None:
+    """A call on the op's thread, with the id of an annotation on another."""
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 100)
+    trace.annotation(owner, 0, 90, external_id=5, tid=77)
+    trace.launch("cudaLaunchKernel", 10, 20, 1, external_id=5)
+    assert named_rows(trace)["aten::mm"]["self_cpu_ns"] == own_ns
+
+
+@pytest.mark.parametrize(("first", "second"), [((1, 20), (2, 1)), ((5, 6), (5, 7)), ((5, 6), (6, 6))])
+def test_ops_of_other_threads_and_processes_lie_in_none(
+    first: tuple[int, int], second: tuple[int, int]
+) -> None:
+    trace = TraceBuilder()
+    for name, start, dur, (pid, tid) in (("aten::mm", 0, 100, first), ("aten::add", 10, 30, second)):
+        trace.op(name, start, dur, pid=pid, tid=tid)
+    rows = named_rows(trace)
+    assert [rows[name]["self_cpu_ns"] for name in ("aten::mm", "aten::add")] == [100, 30]
+
+
+def test_calls_without_process_number_show_no_first_thread() -> None:
+    """A call of no op lies in what runs on the thread of the last op, 6."""
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 100, pid=5, tid=6)
+    trace.launch("cudaFree", 10, 30, 1, pid=-1, tid=-1)
+    assert named_rows(trace)["aten::mm"]["self_cpu_ns"] == 70
+
+
+def test_annotations_without_device_work_stay_as_written() -> None:
+    trace = TraceBuilder()
+    trace.annotation("forward", 0, 100)
+    trace.kernel(5_000, 300, 1)
+    trace.gpu_annotation("forward", 4_700, 5_000, external_id=1)
+    rows = key_averages(trace.load()).rows
+    assert rows[rows["name"] == "forward"]["self_device_ns"].tolist() == [0, 5_000]
+
+
+def test_only_marks_of_steps_share_a_row() -> None:
+    trace = TraceBuilder()
+    trace.step(1, 0, 100)
+    trace.step(2, 100, 100)
+    trace.annotation("ProfilerStepper", 300, 10)
+    assert {name: row["calls"] for name, row in named_rows(trace).items()} == {
+        "ProfilerStep*": 2,
+        "ProfilerStepper": 1,
+    }
+
+
+def test_op_and_annotation_of_one_name_have_two_rows() -> None:
+    trace = TraceBuilder()
+    trace.op("forward", 0, 100)
+    trace.annotation("forward", 200, 30)
+    rows = key_averages(trace.load()).rows
+    assert rows["is_user_annotation"].tolist() == [False, True]
+    assert rows["self_cpu_ns"].tolist() == [100, 30]
+
+
+def test_op_called_as_a_step_does_not_mark_the_first_thread() -> None:
+    """A call of no op lies in what runs on the thread that marks steps, 6."""
+    trace = TraceBuilder()
+    trace.step(1, 0, 10, pid=5, tid=6)
+    trace.op("aten::mm", 100, 100, pid=5, tid=6)
+    trace.op("ProfilerStep#2", 300, 10, pid=5, tid=7)
+    trace.op("aten::add", 100, 100, pid=5, tid=7)
+    trace.launch("cudaFree", 110, 30, 1, pid=5, tid=8)
+    rows = named_rows(trace)
+    assert [rows[name]["self_cpu_ns"] for name in ("aten::mm", "aten::add")] == [70, 100]

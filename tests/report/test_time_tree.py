@@ -1,12 +1,22 @@
-"""Trees of time by hand: what is too small, what a window holds, and what is outside of ops."""
+"""Trees of time and decisions of the report."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.report import report_samples as samples
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.finding import Severity
+from traceanalyzer.render.html.timeline_events import _representative
+from traceanalyzer.render.perfetto.overlay import MOST_SAMPLES, _drawn
+from traceanalyzer.report.facts import dispatch_chains
+from traceanalyzer.report.finding_order import by_fault
+from traceanalyzer.report.job_summary import _pace
 from traceanalyzer.report.time_tree import (
     ALL_CPU,
     ALL_GPU,
@@ -19,6 +29,7 @@ from traceanalyzer.report.time_tree import (
     flame_of,
     flame_of_cpu,
 )
+from traceanalyzer.rule.faults import FaultOf
 
 US = 1_000
 
@@ -125,3 +136,63 @@ def test_the_cpu_s_time_is_below_its_ops_and_calls_are_leaves() -> None:
         *("aten::mm", "op", 60 * US),
     )
     assert op.inside == [Node("cudaLaunchKernel", "call", 15 * US, 1)]
+
+
+def test_the_rank_that_waits_least_sets_the_pace() -> None:
+    waits = {0: 5, 1: 1, 2: None, 3: 9}
+    ranks: Any = [SimpleNamespace(rank=rank, predicted_waiting_ns=ns) for rank, ns in waits.items()]
+    step: Any = SimpleNamespace(bound="cpu")
+    assert _pace(ranks, step).startswith("rank 1 is the slowest")
+
+
+def test_the_mean_of_a_curve_that_does_not_change_is_its_value() -> None:
+    at = np.arange(2 * MOST_SAMPLES) * 10
+    steps: Any = SimpleNamespace(window_start_ns=0, window_end_ns=int(at[-1]))
+    _, mean, note = _drawn(at, np.ones(len(at)), steps)
+    assert note
+    assert mean.tolist() == [1.0] * len(mean)
+
+
+def test_the_chain_of_an_op_is_that_of_its_median_kernel() -> None:
+    trace = TraceBuilder()
+    for number, dur in enumerate((90_000, 10_000, 40_000, 30_000)):
+        start = number * 200_000
+        trace.op("aten::mm", start, 20_000)
+        trace.launch("cudaLaunchKernel", start + 5_000, 5_000, number + 1)
+        trace.kernel(start + 30_000, dur, number + 1)
+    (chain,) = dispatch_chains(Analysis(trace.load()))
+    assert chain.text.endswith(" 40.0 µs on the GPU")
+
+
+def test_step_beyond_the_requested_is_not_shown() -> None:
+    steps: Any = SimpleNamespace(
+        number=np.arange(10, 15),
+        steady=np.ones(5, bool),
+        in_use=(1, 4),
+        bounds_ns={0: None},
+        durations_ns=lambda device: np.array([9, 2, 3, 4, 9]),
+    )
+    findings: Any = [SimpleNamespace(step=14), SimpleNamespace(step=14), SimpleNamespace(step=11)]
+    assert list(_representative(steps, findings)) == [2, 1, 3]
+    assert list(_representative(steps, findings[:2])) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("behind", "order"),
+    [
+        ((), ["large", "fusing", "small"]),
+        ((0,), ["large", "fusing", "small"]),
+        ((0, 2), ["large", "small", "fusing"]),
+    ],
+)
+def test_fusing_a_chain_follows_findings_on_its_cause(behind: tuple[int, ...], order: list[str]) -> None:
+    """By itself it would stand between the two others, by what it saves."""
+    savings = [samples.saving(share) for share in (0.4, 0.3, 0.2)]
+    findings = [
+        samples.finding(0, by=name, severity=Severity.HIGH, saving=saving)
+        for name, saving in zip(("large", "fusing", "small"), savings, strict=True)
+    ]
+    faults = FaultOf((0, 1, 2), tuple(savings), (Severity.HIGH,) * 3, {1: frozenset(behind)})
+    told, (of_trace,) = by_fault(findings, [faults])
+    assert [one.by for one in told] == order
+    assert [one.saving for one in of_trace] == [one.saving for one in told]
