@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from tests.rules.kernel_programs import BF16, Op, found, program
 from tests.rules.launches import GEMM, POINTWISE, US, of_rule
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Finding
+
+MOVED = (
+    "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<"
+    "at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}> >(int, int)"
+)
 
 
 def adding(
@@ -106,3 +112,19 @@ def test_other_copies_seed_nothing(how: dict[str, object], count: int) -> None:
 def test_a_copy_beside_another_streams_work_costs_what_is_left() -> None:
     (one,) = adding(beside_us=8)
     assert one.cost_ns == 3 * 12 * US
+
+
+@pytest.mark.parametrize(
+    ("inside", "expected"),
+    [
+        ("aten::baddbmm", [("hidden-dtod-copy", "expanded-bias", "info")]),
+        ("aten::layer_norm", [("strided-copy", "repetition", "high")]),
+    ],
+)
+def test_expanded_bias_is_info(inside: str, expected: list[tuple[str, str, str]]) -> None:
+    dims, strides = [[8, 4096, 512]] * 2, [[2097152, 512, 1], [512, 0, 1]]
+    bias = Op("aten::copy_", MOVED, 2000, dims, [BF16] * 2, inside=inside, strides=strides)
+    product = Op(inside, GEMM, 100)
+    trace = program([bias, product])
+    every = [*found(trace, "hidden-dtod-copy"), *found(trace, "strided-copy")]
+    assert [(one.rule, one.cause, one.severity) for one in every] == expected

@@ -32,6 +32,7 @@ MOVED = (
 )
 ADDED = "void at::native::elementwise_kernel<128, 4, at::native::CUDAFunctor_add<c10::BFloat16> >(int)"
 IMAGE = [64, 128, 56, 56]
+SLICED = [802816, 1, 14336, 256]
 FIRST, LAST = [401408, 3136, 56, 1], [401408, 1, 7168, 128]
 
 
@@ -252,7 +253,7 @@ def test_channels_in_groups_are_channels_as_well() -> None:
         # images come channels first, and the first convolution converts them
         [copy(LAST, FIRST, "aten::conv2d"), convolution(LAST)],
         # both in one layout, once a slice of more channels
-        [copy(LAST, [802816, 1, 14336, 256], "aten::contiguous"), convolution(LAST)],
+        [copy(LAST, SLICED, "aten::contiguous"), convolution(LAST)],
         # a convolution whose weights are channels first, and backward, take what they need
         [copy(FIRST, LAST, "aten::conv2d"), convolution(LAST)],
         [copy(FIRST, LAST, "autograd::engine::evaluate_function: AddBackward0"), convolution(LAST)],
@@ -260,7 +261,25 @@ def test_channels_in_groups_are_channels_as_well() -> None:
     ids=["channels-first", "other-tensors", "first-layer", "slices", "convolution", "backward"],
 )
 def test_other_copies_break_no_layout(ops: list[Op]) -> None:
-    assert [one.cause for one in found(program(ops), "strided-copy")] == ["transposition"]
+    causes = [one.cause for one in found(program(ops), "strided-copy")]
+    assert causes == (["slices"] if ops[0].strides[1] == SLICED else ["transposition"])
+
+
+@pytest.mark.parametrize(
+    ("inside", "strides", "severity"),
+    [
+        ("aten::layer_norm", [[128, 1], [1, 64]], "high"),
+        ("aten::layer_norm", None, "low"),
+        ("aten::contiguous", None, "high"),
+    ],
+)
+def test_inner_copies_without_strides_are_low_at_most(
+    inside: str, strides: list[list[int]] | None, severity: str
+) -> None:
+    shapes = {"dims": [[64, 128]] * 2, "types": [BF16] * 2, "strides": strides} if strides else {}
+    moved = Op("aten::copy_", MOVED, 2000, inside=inside, **shapes)
+    (one,) = found(program([moved, PRODUCT]), "strided-copy")
+    assert (one.cause, one.severity) == ("transposition", severity)
 
 
 def test_copies_before_the_recording_may_be_of_the_layout() -> None:

@@ -43,6 +43,8 @@ NOT_WORTH_IT = "Not worth it"
 """Begins the advice where following it makes the step longer."""
 OTHER_RANKS = "for other ranks' launching"
 """Ends the basis of a step that rests on what other ranks are assumed to do."""
+ASSUMED = "assumed"
+"""Evidence of what a finding assumes because the trace does not record it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +264,11 @@ def _peak_guessed(claim: Claim) -> str:
     return "rests on a device that is not in the table of peaks" if high else ""
 
 
+def _assumed(claim: Claim) -> str:
+    assumed = claim.finding.evidence.get(ASSUMED)
+    return f"the trace does not record {assumed}" if assumed else ""
+
+
 CHECKS = (
     Check("rate-above-peak", _rate_above_peak),
     Check("empty-number", _empty_number),
@@ -275,6 +282,7 @@ CHECKS = (
     Check("saving-above-its-time", _saving_above_its_time, drops=False),
     Check("ranks-assumed", _ranks_assumed, drops=False, doubts=True),
     Check("peak-guessed", _peak_guessed, drops=False),
+    Check("assumed", _assumed, drops=False),
 )
 
 

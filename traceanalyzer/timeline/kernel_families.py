@@ -45,6 +45,8 @@ LOG_SOFTMAX = re.compile(r"LogSoftMax(For|Back)ward")  # of a loss; attention ha
 STRIDED_COPY = re.compile(
     r"(?<!vectorized_)(?<!unrolled_)elementwise_kernel<.*direct_copy_kernel|transpose_(read|write)"
 )
+# Ops that copy their bias into the output and add a product to it.
+ADDS_PRODUCT = re.compile(r"^aten::_?(addmm|baddbmm|addbmm)")
 CONCATENATION = re.compile(r"CatArrayBatchedCopy|chunk_cat|triton_poi_fused_cat")
 CONVERSION = re.compile(
     r"(bfloat16|float16|float8_?\w*)_copy_kernel|unrolled_elementwise_kernel<.*direct_copy_kernel"

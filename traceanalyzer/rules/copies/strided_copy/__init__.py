@@ -13,6 +13,7 @@ from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import DropWork, Insert, Resize
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
+from traceanalyzer.rule.consistency import ASSUMED
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence, op_times
 from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.rules.copies.strided_copy.lost_layout import (
@@ -20,7 +21,9 @@ from traceanalyzer.rules.copies.strided_copy.lost_layout import (
     LostLayout,
     around_single_frames,
     cats_in_one_order,
+    keeps_dimension_order,
     keeps_order,
+    surely_reordered,
     writes_slices,
 )
 from traceanalyzer.rules.copies.strided_copy.repeated_readers import (
@@ -75,7 +78,13 @@ TEXTS = {
         "Keep the layout that the next op reads: drop .contiguous() and .clone() where a view is enough, or create "
         "the tensor with its dimensions in the order that the next op reads.",
     ),
+    "slices": (
+        "copies of slices of larger tensors run {times_a_step}, in {ops}",
+        "Read the slice as a view: drop .contiguous() and .clone() where the next op takes any strides, or compute "
+        "the slice as a tensor of its own.",
+    ),
 }
+_MOVES = ("transposition", "slices")
 # Instead of that of a repetition, where multinomial makes it.
 DRAWN = (
     "multinomial copies a row that is expanded, then scales and cumulates each copy. With replacement, draw all "
@@ -141,11 +150,12 @@ def strided_copy(
     """Tensors are copied only to change their layout in memory.
 
     What it looks for: copies (contiguous, clone, reshape, copy_) of transposed, sliced or expanded data,
-    without a change of dtype. Concatenations (cat, stack) are reported, too. In four cases, the finding's
+    without a change of dtype. Concatenations (cat, stack) are reported, too. In five cases, the finding's
     title says which case it is:
     - `growing-buffer`: a buffer grows by cat;
     - `repetition`: repeat, or contiguous() of an expanded tensor, writes data several times. The next op may
       take longer to read the larger data;
+    - `slices`: contiguous() of a part of a tensor, in the same order of dimensions;
     - `single-frames`: a conv3d whose filter covers one frame (1x3x3) needs its input in another layout, so
       copies run before and after it;
     - `lost-layout`: in a channels-last model, the result of an op is channels first. The cost includes copies
@@ -156,19 +166,20 @@ def strided_copy(
     Bad: cache = torch.cat([cache, new]) for each token. Good: a buffer of the final size that is written in
     place.
     Bad: x.permute(...).contiguous() back and forth. Good: one layout for the whole network.
-    How sure: kernel names identify such copies. Confidence is high if an execution trace shows that one op
-    reads each copy, and takes any strides.
+    How sure: kernel names identify such copies. Without strides, copies that ops make of their inputs are low at
+    most. Confidence is high if an execution trace shows that one op reads each copy, and takes any strides.
     When it is wrong: a later kernel needs the new layout. Or many ops read the result, so that the copy is
     worth its time.
     Saving: the time of these copies. For a cat, the time of writing the new part into a buffer is subtracted.
     Source: "Tensor Views" in PyTorch's documentation; measured on an H200.
     """
-    copied = work.name.matches(families.STRIDED_COPY)
+    # an op that adds a product to its bias copies the bias: hidden-dtod-copy reports it
+    copied = work.name.matches(families.STRIDED_COPY) & ~work.op.parent.name.matches(families.ADDS_PRODUCT)
     by_cat = copied & cats_in_one_order(work, inputs)
     concatenations, copied = work.name.matches(families.CONCATENATION) | by_cat, copied & ~by_cat
     growing = growing_cats(work, concatenations, limits.grown_times)
     moved, times = work[copied], write_counts(work[copied])
-    transposed = (times == 1) & ~writes_slices(moved)
+    transposed, in_order = (times == 1) & ~writes_slices(moved), keeps_dimension_order(moved)
     lost = LostLayout.of_trace(work, inputs, gpus)
     for device in distinct(lost.work.device).tolist():
         between = lost.of(device)
@@ -183,9 +194,10 @@ def strided_copy(
         ("concatenation", work[concatenations & ~growing & (work.op.there | ~growing.any())]),
         ("repetition", moved[times != 1]),
         ("single-frames", moved[frames]),
-        ("transposition", moved[transposed & ~frames]),
+        ("transposition", moved[transposed & ~frames & ~in_order]),
+        ("slices", moved[transposed & ~frames & in_order]),
     ):
-        least = limits.min_moved_share if cause == "transposition" else limits.min_gpu_share
+        least = limits.min_moved_share if cause in _MOVES else limits.min_gpu_share
         for device, on_device in copies.by(copies.device):
             share = on_device.total_ns / max(work[work.device == device].total_ns, 1)
             if share >= least:
@@ -225,6 +237,7 @@ def _hits(
     joins = grows or cause == "concatenation"  # its inputs are written in place: an op and a small write stay
     stays = np.minimum(copies.dur_ns, limits.append_ns if joins else 0)
     certain = grows or (flow is not None and flow.is_read_once(copies.op))
+    guessed = cause == "transposition" and not surely_reordered(copies)
     what, advice = TEXTS[cause]
     if cause == "transposition" and keeps_order(copies, inputs, limits.norms_share):
         advice = KEPT_ORDER
@@ -248,6 +261,7 @@ def _hits(
             "spent_ns": copies.total_ns,
             "new": appended_shape(copies) if grows else "",
             "often": write_count_text(copies) if cause == "repetition" else "",
+            **({ASSUMED: "the order of dimensions"} if guessed else {}),
         },
         normal_share=limits.usual_share if cause == "concatenation" else 0.0,
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, grouped
+from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.lower_bounds import REACHED, bound_of
@@ -63,7 +64,7 @@ def dimension_orders(op: Signature) -> set[tuple[int, ...]]:
     return {dimension_order(shape, steps) for shape, steps in pairs}
 
 
-def dimension_order(shape: list[int], steps: list[int]) -> tuple[int, ...]:
+def dimension_order(shape: Sequence[int], steps: Sequence[int]) -> tuple[int, ...]:
     """Dimensions with more than one element, largest stride first."""
     return tuple(sorted((dim for dim, size in enumerate(shape) if size > 1), key=lambda dim: -steps[dim]))
 
@@ -111,6 +112,31 @@ def writes_slices(copies: Work) -> Mask:
     whole: Mask = np.array([is_whole(dims[row], strides[row]) for row in first.tolist()], bool)[number]
     written: Mask = copies.outer_op.name.one_of("aten::copy_") & ~whole
     return written
+
+
+def keeps_dimension_order(copies: Work) -> Mask:
+    """Which of the copies read and write the same order of dimensions, by their strides; bool (copies,)."""
+    return _order_kept(copies) == 1
+
+
+def surely_reordered(copies: Work) -> bool:
+    """True if most time is of copies whose strides are recorded, or that the program itself asks for."""
+    sure = (_order_kept(copies) == 0) | copies.outer_op.name.meets(lambda name: bool(VIEWED.search(name)))
+    return 2 * int(copies.dur_ns[sure].sum()) >= copies.total_ns
+
+
+def _order_kept(copies: Work) -> Rows:
+    """1 if a copy keeps the order of dimensions, 0 if it changes it, -1 if its strides are not recorded."""
+    dims, strides = copies.dims, copies.op.text("input_strides")
+    number, first = grouped([dims.code, strides.code])
+    kept = []
+    for row in first.tolist():
+        op = Signature.parsed("", dims[row], None, None, strides[row])
+        written, read = shape_and_strides(op, 0), shape_and_strides(op, 1)
+        known = written is not None and read is not None and written[0] == read[0]
+        kept.append(int(dimension_order(*written) == dimension_order(*read)) if known else -1)  # type: ignore[misc]
+    result: Rows = np.where(copies.op.name.one_of("aten::copy_"), np.array(kept, np.int64)[number], -1)
+    return result
 
 
 def is_whole(dims: str | None, strides: str | None) -> bool:
