@@ -159,6 +159,20 @@ def test_launches_without_any_device_record(shared: Shared) -> None:
     assert found.severity is Severity.INFO
 
 
+def test_device_records_without_times_are_no_missing_records() -> None:
+    trace = worked(stepped(), lambda _: True).shifted(5 * MS)
+    for event in trace.events:
+        if event["cat"] == "kernel":
+            event |= {"ts": 0.0, "dur": 0.0}
+    loaded = trace.load()
+    found = findings_by_cause(loaded)["no-device-times"]
+    assert found.message.startswith("all 160 GPU records have the time 0")
+    assert found.severity is Severity.INFO
+    verdict = str(diagnose(loaded).traces[0].verdict)
+    assert "not judged: all 160 GPU records lost their times" in verdict
+    assert "export each profile before the next profiler starts" in verdict
+
+
 def test_a_trace_of_the_cpu_alone_lost_nothing(shared: Shared) -> None:
     assert (
         not {"no-device-records", "lost-work", "lost-launches"}

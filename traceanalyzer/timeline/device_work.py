@@ -11,7 +11,7 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, starts_of_runs
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
-from traceanalyzer.model.schema import BUSY_CATEGORIES, CALL_CATEGORIES
+from traceanalyzer.model.schema import BUSY_CATEGORIES, CALL_CATEGORIES, NO_DEVICE_TIME
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching, texts_of
 from traceanalyzer.timeline.communication import Kernels, communicating
@@ -113,8 +113,17 @@ class DeviceWork:
         )
 
 
+EXPORT_FIRST = (
+    "record again and export each profile before the next profiler starts in the same process; of this trace, "
+    "`traceanalyzer table` shows the ops on the CPU"
+)
+"""Remedy for records of the device without times: a later profiler sets the clock anew; torch 2.11, H200."""
+
+
 def _nothing_ran(trace: Trace) -> Unavailable:
     """Why there is no work: nothing was launched, or what was launched could not be recorded."""
+    if untimed := trace.meta.counted.get(NO_DEVICE_TIME, 0):
+        return Unavailable(f"all {untimed:,} GPU records lost their times", EXPORT_FIRST)
     calls = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
     launches = int((calls & matching(trace.lanes.cpu, "name", LAUNCH.search)).sum())
     if accelerators := _other_accelerators(trace):

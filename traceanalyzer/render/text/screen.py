@@ -57,7 +57,7 @@ def put_title(page: Page, report: Report, findings: Collection[Finding]) -> None
     counts = Counter(finding.severity for finding in findings)
     named = [f"{counts[severity]} {severity}" for severity in Severity if counts[severity]]
     judged = any(trace.accounting for trace in report.traces)
-    right = f"severity: {', '.join(named)}" if named else "no findings" if judged else "no GPU work to judge"
+    right = f"severity: {', '.join(named)}" if named else "no findings" if judged else "GPU work not judged"
     left = f"traceanalyzer {__version__}  "
     traces = report.traces
     name = Path(traces[0].meta.source).name if len(traces) == 1 else f"{len(traces)} ranks"
@@ -112,7 +112,7 @@ def _counts(findings: Collection[Finding], *, judged: bool) -> str:
     )
     named = [f"{problems} problem{'s' * (problems != 1)}"] if problems else []
     named += [f"{questions} to check"] if questions else []
-    return ", ".join(named) or ("no problem found" if judged else "no GPU work to judge")
+    return ", ".join(named) or ("no problem found" if judged else "GPU work not judged")
 
 
 def _what(trace: TraceReport) -> str:

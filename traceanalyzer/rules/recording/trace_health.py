@@ -10,6 +10,7 @@ from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import NO_DEVICE_TIME
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, limit, rule
+from traceanalyzer.timeline.device_work import EXPORT_FIRST
 from traceanalyzer.timeline.lost_records import MIN_LOST, LostRecords
 from traceanalyzer.timeline.steps import Steps
 
@@ -46,6 +47,7 @@ _SHOWN = 8  # numbers of steps in a message
     min_share=0.0,
     limits=Limits,
     causes=(
+        "no-device-times",
         "no-device-records",
         "lost-work",
         "truncated-device-lane",
@@ -73,10 +75,18 @@ def trace_health(
     """
     if not len(calls):
         return
-    if work is None and lost.launches:
+    untimed = trace.meta.counted.get(NO_DEVICE_TIME, 0)
+    if work is None and untimed:
+        yield _health_hits(
+            _first(calls),
+            "no-device-times",
+            "all {untimed} GPU records have the time 0: they lost their times when another profiler started",
+            EXPORT_FIRST[0].upper() + EXPORT_FIRST[1:] + ".",
+            untimed=untimed,
+        )
+    elif work is None and lost.launches:
         yield _nothing_recorded(calls, lost)
     elif work is not None:
-        untimed = trace.meta.counted.get(NO_DEVICE_TIME, 0)
         yield from _lost(calls, work, lost, steps, untimed, limits)
     yield from _damaged(calls, trace)
     yield from _short_kernels(calls, steps, limits)

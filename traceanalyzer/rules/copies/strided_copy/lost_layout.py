@@ -116,7 +116,7 @@ def writes_slices(copies: Work) -> Mask:
 
 def keeps_dimension_order(copies: Work) -> Mask:
     """Which of the copies read and write the same order of dimensions, by their strides; bool (copies,)."""
-    return _order_kept(copies) == 1
+    return np.asarray(_order_kept(copies) == 1)
 
 
 def surely_reordered(copies: Work) -> bool:
