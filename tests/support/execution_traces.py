@@ -16,15 +16,16 @@ US = 1_000
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor that fills a storage."""
+    """A contiguous tensor."""
 
     storage: int
     shape: tuple[int, ...] = (64,)
     device: str = "cuda:0"
+    offset: int = 0
 
     def value(self) -> list[Any]:
         """As the observer writes it: id, storage, offset, elements, bytes of each, device."""
-        return [self.storage, self.storage, 0, math.prod(self.shape), 4, self.device]
+        return [self.storage, self.storage, self.offset, math.prod(self.shape), 4, self.device]
 
 
 @dataclass(frozen=True)
@@ -109,5 +110,8 @@ def _columns(tensors: Sequence[Tensor], numbers: Sequence[float]) -> dict[str, l
         "values": [*[tensor.value() for tensor in tensors], *numbers],
         "shapes": [*[list(tensor.shape) for tensor in tensors], *[[] for _ in numbers]],
         "types": [*["Tensor(float)" for _ in tensors], *["Double" for _ in numbers]],
-        "strides": [[1] for _ in range(len(tensors) + len(numbers))],
+        "strides": [
+            *[[math.prod(tensor.shape[at + 1 :]) for at in range(len(tensor.shape))] for tensor in tensors],
+            *[[] for _ in numbers],
+        ],
     }

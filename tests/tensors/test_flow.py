@@ -70,6 +70,81 @@ def test_writes_to_what_was_computed_again_are_again(tmp_path: Path) -> None:
     assert again(tmp_path, mul(X, W, Y), relu[0], mul(X, W, Z), relu[1]) == [2, 3]
 
 
+def python_number(storage: int) -> Tensor:
+    """A number that Python passes as a tensor: its value is not recorded."""
+    return Tensor(storage, (), device="cpu")
+
+
+def test_numbers_of_python_are_equal_after_recomputed_ops(tmp_path: Path) -> None:
+    """Ops 0 and 1 run again as 2 and 3; op 5 reads stored data, as the scales of a loop do."""
+    calls = [
+        mul(X, W, Y),
+        mul(Y, python_number(20), Z),
+        mul(X, W, OUT),
+        mul(OUT, python_number(21), Tensor(6)),
+        mul(W, python_number(22), Tensor(7)),
+        mul(W, python_number(23), Tensor(8)),
+    ]
+    found = flow(tmp_path, calls, calls)
+    assert [op for op in range(6) if found.again[op] >= 0] == [2, 3]
+    assert [op for op in range(6) if found.guessed[op]] == [3]
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(11, 0), (12, 12)])
+def test_long_chains_with_numbers_of_python_are_the_same(tmp_path: Path, steps: int, expected: int) -> None:
+    def chain(begin: int) -> list[Call]:
+        made = [W, *(Tensor(begin + place) for place in range(steps))]
+        return [mul(made[at], python_number(begin + 50 + at), made[at + 1]) for at in range(steps)]
+
+    assert len(again(tmp_path, *chain(100), *chain(200))) == expected
+
+
+def row(storage: int, number: int) -> Tensor:
+    """Row of a buffer of 4 x 64."""
+    return Tensor(storage, (64,), offset=64 * number)
+
+
+def copy(to: Tensor, source: Tensor) -> Call:
+    return Call("aten::copy_", (to, source), (to,), writes=(0,))
+
+
+@pytest.mark.parametrize(
+    "buffers",
+    [
+        pytest.param([Call("aten::empty", (), (Tensor(30, (4, 64)),))], id="new"),
+        pytest.param([], id="kept"),
+    ],
+)
+def test_rows_that_are_written_again_are_again(tmp_path: Path, buffers: list[Call]) -> None:
+    """The second pass writes the same rows, and a sum over all of them is the same."""
+    passes = [
+        call
+        for _ in range(2)
+        for call in [
+            *buffers,
+            copy(row(30, 0), X),
+            copy(row(30, 1), W),
+            Call("aten::sum", (Tensor(30, (4, 64)),), (OUT,)),
+        ]
+    ]
+    half = len(passes) // 2
+    assert again(tmp_path, *passes) == list(range(half, 2 * half))
+
+
+def test_another_row_is_another_value(tmp_path: Path) -> None:
+    """Row 0 keeps its content while row 1 changes; rows 0 and 1 together do not."""
+    both = Tensor(30, (2, 64))
+    calls = [
+        copy(row(30, 0), X),
+        Call("aten::sum", (row(30, 0),), (Y,)),
+        Call("aten::sum", (both,), (Z,)),
+        copy(row(30, 1), W),
+        Call("aten::sum", (row(30, 0),), (Tensor(6),)),
+        Call("aten::sum", (both,), (Tensor(7),)),
+    ]
+    assert again(tmp_path, *calls) == [4]
+
+
 def test_work_on_weights_is_the_same_in_each_step(tmp_path: Path) -> None:
     """The weight is read by layers as a weight alone, the input as data."""
     calls = [

@@ -9,6 +9,9 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.records import dataclass
 
+# (size, stride) of each dimension.
+Layout = tuple[tuple[int, int], ...]
+
 
 class Access(IntEnum):
     """How an op uses a tensor."""
@@ -36,6 +39,9 @@ class ExecutionTrace:
         sequence: int64 (ops,), number that autograd gives forward ops and their nodes of backward; -1 without one.
         op, position, access: int64 (tensors,): the op that has it, which of the op's inputs or results it is, `Access`.
         storage, offset, elements, item_bytes: int64 (tensors,): where in which storage it lies, and its size.
+        layout: int64 (tensors,), position in `layouts`.
+        layouts: (size, stride) of the dimensions in which the elements lie, the largest stride first. Dimensions that
+            follow each other in memory are one: tensors of equal layout and offset have the same elements.
         on_cpu: bool (tensors,).
     """
 
@@ -58,6 +64,8 @@ class ExecutionTrace:
     offset: Rows
     elements: Rows
     item_bytes: Rows
+    layout: Rows
+    layouts: tuple[Layout, ...]
     on_cpu: Mask
 
     def __len__(self) -> int:

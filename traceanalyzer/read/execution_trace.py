@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import orjson
 
 from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.errors import TraceAnalyzerError, UnreadableTrace
-from traceanalyzer.model.execution_trace import Access, ExecutionTrace
+from traceanalyzer.model.execution_trace import Access, ExecutionTrace, Layout
 from traceanalyzer.model.trace import Damage, Trace
 from traceanalyzer.read.remote import is_url
 from traceanalyzer.read.text.batches import Batches
@@ -46,6 +47,7 @@ _OF_TENSOR: tuple[str, ...] = (
     "elements",
     "item_bytes",
     "on_cpu",
+    "layout",
 )
 _OTHER, _OP, _NODE, _MARK = range(4)
 # RecordScope of ops and of autograd's nodes; annotations have 7.
@@ -121,8 +123,8 @@ def written_arguments(schema: str) -> frozenset[int]:
     return frozenset(place for place, part in enumerate(_argument_names(schema)) if "!" in part)
 
 
-def _tensors(values: Any, kind: str) -> Iterator[list[Any]]:
-    """Tensors of one argument: [tensor, storage, offset, elements, bytes of each, device]."""
+def _tensors(values: Any, shapes: Any, strides: Any, kind: str) -> Iterator[tuple[list[Any], Layout]]:
+    """([tensor, storage, offset, elements, bytes of each, device], layout) of each tensor of one argument."""
     if (
         not kind.startswith(("Tensor", "GenericList["))
         or "Tensor" not in kind
@@ -130,10 +132,25 @@ def _tensors(values: Any, kind: str) -> Iterator[list[Any]]:
     ):
         return
     if len(values) == _TENSOR_FIELDS and isinstance(values[-1], str):
-        yield values
+        yield values, layout_of(shapes, strides)
         return
-    for value in values:
-        yield from _tensors(value, "Tensor")
+    for value, shape, stride in zip_longest(values, shapes or (), strides or ()):
+        yield from _tensors(value, shape, stride, "Tensor")
+
+
+def layout_of(shape: Sequence[int] | None, strides: Sequence[int] | None) -> Layout:
+    """(size, stride) of the dimensions of a tensor, those that follow each other in memory as one; () of one number."""
+    dims = sorted(
+        ((size, step) for size, step in zip(shape or (), strides or (), strict=False) if size > 1),
+        key=lambda dim: (-dim[1], dim[0]),
+    )
+    merged: list[tuple[int, int]] = []
+    for size, step in dims:
+        if merged and merged[-1][1] == size * step:
+            merged[-1] = merged[-1][0] * size, step
+        else:
+            merged.append((size, step))
+    return tuple(merged)
 
 
 @dataclass(slots=True)
@@ -143,6 +160,7 @@ class _Nodes:
     names: dict[str, int] = field(default_factory=dict)
     inputs: dict[bytes, int] = field(default_factory=dict)
     shapes: dict[bytes, int] = field(default_factory=dict)
+    layouts: dict[Layout, int] = field(default_factory=dict)
     columns: dict[str, array[int]] = field(default_factory=lambda: {name: array("q") for name in _COLUMNS})
     tensors: dict[str, array[int]] = field(default_factory=lambda: {name: array("q") for name in _OF_TENSOR})
 
@@ -170,16 +188,19 @@ class _Nodes:
             self.columns[column].append(value)
         if row[-3] in (_OP, _NODE):
             written = written_arguments(schema)
-            for place, (value, kind) in enumerate(zip(given["values"], given["types"], strict=True)):
-                access = Access.WRITTEN if place in written else Access.READ
-                self._add_tensors(node["id"], place, access, _tensors(value, kind))
-            results = node["outputs"]
-            for place, (value, kind) in enumerate(zip(results["values"], results["types"], strict=True)):
-                self._add_tensors(node["id"], place, Access.RESULT, _tensors(value, kind))
+            for access, listed in ((Access.READ, given), (Access.RESULT, node["outputs"])):
+                strides = listed.get("strides") or ()
+                columns = listed["values"], listed["shapes"], strides, listed["types"]
+                for place, (value, shape, stride, kind) in enumerate(zip_longest(*columns)):
+                    use = Access.WRITTEN if access == Access.READ and place in written else access
+                    self._add_tensors(node["id"], place, use, _tensors(value, shape, stride, kind))
 
-    def _add_tensors(self, node: int, place: int, access: Access, tensors: Iterable[list[Any]]) -> None:
-        for _, storage, offset, elements, item_bytes, device in tensors:
-            row = (node, place, access, storage, offset, elements, item_bytes, device == "cpu")
+    def _add_tensors(
+        self, node: int, place: int, access: Access, tensors: Iterable[tuple[list[Any], Layout]]
+    ) -> None:
+        for (_, storage, offset, elements, item_bytes, device), layout in tensors:
+            which = self.layouts.setdefault(layout, len(self.layouts))
+            row = (node, place, access, storage, offset, elements, item_bytes, device == "cpu", which)
             for column, value in zip(_OF_TENSOR, row, strict=True):
                 self.tensors[column].append(value)
 
@@ -200,6 +221,7 @@ class _Nodes:
         return ExecutionTrace(
             source=source,
             names=tuple(self.names),
+            layouts=tuple(self.layouts),
             shape_texts=tuple(text.decode() for text in self.shapes),
             step=step[ops],
             outer=outer[ops],
@@ -210,7 +232,7 @@ class _Nodes:
             **{name: column[name][ops] for name in ("name", "thread", "inputs", "shapes", "sequence")},
             **{
                 name: tensor[name]
-                for name in ("position", "access", "storage", "offset", "elements", "item_bytes")
+                for name in ("position", "access", "storage", "offset", "elements", "item_bytes", "layout")
             },
         )
 

@@ -21,7 +21,7 @@ from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.tensors.ops.table import Kind, op_row
 from traceanalyzer.tensors.signatures import signatures_of
-from traceanalyzer.tensors.values import Values, values_of
+from traceanalyzer.tensors.values import Keys, Values, values_of
 from traceanalyzer.timeline.calls_and_work import Calls
 from traceanalyzer.timeline.names import STEP_MARK
 
@@ -29,6 +29,8 @@ _MISSING = "no execution trace (NAME.et.json.gz beside the trace, or --tensors) 
 _NODE = re.compile(r"Backward\d*$")
 # Position of a layer's data; its other inputs are weights.
 _DATA = {"aten::embedding": 1, "aten::addmm": 1, "aten::baddbmm": 1}
+# Pointwise ops in a row; noise schedules and line searches have fewer. Chosen.
+_LONG_CHAIN = 12
 _LAYERS = frozenset({Kind.GEMM, Kind.CONVOLUTION, Kind.NORM, Kind.RECURRENT})
 _ANY_STRIDES = frozenset({Kind.GEMM, Kind.ATTENTION, Kind.POINTWISE, Kind.REDUCTION})
 _MATRIX_PRODUCTS = frozenset({"aten::mm", "aten::matmul", "aten::bmm", "aten::addmm", "aten::baddbmm"})
@@ -45,6 +47,7 @@ class Flow:
         values: of `recorded`.
         view: bool (recorded,), whether an op only looks at its input in another way.
         again: int64 (recorded,), an earlier op of the same step that made the same; -1 for none.
+        guessed: bool (recorded,), whether that holds only if numbers that Python passes are equal, too.
         constant: bool (recorded,), whether an op computes the same of weights alone in every step.
         unread: bool (recorded,), whether no op reads what it makes, directly or by way of others.
         read_share: float64 (recorded,), share of its result that later ops need at most, of ops on rows; 1 of others.
@@ -56,6 +59,7 @@ class Flow:
     values: Values
     view: Mask
     again: Rows
+    guessed: Mask
     constant: Mask
     unread: Mask
     read_share: Floats
@@ -72,15 +76,17 @@ class Flow:
         rows, number = joined(recorded, calls)
         if not len(rows):
             raise Unavailable("the execution trace is of other steps: no step of the trace runs the same ops")
-        values, view, key = values_of(recorded)
+        values, view, keys = values_of(recorded)
         outer = recorded.outer[number]
+        again, guessed = computed_again(recorded, values, view, keys)
         return cls(
             ops=Calls(calls.events, rows[outer]),
             number=number[outer],
             recorded=recorded,
             values=values,
             view=view,
-            again=_computed_again(recorded, values, view, key),
+            again=again,
+            guessed=guessed,
             constant=_constant(recorded, values, view),
             unread=_unread(recorded, values, view),
             read_share=_read_share(recorded, values, view),
@@ -160,29 +166,63 @@ def _parts(step: Rows, thread: Rows) -> Iterator[tuple[int, Rows]]:
         yield int(step[places[0]]), places
 
 
-def _computed_again(recorded: ExecutionTrace, values: Values, view: Mask, key: Rows) -> Rows:
-    """For each op the first one of its step that made the same; -1 of none.
+def computed_again(recorded: ExecutionTrace, values: Values, view: Mask, keys: Keys) -> tuple[Rows, Mask]:
+    """(for each op the first one of its step that made the same, -1 of none; which are the same if numbers are equal).
 
-    What writes to a tensor counts if that tensor was computed again as well. A copy that another op overwrites with
-    something else is needed.
+    What writes to a tensor counts if that tensor was computed again as well, or has the same content as before. A copy
+    that another op overwrites with something else is needed. Numbers of Python are taken to be equal where the op reads
+    what was computed again, and in long chains: a loop that changes a number seldom has these.
     """
     again = np.full(len(recorded), -1, np.int64)
-    first: dict[tuple[int, int], int] = {}
-    step, back = recorded.step.tolist(), recorded.backward.tolist()
-    for op in np.flatnonzero(recorded.outer & ~view & (key >= 0)).tolist():
-        before = first.setdefault((step[op], int(key[op])), op)
-        # Backward computes again what checkpointing has dropped.
-        if before == op or (back[op] and not back[before]):
+    first = _first_of_same(recorded, view, keys)
+    guesses = _guesses(recorded, values, keys, first)
+    for op in np.flatnonzero(first >= 0).tolist():
+        makers = values.producer[values.read_by(op)]
+        if 0 < guesses[op] < _LONG_CHAIN and not (again[makers[makers >= 0]] >= 0).any():
             continue
         producers = values.producer[values.overwritten_by(op)]
-        if (producers >= 0).all() and (again[producers] >= 0).all():
-            again[op] = before
-    for op in np.flatnonzero(again >= 0)[::-1].tolist():
+        if keys.restores[op] or ((producers >= 0).all() and (again[producers] >= 0).all()):
+            again[op] = first[op]
+    for op in np.flatnonzero((again >= 0) & ~keys.restores)[::-1].tolist():
         later = values.replaced[values.made_by(op)]
         later = later[(later < len(recorded)) & ~values.freed[values.made_by(op)]]
         if (again[later] < 0).any():
             again[op] = -1
-    return again
+    return again, (guesses > 0) & (again >= 0)
+
+
+def _first_of_same(recorded: ExecutionTrace, view: Mask, keys: Keys) -> Rows:
+    """For each op the first one of its step with its key; -1 of the first ones."""
+    result = np.full(len(recorded), -1, np.int64)
+    first: dict[tuple[int, int], int] = {}
+    step, back = recorded.step.tolist(), recorded.backward.tolist()
+    for op in np.flatnonzero(recorded.outer & ~view & (keys.key >= 0)).tolist():
+        before = first.setdefault((step[op], int(keys.key[op])), op)
+        # Backward computes again what checkpointing has dropped.
+        if before != op and (not back[op] or back[before]):
+            result[op] = before
+    return result
+
+
+def _guesses(recorded: ExecutionTrace, values: Values, keys: Keys, first: Rows) -> Rows:
+    """Length of the longest chain of ops through each op that are the same only if numbers are; 0 of others.
+
+    Layers begin a new chain.
+    """
+    length = np.zeros(len(recorded), np.int64)
+    layers = np.array([op_row(name).kind in _LAYERS for name in recorded.names], bool)[recorded.name]
+    links: list[tuple[int, int]] = []
+    for op in np.flatnonzero(first >= 0).tolist():
+        # A value that both read is the same one.
+        read = values.read_by(op)
+        makers = values.producer[read[read != values.read_by(int(first[op]))]]
+        guessed = [int(maker) for maker in makers if maker >= 0 and length[maker]]
+        if keys.numbers[op] or guessed:
+            length[op] = 1 + (0 if layers[op] else max(length[guessed], default=0))
+            links += [(maker, op) for maker in guessed if not layers[op]]
+    for maker, op in reversed(links):
+        length[maker] = max(length[maker], length[op])
+    return length
 
 
 def _constant(recorded: ExecutionTrace, values: Values, view: Mask) -> Mask:

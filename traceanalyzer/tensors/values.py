@@ -1,23 +1,29 @@
 """Values of tensors in an execution trace: storages at a version.
 
-Each write to a storage, and each new use of a freed one, begins a version. Values with equal content come of the same
-op with the same numbers and equal inputs.
+Each write to a storage, and each new use of a freed one, begins a version. Ops compute the same if they are the same op
+with the same numbers, and what they read has equal content. The content of a storage is that of its parts: a write
+changes the part that it covers. Numbers that Python passes as tensors are not recorded, and are guessed to be equal.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows
-from traceanalyzer.model.execution_trace import Access, ExecutionTrace
+from traceanalyzer.model.execution_trace import Access, ExecutionTrace, Layout
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.tensors.ops.table import op_row
 
 _LEAF = "torch::autograd::AccumulateGrad"
+# Ops whose results later ops fill.
+_LEAVES_OPEN = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
+# Of one storage. More would make reading it slow.
+_MOST_PARTS = 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +32,6 @@ class Values:
 
     Attributes:
         producer: int64 (values,), op that made it; -1 if no op of the trace did.
-        content: int64 (values,), equal for values with equal content.
         storage: int64 (values,).
         replaced: int64 (values,), op that began the storage's next version; the number of ops if none did.
         freed: bool (values,), whether that op had the storage as a new one.
@@ -40,7 +45,6 @@ class Values:
     """
 
     producer: Rows
-    content: Rows
     storage: Rows
     replaced: Rows
     freed: Mask
@@ -74,8 +78,23 @@ class Values:
         return self.written[self.written_from[op] : self.written_from[op + 1]]
 
 
-def values_of(recorded: ExecutionTrace) -> tuple[Values, Mask, Rows]:
-    """(the values, which ops are views, int64 (ops,) equal for ops that compute the same; -1 of what is no pure op)."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Keys:
+    """What each op computes; (ops,).
+
+    Attributes:
+        key: int64, equal for ops that compute the same; -1 of what is no pure op.
+        numbers: bool, whether it reads a number that Python passes as a tensor.
+        restores: bool, whether it writes only what was there before.
+    """
+
+    key: Rows
+    numbers: Mask
+    restores: Mask
+
+
+def values_of(recorded: ExecutionTrace) -> tuple[Values, Mask, Keys]:
+    """(the values, which ops are views, what the ops compute)."""
     walk = _Walk(recorded)
     outermost = recorded.outermost()
     nested = np.flatnonzero(~recorded.outer & recorded.outer[outermost])
@@ -88,36 +107,76 @@ def values_of(recorded: ExecutionTrace) -> tuple[Values, Mask, Rows]:
             walk.add(op, inside.get(op, []))
         elif leaves[name]:
             walk.read(op)
-    return walk.finished(), np.array(walk.view, bool), np.array(walk.key, np.int64)
+    masks = (np.array(each, bool) for each in (walk.numbers, walk.restores))
+    return walk.finished(), np.array(walk.view, bool), Keys(np.array(walk.key, np.int64), *masks)
+
+
+class _Tensor(NamedTuple):
+    """One input or result of an op."""
+
+    access: int
+    position: int
+    storage: int
+    offset: int
+    elements: int
+    layout: int
+    on_cpu: bool
 
 
 @dataclass(slots=True)
 class _Tensors:
-    """Tensors of one op: storages that it reads, writes, and has as results."""
+    """Tensors of one op: what it reads and writes, and storages of its inputs and of its results."""
 
-    read: list[tuple[int, int, int, int]] = field(default_factory=list)
-    held: list[int] = field(default_factory=list)
-    written: list[int] = field(default_factory=list)
+    read: list[_Tensor] = field(default_factory=list)
+    written: list[_Tensor] = field(default_factory=list)
+    held: set[int] = field(default_factory=set)
     results: dict[int, int] = field(default_factory=dict)
     on_cpu: set[int] = field(default_factory=set)
 
 
+# Offset and layout.
+_Part = tuple[int, int]
+
+
+@dataclass(slots=True)
+class _Content:
+    """What a storage holds: numbers that are equal for equal content.
+
+    Attributes:
+        rest: of what no later op has written.
+        parts: of what later ops have written; parts do not overlap.
+    """
+
+    rest: int
+    parts: dict[_Part, int] = field(default_factory=dict)
+
+
 class _Walk:
-    """The ops in order, and the value that each storage has at present. Contents that no op made are negative."""
+    """The ops in order, and the value and content that each storage has at present."""
 
     def __init__(self, recorded: ExecutionTrace) -> None:
-        self.view, self.key = [False] * len(recorded), [-1] * len(recorded)
+        every = range(len(recorded))
+        self.view, self.key, self.restores = (
+            [False for _ in every],
+            [-1 for _ in every],
+            [False for _ in every],
+        )
+        self.numbers = [False for _ in every]
         self._bounds = recorded.tensors_of().tolist()
         columns = (recorded.access, recorded.position, recorded.storage, recorded.offset, recorded.elements)
-        self._tensors = list(
-            zip(*(column.tolist() for column in columns), recorded.on_cpu.tolist(), strict=True)
-        )
+        rows = zip(*(column.tolist() for column in (*columns, recorded.layout, recorded.on_cpu)), strict=True)
+        self._tensors = [_Tensor(*row) for row in rows]
         self._name, self._inputs = recorded.name.tolist(), recorded.inputs.tolist()
         self._random = recorded.random.tolist()
         self._rows = [op_row(name) for name in recorded.names]
         self._known = [name.startswith("aten::") for name in recorded.names]
+        self._leaves_open = [name.split("::")[-1].rstrip("_") in _LEAVES_OPEN for name in recorded.names]
+        self._layouts = recorded.layouts
+        self._overlaps: dict[tuple[int, int, int], bool] = {}
         self._current: dict[int, int] = {}
+        self._content: dict[int, _Content] = {}
         self._numbers: dict[Any, int] = {}
+        self._open, self._of_python = self._number("open"), self._number("number")
         self._values: list[list[int]] = []
         self._reads: list[tuple[int, int, int, int, int]] = []
         self._results: list[tuple[int, int]] = []
@@ -129,87 +188,148 @@ class _Walk:
         Args:
             nested: ops in it. What they make may last: autograd saves it for backward.
         """
-        tensors, taken = self._of(op), self.read(op)
+        tensors = self._of(op)
+        contents = self.read(op, tensors)
         inner = [self._of(place) for place in nested]
-        held = {*tensors.held}
-        written = [*tensors.written, *(place for each in inner for place in each.written if place in held)]
-        new = [place for place in dict.fromkeys(tensors.results) if place not in held]
+        held = tensors.held
+        written = [*tensors.written, *(one for each in inner for one in each.written if one.storage in held)]
+        new = [place for place in tensors.results if place not in held]
         self.view[op] = bool(tensors.results) and not new and not written
         for each in inner:
-            for place in {*each.results, *each.written} - {*each.held} - held - {*new}:
-                content = self._number(op, place, len(self._values))
+            places = {*each.results, *(one.storage for one in each.written)} - each.held - held - {*new}
+            for place in places:
+                content = _Content(self._number(op, place, len(self._values)))
                 self._begin(op, place, content, on_cpu=place in each.on_cpu, freed=True)
         if self.view[op]:
             return
-        row, known = self._rows[self._name[op]], self._known[self._name[op]]
-        pure = known and row.deterministic and not any(self._random[place] for place in (op, *nested))
-        # Host code may have changed what the host gave.
-        pure &= not any(self._values[value][0] < 0 and self._values[value][5] for value, _ in taken)
-        contents = tuple((self._values[value][1], offset) for value, offset in taken)
-        number = self._number(self._name[op], self._inputs[op], contents) if pure else self._number(op)
-        self.key[op] = number if pure else -1
-        for which, place in enumerate(dict.fromkeys((*new, *written))):
-            old = self._current.get(place)
-            if place in held and old is not None:
-                self._writes.append((op, old))
-            content = self._number("result", number, which)
-            made = self._begin(op, place, content, on_cpu=place in tensors.on_cpu, freed=place not in held)
-            self._values[made][6] = tensors.results.get(place, 0)
+        which = self._name[op]
+        pure = self._known[which] and not any(self._random[place] for place in (op, *nested))
+        # The host fills what is made on the CPU.
+        on_device = tensors.results.keys().isdisjoint(tensors.on_cpu)
+        pure &= self._rows[which].deterministic or (self._leaves_open[which] and on_device)
+        key = (which, self._inputs[op], *contents) if pure and None not in contents else (op,)
+        number = self._number(*key)
+        self.key[op] = number if len(key) > 1 else -1
+        for position, place in enumerate(new):
+            stays_open = self._leaves_open[which] and on_device
+            result = self._open if stays_open else self._number("result", number, position)
+            made = self._begin(op, place, _Content(result), on_cpu=place in tensors.on_cpu, freed=True)
+            self._values[made][5] = tensors.results[place]
+            self._results.append((op, made))
+        self._write(op, number, written, tensors)
+
+    def _write(self, op: int, number: int, written: list[_Tensor], tensors: _Tensors) -> None:
+        self.restores[op] = bool(written) and not tensors.results.keys() - tensors.held
+        for position, one in enumerate(written):
+            now = self._content[one.storage]
+            result = self._number("result", number, position)
+            self.restores[op] &= now.parts.get((one.offset, one.layout)) == result
+            self._content[one.storage] = self._covered(now, one, result)
+        for place in dict.fromkeys(one.storage for one in written):
+            self._writes.append((op, self._current[place]))
+            content = self._content[place]
+            made = self._begin(op, place, content, on_cpu=place in tensors.on_cpu, freed=False)
+            self._values[made][5] = tensors.results.get(place, 0)
             self._results.append((op, made))
 
-    def read(self, op: int) -> list[tuple[int, int]]:
-        """(value, offset) of each tensor that an op reads."""
-        tensors = self._of(op)
+    def read(self, op: int, tensors: _Tensors | None = None) -> list[tuple[int, int] | None]:
+        """(content, offset in it) of each tensor that an op reads; None of one that is not known."""
+        tensors = tensors or self._of(op)
+        for one in tensors.read:
+            if one.on_cpu and one.elements == 1 and not self._made_as_number(one.storage):
+                self.numbers[op] = True
+                self._begin(-1, one.storage, _Content(self._of_python), on_cpu=True, freed=False)
         for place in tensors.held:
             if place not in self._current:
-                self._begin(-1, place, -1 - len(self._values), on_cpu=place in tensors.on_cpu, freed=False)
-        for place, offset, position, elements in tensors.read:
-            self._reads.append((op, self._current[place], position, offset, elements))
-        return [(self._current[place], offset) for place, offset, _, _ in tensors.read]
+                # Host code may have changed what the host gave.
+                on_cpu = place in tensors.on_cpu
+                number = -1 if on_cpu else self._number("given", len(self._values))
+                self._begin(-1, place, _Content(number), on_cpu=on_cpu, freed=False)
+        for one in tensors.read:
+            self._reads.append((op, self._current[one.storage], one.position, one.offset, one.elements))
+        return [self._content_read(one) for one in tensors.read]
+
+    def _made_as_number(self, storage: int) -> bool:
+        """Whether an op has made a tensor of one element there; else what lay there is gone, and Python passes it."""
+        value = self._current.get(storage)
+        return value is not None and self._values[value][0] >= 0 and self._values[value][5] == 1
+
+    def _content_read(self, one: _Tensor) -> tuple[int, int] | None:
+        content = self._content[one.storage]
+        part = content.parts.get((one.offset, one.layout))
+        if part is not None:
+            return part, 0
+        parts = sorted(each for each in content.parts.items() if self._overlap(each[0], one))
+        if content.rest < 0 or (content.rest == self._open and not parts):
+            return None
+        return (self._number(content.rest, *parts) if parts else content.rest), one.offset
+
+    def _covered(self, now: _Content, one: _Tensor, content: int) -> _Content:
+        """The content after a write to a part. Parts that it covers in part are no longer told from the rest."""
+        written = one.offset, one.layout
+        others = {part: number for part, number in now.parts.items() if part != written}
+        over = {part: number for part, number in others.items() if self._overlap(part, one)}
+        left = sorted(each for each in over.items() if not self._lies_in(each[0], one))
+        if left or len(others) > _MOST_PARTS:
+            number = -1 if now.rest < 0 else self._number(now.rest, *sorted(others.items()))
+            return _Content(number, {written: content})
+        kept = {part: number for part, number in others.items() if part not in over}
+        return _Content(now.rest, {**kept, written: content})
+
+    def _overlap(self, part: _Part, one: _Tensor) -> bool:
+        """Whether a part and a tensor may have elements in common."""
+        key = part[1], one.layout, one.offset - part[0]
+        if key not in self._overlaps:
+            self._overlaps[key] = _overlap(self._layouts[part[1]], self._layouts[one.layout], key[2])
+        return self._overlaps[key]
+
+    def _lies_in(self, part: _Part, one: _Tensor) -> bool:
+        """Whether all elements of a part are those of a tensor without gaps."""
+        end = part[0] + _extent(self._layouts[part[1]])
+        whole = self._layouts[one.layout] in ((), ((one.elements, 1),))
+        return whole and one.offset <= part[0] and end <= one.offset + one.elements
 
     def _of(self, op: int) -> _Tensors:
         row, tensors = self._rows[self._name[op]], _Tensors()
-        for access, position, storage, offset, elements, on_cpu in self._tensors[
-            self._bounds[op] : self._bounds[op + 1]
-        ]:
-            if not elements:
+        for one in self._tensors[self._bounds[op] : self._bounds[op + 1]]:
+            if not one.elements:
                 continue
-            if on_cpu:
-                tensors.on_cpu.add(storage)
-            if access == Access.RESULT:
-                tensors.results[storage] = max(elements, tensors.results.get(storage, 0))
+            if one.on_cpu:
+                tensors.on_cpu.add(one.storage)
+            if one.access == Access.RESULT:
+                tensors.results[one.storage] = max(one.elements, tensors.results.get(one.storage, 0))
                 continue
-            tensors.held.append(storage)
-            if access == Access.WRITTEN or position in row.writes:
-                tensors.written.append(storage)
-            if position not in row.unread:
-                tensors.read.append((storage, offset, position, elements))
+            tensors.held.add(one.storage)
+            if one.access == Access.WRITTEN or one.position in row.writes:
+                tensors.written.append(one)
+            if one.position not in row.unread:
+                tensors.read.append(one)
         return tensors
 
     def _number(self, *content: Any) -> int:
         return self._numbers.setdefault(content, len(self._numbers))
 
-    def _begin(self, producer: int, storage: int, content: int, *, on_cpu: bool, freed: bool) -> int:
+    def _begin(self, producer: int, storage: int, content: _Content, *, on_cpu: bool, freed: bool) -> int:
         """A new value of a storage, which ends the one before."""
         old = self._current.get(storage)
         if old is not None:
-            self._values[old][3:5] = producer, freed
-        self._values.append([producer, content, storage, -1, False, on_cpu, 0])
+            self._values[old][2:4] = producer, freed
+        self._values.append([producer, storage, -1, False, on_cpu, 0])
         self._current[storage] = len(self._values) - 1
+        self._content[storage] = content
         return self._current[storage]
 
     def finished(self) -> Values:
         """All values."""
         ops = len(self.key)
-        columns = np.array(self._values, np.int64).reshape(-1, 7).T
-        producer, content, storage, replaced, freed, on_cpu, elements = columns
+        columns = np.array(self._values, np.int64).reshape(-1, 6).T
+        producer, storage, replaced, freed, on_cpu, elements = columns
         read_op, read, argument, offset, read_elements = np.array(self._reads, np.int64).reshape(-1, 5).T
         result_op, made = np.array(self._results, np.int64).reshape(-1, 2).T
         write_op, written = np.array(self._writes, np.int64).reshape(-1, 2).T
         every = np.arange(ops + 1)
         return Values(
             producer=producer,
-            content=content,
             storage=storage,
             replaced=np.where(replaced < 0, ops, replaced),
             freed=freed.astype(bool),
@@ -226,3 +346,16 @@ class _Walk:
             results_from=np.searchsorted(result_op, every),
             written_from=np.searchsorted(write_op, every),
         )
+
+
+def _extent(layout: Layout) -> int:
+    """Elements from the first to the last, both included."""
+    return 1 + sum((size - 1) * step for size, step in layout)
+
+
+def _overlap(first: Layout, second: Layout, distance: int) -> bool:
+    """Whether tensors of these layouts may have an element in common, the second one so far behind the first."""
+    if not -_extent(second) < distance < _extent(first):
+        return False
+    step = math.gcd(*(step for _, step in (*first, *second)))
+    return step == 0 or distance % step == 0

@@ -97,10 +97,11 @@ def computed_again(calls: Calls, idle: IdleTime, flow: Flow | None, limits: Limi
     Bad: k, v = layer.kv(encoder_output) in each decoding step. Good: k and v computed once per request.
     Bad: torch.hann_window(400).to(device) in forward(). Good: register_buffer.
     Bad: gcn_norm(edge_index) in each layer. Good: the edge weights computed once, before the layers.
-    How sure: with an execution trace, tensors are identified by their ids, and confidence is high. Without
-    one, the order of ops and their shapes show it, and confidence is medium.
-    When it is wrong: host code changes a tensor without an op of PyTorch. Without an execution trace: the
-    layers get different graphs of the same shape.
+    How sure: with an execution trace, tensors are identified by their ids, and confidence is high. Numbers
+    that Python passes (0.99 * x) are not recorded. Where most of the ops depend on them, and without an
+    execution trace, confidence is medium.
+    When it is wrong: host code changes a tensor without an op of PyTorch, or passes other numbers. Without an
+    execution trace: the layers get different graphs of the same shape.
     Saving: the time of the repeated ops, and of the nodes of backward that belong to them.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """
@@ -131,7 +132,9 @@ def _exact(flow: Flow, calls: Calls, idle: IdleTime, limits: Limits) -> Iterator
     causes[constant] = np.where(prepares, "repeated-preparation", "constant-weights")[constant]
     for cause in _ADVICE:
         if (members := causes == cause).any():
-            yield _hits(cause, flow.ops[members], calls, idle, Confidence.HIGH)
+            chosen, guessed = flow.ops[members], flow.guessed[flow.number[members]]
+            certain = chosen[guessed].total_ns * 2 < chosen.total_ns
+            yield _hits(cause, chosen, calls, idle, Confidence.HIGH if certain else Confidence.MEDIUM)
 
 
 def _constants(ops: Calls, calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
