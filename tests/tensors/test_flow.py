@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.support.execution_traces import Call, Tensor, document, written
@@ -173,6 +174,50 @@ def test_results_that_are_freed_unread_are_unread(tmp_path: Path) -> None:
     ]
     found = flow(tmp_path, calls, calls)
     assert found.unread.tolist() == [True, False, False, True, False, False, False] * 2
+
+
+LAYERS = [Tensor(30 + place) for place in range(4)]
+
+
+def linear(source: Tensor, result: Tensor) -> Call:
+    return Call("aten::linear", (source, W), (result,))
+
+
+def abandoned(folder: Path, *calls: Call) -> list[int]:
+    """Positions of the ops of a step whose results its caller does not read."""
+    found = flow(folder, list(calls), list(calls), list(calls))
+    return np.flatnonzero(found.abandoned[: len(calls)]).tolist()
+
+
+def test_more_of_the_layers_that_are_read_is_abandoned(tmp_path: Path) -> None:
+    """The third and fourth layer repeat the first two, whose result is the last that is read."""
+    layers = [linear(X, LAYERS[0]), *(linear(LAYERS[at], LAYERS[at + 1]) for at in range(3))]
+    assert abandoned(tmp_path, *layers, Call("aten::argmax", (LAYERS[1],), (OUT,))) == [2, 3]
+
+
+def test_another_head_may_be_returned(tmp_path: Path) -> None:
+    head = Call("aten::softmax", (LAYERS[0],), (LAYERS[1],))
+    assert abandoned(tmp_path, linear(X, LAYERS[0]), head, Call("aten::argmax", (LAYERS[0],), (OUT,))) == []
+
+
+def test_results_of_one_form_may_be_a_list(tmp_path: Path) -> None:
+    calls = [
+        linear(X, LAYERS[0]),
+        linear(LAYERS[0], LAYERS[1]),
+        linear(X, LAYERS[2]),
+        linear(LAYERS[2], LAYERS[3]),
+    ]
+    assert abandoned(tmp_path, *calls) == []
+
+
+def test_what_is_freed_within_the_step_is_abandoned(tmp_path: Path) -> None:
+    calls = [
+        linear(X, LAYERS[0]),
+        Call("aten::softmax", (LAYERS[0],), (Y,)),
+        mul(LAYERS[0], W, Y),
+        linear(Y, OUT),
+    ]
+    assert abandoned(tmp_path, *calls) == [1]
 
 
 def test_gradients_that_no_optimizer_reads_are_unread(tmp_path: Path) -> None:

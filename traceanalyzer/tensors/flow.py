@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
@@ -50,6 +51,7 @@ class Flow:
         guessed: bool (recorded,), whether that holds only if numbers that Python passes are equal, too.
         constant: bool (recorded,), whether an op computes the same of weights alone in every step.
         unread: bool (recorded,), whether no op reads what it makes, directly or by way of others.
+        abandoned: bool (recorded,), which of the unread ones the caller of the step does not read, without backward.
         read_share: float64 (recorded,), share of its result that later ops need at most, of ops on rows; 1 of others.
     """
 
@@ -62,6 +64,7 @@ class Flow:
     guessed: Mask
     constant: Mask
     unread: Mask
+    abandoned: Mask
     read_share: Floats
 
     @classmethod
@@ -78,6 +81,7 @@ class Flow:
             raise Unavailable("the execution trace is of other steps: no step of the trace runs the same ops")
         values, view, keys = values_of(recorded)
         outer = recorded.outer[number]
+        unread = _unread(recorded, values, view)
         again, guessed = computed_again(recorded, values, view, keys)
         return cls(
             ops=Calls(calls.events, rows[outer]),
@@ -88,7 +92,8 @@ class Flow:
             again=again,
             guessed=guessed,
             constant=_constant(recorded, values, view),
-            unread=_unread(recorded, values, view),
+            unread=unread,
+            abandoned=_abandoned(recorded, values, unread),
             read_share=_read_share(recorded, values, view),
         )
 
@@ -295,6 +300,41 @@ def _unread(recorded: ExecutionTrace, values: Values, view: Mask) -> Mask:
             # Writing to a part leaves the others.
             needed_value[values.overwritten_by(op)] = True
     return _as_step_before(recorded, recorded.outer & ~view & ~needed)
+
+
+def _abandoned(recorded: ExecutionTrace, values: Values, unread: Mask) -> Mask:
+    """Which unread ops lead only to results that the caller of the step does not get.
+
+    These are freed and used anew within the step, or at least half of what makes them repeats ops whose results are
+    read, as more of the same layers do. Several results of one form may be a list that the step returns.
+    """
+    if recorded.backward.any():
+        return np.zeros(len(recorded), bool)
+    ops, needed = np.flatnonzero(unread), recorded.outer & ~unread & ~recorded.backward
+    forms = recorded.name * (recorded.inputs.max(initial=0) + 1) + recorded.inputs
+    repeats = np.isin(forms, forms[needed])
+    makers = values.producer[values.read]
+    consumers: dict[int, list[int]] = {}
+    for which in np.flatnonzero(unread[values.reads] & (makers >= 0)).tolist():
+        consumers.setdefault(int(makers[which]), []).append(int(values.reads[which]))
+    leads_to: dict[int, frozenset[int]] = {}
+    for op in ops[::-1].tolist():
+        reached = frozenset[int]().union(*(leads_to[reader] for reader in consumers.get(op, ())))
+        leads_to[op] = reached or frozenset([op])
+    ends = sorted(frozenset[int]().union(*leads_to.values()))
+    last = np.array([*ends, *_last_without_backward(recorded, values)], np.int64)
+    times = Counter(zip(recorded.step[last].tolist(), forms[last].tolist(), strict=True))
+    size = Counter(end for reached in leads_to.values() for end in reached)
+    repeated = Counter(end for op, reached in leads_to.items() if repeats[op] for end in reached)
+    step, lost = np.append(recorded.step, -1), set[int]()
+    for end in ends:
+        made = values.made_by(end)
+        freed = values.freed[made] & (step[values.replaced[made]] == step[end])
+        if times[int(step[end]), int(forms[end])] == 1 and (freed.all() or 2 * repeated[end] >= size[end]):
+            lost.add(end)
+    result = np.zeros(len(recorded), bool)
+    result[[op for op, reached in leads_to.items() if reached <= lost]] = True
+    return _as_step_before(recorded, result)
 
 
 def _saved_for_backward(recorded: ExecutionTrace) -> Mask:

@@ -45,7 +45,7 @@ class Limits:
     limits=Limits,
     causes=tuple(_ADVICE),
 )
-def computed_unused(flow: Flow, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
+def computed_unused(flow: Flow, idle: IdleTime, work: Work, limits: Limits) -> Iterator[Hits]:
     """Ops compute what no op reads.
 
     What it looks for: with an execution trace (NAME.et.json.gz beside the trace), ops whose results no needed
@@ -67,16 +67,33 @@ def computed_unused(flow: Flow, idle: IdleTime, limits: Limits) -> Iterator[Hits
     """
     unread = flow.unread[flow.number]
     backward = flow.recorded.backward[flow.number]
-    yield from _unread_hits("unread-results", flow, unread & ~backward, idle, limits)
-    yield from _unread_hits("unread-gradients", flow, unread & backward, idle, limits)
+    if flow.recorded.backward.any():
+        yield from _unread_hits("unread-results", flow, unread & ~backward, idle, limits)
+        yield from _unread_hits("unread-gradients", flow, unread & backward, idle, limits)
+    else:
+        lost = flow.abandoned[flow.number] & (not _runs_kernels_outside_of_ops(flow, work))
+        yield from _unread_hits("unread-results", flow, unread & lost, idle, limits, Confidence.MEDIUM)
+        yield from _unread_hits("unread-results", flow, unread & ~lost, idle, limits, Confidence.LOW)
     yield from _partly_read(flow, ~unread & (flow.read_share[flow.number] <= limits.max_read_share), limits)
 
 
-def _unread_hits(cause: str, flow: Flow, chosen: Mask, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
+def _runs_kernels_outside_of_ops(flow: Flow, work: Work) -> bool:
+    """Whether kernels run in the recorded steps that no op has launched: they may read any tensor."""
+    launched = work[work.kind.one_of("compute") & np.isin(work.launch.step, flow.ops.step)]
+    return not launched.op.there.all()
+
+
+def _unread_hits(
+    cause: str,
+    flow: Flow,
+    chosen: Mask,
+    idle: IdleTime,
+    limits: Limits,
+    confidence: Confidence = Confidence.HIGH,
+) -> Iterator[Hits]:
     members, steps = flow.ops[chosen], max(len(distinct(flow.ops[chosen].step)), 1)
     if len(members) < limits.min_ops * steps:
         return
-    trained = bool(flow.recorded.backward.any())
     needless = _with_nodes(flow, chosen)
     spent, owner = needless.launched()
     yield Hits(
@@ -85,10 +102,12 @@ def _unread_hits(cause: str, flow: Flow, chosen: Mask, idle: IdleTime, limits: L
         lost=LostTime.joined([LostTime.launched_by(idle, needless), LostTime.all_of(spent, owner)]),
         fix=Drop(needless.rows),
         message="no op reads the results of {ops_a_step} ops a step: {by_ops:of these ops' time}. They take {cpu} of "
-        "CPU time, {gpu} of GPU time and {launches} launches a step" + _at(members),
+        "CPU time, {gpu} of GPU time and {launches} launches a step"
+        + _at(members)
+        + ("; code outside of PyTorch may read them" if confidence is not Confidence.HIGH else ""),
         advice=_ADVICE[cause],
-        confidence=Confidence.HIGH if trained else Confidence.LOW,
-        info=not trained,
+        confidence=confidence,
+        info=confidence is Confidence.LOW,
         evidence={**_evidence(members, spent), "cpu_ns": needless.total_ns // steps},
     )
 
