@@ -190,9 +190,7 @@ def test_a_time_of_a_step_is_a_positive_number(given: str, said: str, traces: tu
         assert said in result.stderr
 
 
-def test_ledger_rows_are_appended_with_the_spread_of_times(
-    tmp_path: Path,
-) -> None:
+def test_ledger_rows_are_appended_with_the_spread_of_times(tmp_path: Path) -> None:
     """Of one fault that is gone; else nothing, and that is said."""
     bad, good = (FIXTURES / "no-tensor-cores" / f"{name}.json.gz" for name in ("bad", "good"))
     ledger = tmp_path / "ledger.csv"

@@ -149,9 +149,7 @@ def test_the_profile_has_the_slowest_parts_of_all_ranks_in_order(
     assert len(lines) == 3 + 25
 
 
-def test_damage_and_missing_gpus_are_reported_per_trace(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_damage_and_missing_gpus_are_reported_per_trace(capsys: pytest.CaptureFixture[str]) -> None:
     first, second = samples.two_ranks().traces
     damage = (Damage("truncated", "cut at byte 7"), Damage("mended", "mended at byte 9"))
     damaged = replace(second, meta=replace(second.meta, damage=damage), busy=())
@@ -169,9 +167,7 @@ def test_damage_and_missing_gpus_are_reported_per_trace(
     ]
 
 
-def test_timings_are_doubted_per_trace_in_order(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_timings_are_doubted_per_trace_in_order(capsys: pytest.CaptureFixture[str]) -> None:
     """A time that the user gave instead needs no doubt."""
     apart = measured_step({RECORDING: {"before_ms": [3.2], "after_ms": [3.6], "unit": "optimizer step"}})
     same = measured_step({RECORDING: {"before_ms": [3.2], "after_ms": [3.2], "unit": "optimizer step"}})

@@ -142,10 +142,7 @@ limits = {"scheduler-gap.min_gap_ns" = 3, "host-gap.min_gap_ns" = 4}
             ("--set", "host-gap.min_gap_ns=5"),
             {"settings": {"scheduler-gap.min_gap_ns": "3", "host-gap.min_gap_ns": "5"}},
         ),
-        (
-            ("--no-config",),
-            {"fail_on": "never", "select": (), "ignore": (), "step_ms": None, "settings": {}},
-        ),
+        (("--no-config",), {"fail_on": "never", "select": (), "ignore": (), "step_ms": None, "settings": {}}),
     ],
 )
 def test_command_line_overrides_the_project(

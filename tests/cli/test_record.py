@@ -186,11 +186,7 @@ def test_mcp_reads_named_folders_or_the_current_one(
     monkeypatch.chdir(tmp_path)
     for given in ((), ("b", "a"), (tmp_path / "a",)):
         assert call("mcp", *given).exit_code == 0
-    assert [one.folders for one in served] == [
-        (tmp_path,),
-        (Path("b"), Path("a")),
-        (tmp_path / "a",),
-    ]
+    assert [one.folders for one in served] == [(tmp_path,), (Path("b"), Path("a")), (tmp_path / "a",)]
 
 
 def test_mcp_refuses_to_serve_a_missing_folder(served: list[Roots], tmp_path: Path) -> None:

@@ -66,9 +66,7 @@ def test_of_ten_rows_and_no_more_a_list_is_by_default(tmp_path: Path) -> None:
     assert "other ops (2)" in said
 
 
-def test_memory_owners_are_limited_and_times_start_at_zero(
-    tmp_path: Path,
-) -> None:
+def test_memory_owners_are_limited_and_times_start_at_zero(tmp_path: Path) -> None:
     """The peak is 3 us into the third op."""
     trace = three_ops(tmp_path / "t.json")
     said = call("memory", trace, "--limit", "1").stdout
@@ -141,12 +139,7 @@ def test_a_table_has_its_source_and_notes_within(notes: Sequence[str], tmp_path:
 
 @pytest.mark.parametrize(
     ("given", "names"),
-    [
-        ((), ()),
-        (("a",), ("a",)),
-        (("a,b", "c"), ("a", "b", "c")),
-        ((" a , b,", ",", ""), ("a", "b")),
-    ],
+    [((), ()), (("a",), ("a",)), (("a,b", "c"), ("a", "b", "c")), ((" a , b,", ",", ""), ("a", "b"))],
 )
 def test_names_come_one_by_one_or_with_commas(given: Sequence[str], names: Sequence[str]) -> None:
     assert _names(*nothing(), given) == tuple(names)

@@ -243,12 +243,7 @@ def test_more_captures_of_one_recording_are_not_identical() -> None:
     once, twice = Captures((one,), one), Captures((one, one), one)
     assert [
         are_identical(*sides) for sides in ((once, once), (once, twice), (twice, once), (twice, twice))
-    ] == [
-        True,
-        False,
-        False,
-        True,
-    ]
+    ] == [True, False, False, True]
 
 
 def test_rungs_are_shares_of_the_time_of_both_sides() -> None:

@@ -265,12 +265,7 @@ def test_new_function_is_named_from_half_the_difference(added_ns: float, told: b
 
 
 FUNCTIONS_SAID = [
-    (
-        {"main": 1, "f": 6, "inner": 5},
-        {"main": 1},
-        (20, 10),
-        "f is gone (6.00 ms a step as recorded)",
-    ),
+    ({"main": 1, "f": 6, "inner": 5}, {"main": 1}, (20, 10), "f is gone (6.00 ms a step as recorded)"),
     (
         {"main": 1, "f": 6, "g": 4},
         {"main": 1},

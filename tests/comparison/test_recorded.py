@@ -216,9 +216,7 @@ def test_counters_and_idle_time_are_those_of_a_step() -> None:
     assert work["exposed_ns"].sum() + idle["ns"].sum() == pytest.approx(one.step.recorded_ns, rel=0.02)
 
 
-def test_drawn_step_has_median_length_and_longest_pieces(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_drawn_step_has_median_length_and_longest_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of 1.1, 1.3, 1.2 and 1.4 ms, the first cold: of the rest that of 1.3 ms."""
     trace = TraceBuilder()
     begin = 0

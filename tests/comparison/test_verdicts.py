@@ -26,8 +26,7 @@ from traceanalyzer.comparison.waterfall import whole_parts
 
 
 @pytest.mark.parametrize(
-    ("there", "who"),
-    [((False, True), "BASE"), ((True, False), "NEW"), ((False, False), "BASE and NEW")],
+    ("there", "who"), [((False, True), "BASE"), ((True, False), "NEW"), ((False, False), "BASE and NEW")]
 )
 def test_the_side_without_work_on_a_gpu_is_named(there: tuple[bool, bool], who: str) -> None:
     found = judged(None, sides=tuple(side(there=one) for one in there))

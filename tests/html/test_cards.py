@@ -234,12 +234,7 @@ def test_cards_are_ordered_fix_then_worth_then_small() -> None:
     ]
     assert [
         one.attributes["value"] for one in page.elements if one.name == "li" and "value" in one.attributes
-    ] == [
-        "1",
-        "4",
-        "3",
-        "2",
-    ]
+    ] == ["1", "4", "3", "2"]
     assert len(page.of_class("explain")) == 1  # at the first of them
     none = page_of([info])
     assert [one.text for one in none.of_class("nothing")] == ["Nothing found that is worth fixing."]

@@ -169,11 +169,7 @@ def test_copy_that_a_call_waits_for_belongs_to_the_round_trip() -> None:
     trace.launch("cudaMemcpyAsync", 70 * US, 5 * US, 2)
     trace.memcpy(81 * US, 2 * US, 2, name="Memcpy DtoH (Device -> Pinned)")
     trace.launch("cudaStreamSynchronize", 76 * US, 20 * US, 3)
-    assert judged(trace) == (
-        "synchronisation",
-        "cudaStreamSynchronize",
-        "aten::_local_scalar_dense",
-    )
+    assert judged(trace) == ("synchronisation", "cudaStreamSynchronize", "aten::_local_scalar_dense")
 
 
 def test_late_blocking_copy_is_charged_if_most_of_the_gap() -> None:

@@ -319,11 +319,7 @@ def test_hardly_anything_is_unknown(shared: Shared, name: str) -> None:
     [
         ("public/kineto_v100_resnet50_nw0", "data-loading", LOADER),
         ("public/hta_a100_alexnet", "first-use", "aten::empty_strided"),  # the CUDA context
-        (
-            "public/hta_a100_event_sync",
-            "first-use",
-            "aten::empty",
-        ),  # not the aten::fill_ after it
+        ("public/hta_a100_event_sync", "first-use", "aten::empty"),  # not the aten::fill_ after it
         ("seeds/2048_bf16_cold_eager_w0u0a10", "first-use", "aten::mm"),
         ("seeds/4096_bf16_warm_eager_w0u0a20", "profiler-overhead", "Activity Buffer Request"),
         ("ddp/straggler_cpu.rank1", "host-code", None),

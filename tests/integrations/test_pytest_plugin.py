@@ -85,9 +85,7 @@ def test_limits_pass_and_fail_with_op_line_and_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_a_gpu_a_limit_skips_with_the_reason(
-    tmp_path: Path,
-) -> None:
+def test_without_a_gpu_a_limit_skips_with_the_reason(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     tests = (
         "import json, pytest, torch\n"

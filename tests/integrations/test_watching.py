@@ -286,9 +286,7 @@ def test_torchrun_ranks_reach_rank_0_through_torch(tmp_path: Path) -> None:
     assert done.stderr.count("  Since  ") == 2
 
 
-def test_cost_of_a_later_window_is_a_share_of_the_time_since(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_cost_of_a_later_window_is_a_share_of_the_time_since(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([0.0, 10.0, 20.0])
     monkeypatch.setattr(watching.time, "perf_counter", lambda: next(now))
     handler = Watch(None, print)

@@ -161,9 +161,7 @@ def test_the_summary_of_what_is_no_trace_is_its_error(
     assert json.loads(printed.out)["findings"] == {}
 
 
-def test_uncountable_limit_skips_and_broken_limit_fails(
-    tmp_path: Path,
-) -> None:
+def test_uncountable_limit_skips_and_broken_limit_fails(tmp_path: Path) -> None:
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 50_000)
     cpu = trace.write(tmp_path / "cpu.json")

@@ -144,11 +144,7 @@ def test_what_the_others_wait_for_the_last_rank_is_their_mean() -> None:
         number = np.array(numbers)
         return CollectiveWaits(number, np.array(own), np.array(last), number, number >= 0)
 
-    every = {
-        0: waits([30, 0], [0, 1], [2, 0]),
-        1: waits([60, 8], [0, 1], [2, 0]),
-        2: waits([0], [0], [2]),
-    }
+    every = {0: waits([30, 0], [0, 1], [2, 0]), 1: waits([60, 8], [0, 1], [2, 0]), 2: waits([0], [0], [2])}
     view = JobView({}, every, {}, {})
     assert {at: ns.tolist() for at, ns in view.held_up_ns().items()} == {
         0: [0.0, 8.0],

@@ -89,9 +89,7 @@ def test_windows_share_indexes_that_ignore_them(analysis: Analysis) -> None:
     assert analysis.within(None).index(Within).asked is None
 
 
-def test_replaced_index_keeps_the_window(
-    analysis: Analysis,
-) -> None:
+def test_replaced_index_keeps_the_window(analysis: Analysis) -> None:
     """Also where another is given after it."""
     old = analysis.index(Last)
     first = analysis.with_index(Within((1, 2), None)).with_index(Rowwise(7, np.zeros(2, np.int64)))
@@ -102,9 +100,7 @@ def test_replaced_index_keeps_the_window(
     assert first.within((5, 6)).index(Within).asked == (5, 6)
 
 
-def test_optional_unavailable_index_is_none_else_raised(
-    analysis: Analysis,
-) -> None:
+def test_optional_unavailable_index_is_none_else_raised(analysis: Analysis) -> None:
     assert analysis.index(Within).tea is None
     for _ in range(2):
         with pytest.raises(Unavailable, match="no tea leaves"):

@@ -105,8 +105,7 @@ def test_pickled_analysis_keeps_window_times_and_indexes(analysis: Analysis) -> 
 
 
 @pytest.mark.parametrize(
-    ("rows", "cores", "threads"),
-    [(49_999, 8, 1), (50_000, 8, 2), (50_000, 2, 2), (50_000, 1, 1), (0, 8, 1)],
+    ("rows", "cores", "threads"), [(49_999, 8, 1), (50_000, 8, 2), (50_000, 2, 2), (50_000, 1, 1), (0, 8, 1)]
 )
 @pytest.mark.parametrize("affinity", [True, False])
 def test_a_second_thread_is_for_large_traces_and_a_second_core(
@@ -157,9 +156,7 @@ def test_names_of_pandas_are_fetched_once() -> None:
     assert list(vars(later)) == ["Index"]
 
 
-def test_package_installs_drawing_at_first_use_of_a_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_package_installs_drawing_at_first_use_of_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever name that is, and once."""
     monkeypatch.setattr(Report, "drawn", None)
     assert traceanalyzer.Finding is not None

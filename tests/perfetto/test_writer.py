@@ -121,8 +121,7 @@ def test_lanes_are_as_few_as_can_be(spans: list[tuple[int, int]]) -> None:
 
 def test_what_is_before_time_zero_is_left_out() -> None:
     overlay = drawn(
-        track([(-5, 3), (7, 9)]),
-        counters=(Counter("c", np.array([-1, 4]), np.array([1.0, 2.0]), "bytes"),),
+        track([(-5, 3), (7, 9)]), counters=(Counter("c", np.array([-1, 4]), np.array([1.0, 2.0]), "bytes"),)
     )
     drawing = read(written(overlay))
     assert [(one.start_ns, one.end_ns) for one in drawing.slices["track"]] == [(7, 9)]

@@ -9,13 +9,7 @@ import pytest
 
 from tests.report.report_samples import MS
 from tests.support.comparison_samples import SOURCE, STEP, VERDICT, WORK, compared, counted, fall, fault, row
-from traceanalyzer.comparison.result import (
-    Axes,
-    DeviceAxis,
-    RankChange,
-    Waterfall,
-    Word,
-)
+from traceanalyzer.comparison.result import Axes, DeviceAxis, RankChange, Waterfall, Word
 from traceanalyzer.render.text.comparison import render_comparison
 
 

@@ -160,11 +160,7 @@ _SEEN = (
 
 @pytest.mark.parametrize(
     ("lines", "left_out"),
-    [
-        (3, []),
-        (2, ["f(g)"]),
-        (1, ["f(g)", "shapes", "(median 2.00 ms; at most 3.00 ms)", "without"]),
-    ],
+    [(3, []), (2, ["f(g)"]), (1, ["f(g)", "shapes", "(median 2.00 ms; at most 3.00 ms)", "without"])],
 )
 def test_details_go_before_the_clauses_of_a_message(lines: int, left_out: list[str]) -> None:
     page = Page(80)

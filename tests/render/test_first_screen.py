@@ -162,11 +162,7 @@ def test_screen_fills_the_terminal_24_or_30_lines_at_least(ranks: int, height: i
 @pytest.mark.parametrize(
     ("source", "findings", "shown"),
     [
-        (
-            "my trace.json",
-            1,
-            ["traceanalyzer open 'my trace.json' --finding 1 | explain scheduler-gap"],
-        ),
+        ("my trace.json", 1, ["traceanalyzer open 'my trace.json' --finding 1 | explain scheduler-gap"]),
         ("-", 1, ["traceanalyzer explain scheduler-gap"]),  # nobody can open what was piped in
         ("a.json", 0, []),
     ],

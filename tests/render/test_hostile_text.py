@@ -116,7 +116,7 @@ def test_data_hold_no_control_characters_either() -> None:
 def test_no_cell_of_csv_begins_a_formula() -> None:
     rows = pd.DataFrame({"name": ["=HYPERLINK(1)", "@SUM", "+1", "-1", "aten::mm", None], "ns": [-1] * 6})
     assert table_csv(rows).decode().splitlines() == [
-        *("name,ns", "'=HYPERLINK(1),-1", "'@SUM,-1", "'+1,-1", "'-1,-1", "aten::mm,-1", ",-1"),
+        *("name,ns", "'=HYPERLINK(1),-1", "'@SUM,-1", "'+1,-1", "'-1,-1", "aten::mm,-1", ",-1")
     ]
 
 

@@ -229,13 +229,7 @@ def lines(*found: Rate, clocks: dict[int, Clock] | None = None, alone: tuple[int
 
 @pytest.mark.parametrize(
     ("ranks", "words"),
-    [
-        ((3,), "3"),
-        ((0, 1), "0-1"),
-        ((0, 1, 2, 3, 6), "0-3,6"),
-        ((0, 2, 4, 5, 6), "0,2,4-6"),
-        ((1, 3), "1,3"),
-    ],
+    [((3,), "3"), ((0, 1), "0-1"), ((0, 1, 2, 3, 6), "0-3,6"), ((0, 2, 4, 5, 6), "0,2,4-6"), ((1, 3), "1,3")],
 )
 def test_ranks_are_named_by_runs(ranks: tuple[int, ...], words: str) -> None:
     assert ranges(ranks) == words

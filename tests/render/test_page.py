@@ -38,10 +38,7 @@ def test_lines_after_the_first_hang() -> None:
     ]
     page = Page(60)
     page.pair("label", text)
-    assert page.lines == [
-        "label      " + " ".join(["word"] * 10),
-        "           " + " ".join(["word"] * 10),
-    ]
+    assert page.lines == ["label      " + " ".join(["word"] * 10), "           " + " ".join(["word"] * 10)]
 
 
 @pytest.mark.parametrize(("function", "whole"), [("f" * 15, True), ("f" * 16, False)])
@@ -116,8 +113,7 @@ def test_lines_end_without_blanks_in_encodable_letters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "said"),
-    [(11, "abcdefghijk"), (10, "abcde…hijk"), (9, "abcd…hijk"), (3, "a…k"), (1, "a…k")],
+    ("width", "said"), [(11, "abcdefghijk"), (10, "abcde…hijk"), (9, "abcd…hijk"), (3, "a…k"), (1, "a…k")]
 )
 def test_a_name_is_cut_in_its_middle(width: int, said: str) -> None:
     """In at most so many letters, the first half of those that are kept the longer one."""

@@ -302,10 +302,7 @@ def work(program: EditedProgram) -> list[tuple[int, float]]:
 
 def test_replaced_span_launches_its_first_kernels_at_start() -> None:
     """Two spans of three and of two launches, given last first, and one twice; the last call is in neither."""
-    left = edited(
-        calls(6, [0, 1, 2, 3, 4, 5]),
-        Replace([30, 0, 30], [50, 30, 50], [7.0, 8.0], 100),
-    )
+    left = edited(calls(6, [0, 1, 2, 3, 4, 5]), Replace([30, 0, 30], [50, 30, 50], [7.0, 8.0], 100))
     assert work(left) == [(0, 7), (0, 8), (3, 7), (3, 8), (5, 5_000)]
     assert left.added_ns.tolist() == [100, 0, 0, 100, 0, 0]
     assert np.flatnonzero(left.kept).tolist() == [5]

@@ -273,10 +273,7 @@ class _Steps(SimpleNamespace):
     [
         ({}, 10),
         ({0: [0, 10, 20, 30, 40]}, 10),
-        (
-            {0: [0, 12, 28, 30, 31], 1: [0, 10, 20, 31, 31]},
-            10.5,
-        ),  # of the busiest device
+        ({0: [0, 12, 28, 30, 31], 1: [0, 10, 20, 31, 31]}, 10.5),  # of the busiest device
         ({0: [0, 10, 26, 32, 32]}, 11),
         ({0: [0, 5, 6, 7, 8]}, 10),
         ({0: [0, 16, 22, 30, 40]}, 7),  # 6 behind, and then none: the CPU waited for earlier steps' work

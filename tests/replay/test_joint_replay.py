@@ -234,9 +234,7 @@ def test_ranks_that_never_meet_are_no_job() -> None:
 
 
 @pytest.mark.parametrize("timed", [1, 2])
-def test_untimed_pacing_rank_gives_the_step_an_interval(
-    timed: int,
-) -> None:
+def test_untimed_pacing_rank_gives_the_step_an_interval(timed: int) -> None:
     """Rank 0 sets the pace: 1,000 ns, 1,020 at the least slowdown and 970 at the most."""
     took = {0: 990.0, 1: 400.0, 2: 500.0}
 

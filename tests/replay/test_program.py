@@ -412,11 +412,7 @@ def test_steps_with_one_longer_recorder_wait_predict_alike() -> None:
 
 @pytest.mark.parametrize(
     ("kernel_us", "wait_us", "low", "says"),
-    [
-        (5, 2_000, False, True),
-        (10, 3_900, True, True),
-        (5, 0, False, False),
-    ],
+    [(5, 2_000, False, True), (10, 3_900, True, True), (5, 0, False, False)],
 )
 def test_launch_bound_says_what_it_takes_for_the_peers_launching(
     kernel_us: int, wait_us: int, low: bool, says: bool

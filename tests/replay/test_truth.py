@@ -19,10 +19,7 @@ from traceanalyzer import load
 from traceanalyzer.replay import calibration
 
 WRITE_PAGE = "run: python -m benchmarks.accuracy TRACES --write"
-pytestmark = [
-    pytest.mark.skipif(not SHARED.exists(), reason="no shared traces"),
-    with_the_truth,
-]
+pytestmark = [pytest.mark.skipif(not SHARED.exists(), reason="no shared traces"), with_the_truth]
 
 
 @pytest.fixture(scope="module")

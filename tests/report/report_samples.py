@@ -6,14 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from traceanalyzer.model.finding import (
-    Confidence,
-    Finding,
-    Occurrence,
-    Outcome,
-    Severity,
-    Status,
-)
+from traceanalyzer.model.finding import Confidence, Finding, Occurrence, Outcome, Severity, Status
 from traceanalyzer.model.report import (
     AnalysedWindow,
     DeviceBusy,
@@ -122,11 +115,7 @@ def trace(rank: int | None = None, **changes: Any) -> TraceReport:
 def accounting(**changes: Any) -> DeviceTime:
     """Where the hundred milliseconds went."""
     parts = {"compute": 35 * MS, "copy_h2d": 2 * MS, "memset": 0}
-    idle = {
-        "idle:data-loading": 50 * MS,
-        "idle:dispatching": 12 * MS,
-        "idle:unknown": MS,
-    }
+    idle = {"idle:data-loading": 50 * MS, "idle:dispatching": 12 * MS, "idle:unknown": MS}
     loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
     causes = (
         IdleCause("idle:data-loading", loader, 50 * MS),

@@ -187,8 +187,7 @@ def steps_of(*lengths_us: int, mark_us: int = 5) -> TraceBuilder:
 
 
 @pytest.mark.parametrize(
-    ("named", "positions"),
-    [((), [1, 3]), ((4, 7, 7), [1, 4, 3]), ((4,), [1, 3]), ((99, 99, 3), [1, 0, 3])],
+    ("named", "positions"), [((), [1, 3]), ((4, 7, 7), [1, 4, 3]), ((4,), [1, 3]), ((99, 99, 3), [1, 0, 3])]
 )
 def test_steps_that_are_shown_whole(named: tuple[int, ...], positions: list[int]) -> None:
     """That of median length, that with most findings, and the longest, each once; steps are numbered from 3."""

@@ -79,9 +79,7 @@ def tasks(*paths: str) -> list[Task]:
     return [Task(RankFile(path)) for path in paths]
 
 
-def test_rank_is_asked_at_the_worker_that_read_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_rank_is_asked_at_the_worker_that_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler, told = Scheduler("w1"), list[str]()
     pool = reached(monkeypatch, scheduler)
     assert pool.run(tasks("a", "b"), lambda task: told.append(task.file.path)) == {
@@ -105,9 +103,7 @@ def test_rank_is_asked_at_the_worker_that_read_it(
     assert (scheduler.closed, scheduler.address) == (True, "tcp://there:8786")
 
 
-def test_lost_or_failing_rank_answers_with_its_reason(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_lost_or_failing_rank_answers_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = ValueError("no such luck")
     pool = reached(monkeypatch, Scheduler("w1", fails={"a": Killed("w1"), "c": failed}))
     found = pool.run(tasks("a", "b", "c"), lambda _: None)
@@ -117,9 +113,7 @@ def test_lost_or_failing_rank_answers_with_its_reason(
     assert (found["b"], found["c"]) == ("answer of b", failed)
 
 
-def test_silent_scheduler_and_missing_package_differ(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_silent_scheduler_and_missing_package_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     def client(*_: object, **__: object) -> None:
         raise OSError("timed out")
 

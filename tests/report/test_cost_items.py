@@ -138,8 +138,7 @@ def test_without_replay_the_step_is_as_recorded_without_cold() -> None:
 
 
 @pytest.mark.parametrize(
-    ("busy_ns", "step_ns", "loading", "launching"),
-    [(40.0, 100.0, 50.0, 10.0), (120.0, 120.0, 50.0, 10.0)],
+    ("busy_ns", "step_ns", "loading", "launching"), [(40.0, 100.0, 50.0, 10.0), (120.0, 120.0, 50.0, 10.0)]
 )
 def test_shares_are_never_of_less_than_the_work(
     busy_ns: float, step_ns: float, loading: float, launching: float

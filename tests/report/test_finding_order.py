@@ -155,11 +155,7 @@ def test_a_fault_without_a_name_is_called_by_its_rule() -> None:
 
 
 def test_fault_asks_for_nothing_if_no_finding_does() -> None:
-    for severities, severity in (
-        ((HIGH, INFO), HIGH),
-        ((LOW, INFO), HIGH),
-        ((INFO, INFO), INFO),
-    ):
+    for severities, severity in (((HIGH, INFO), HIGH), ((LOW, INFO), HIGH), ((INFO, INFO), INFO)):
         given = [faulty(f"{at}", one) for at, one in enumerate(severities)]
         _, ((fault,),) = by_fault(given, [faults(0, 0)])
         assert fault.severity is severity

@@ -341,10 +341,7 @@ def test_cost_is_per_rank_and_subject_if_they_differ() -> None:
 
 def test_causes_stay_apart_and_a_group_is_fixed_together() -> None:
     forecast = Forecast({1: 0.04, 2: 0.2})
-    given = {
-        0: [found(0), found(0, by="aten::add")],
-        1: [found(1), found(1, cause="early")],
-    }
+    given = {0: [found(0), found(0, by="aten::add")], 1: [found(1), found(1, cause="early")]}
     job, _ = joined(given, forecast)
     assert [(one.by, one.cause, one.ranks) for one in job.findings] == [
         ("aten::mm", "late", (0, 1)),

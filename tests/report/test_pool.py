@@ -199,11 +199,7 @@ class _Counting:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("ranks2/rank0_metrics.bad", marks=pytest.mark.slow),
-        "ddp/straggler_cpu",
-    ],
+    "name", [pytest.param("ranks2/rank0_metrics.bad", marks=pytest.mark.slow), "ddp/straggler_cpu"]
 )
 def test_a_rank_answers_at_most_300_kilobytes(name: str, tmp_path: Path, shared: Shared) -> None:
     paths = [shared(f"{name}.rank{rank}") for rank in (0, 1)]

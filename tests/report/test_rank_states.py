@@ -206,10 +206,7 @@ def test_ignored_events_are_noted_once_and_a_copy_is_no_rank(files: list[str], t
         return ranks.each(seen, dict.fromkeys(ranks.all, 1))
 
     found = in_pool(Here(), layout_of([tmp_path]), RankFile(), say)
-    assert {rank: one[1] for rank, one in found.items()} in (
-        {0: 1, 1: 0, 2: 0},
-        {0: 0, 1: 0, 2: 1},
-    )
+    assert {rank: one[1] for rank, one in found.items()} in ({0: 1, 1: 0, 2: 0}, {0: 0, 1: 0, 2: 1})
 
 
 class Ending(Here):

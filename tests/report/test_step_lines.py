@@ -68,8 +68,7 @@ def test_left_out_step_is_shown_if_the_window_is_far_longer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("compute_ms", "beside_ms", "gpu"),
-    [(91, 0, True), (1, 90, True), (90, 0, False), (80, 0, False)],
+    ("compute_ms", "beside_ms", "gpu"), [(91, 0, True), (1, 90, True), (90, 0, False), (80, 0, False)]
 )
 def test_always_busy_profiled_device_is_the_bound(compute_ms: int, beside_ms: int, gpu: bool) -> None:
     parts = {
@@ -103,11 +102,7 @@ def graded(*severities: Severity) -> list[Finding]:
     [
         (2, (1, 2), f"finding 1 (scheduler-gap), which also fixes 2: {TAKES}"),
         (3, (1, 2, 3), f"finding 1 (scheduler-gap), which also fixes 2 and 3: {TAKES}"),
-        (
-            3,
-            (1, 3),
-            f"findings 1 and 2 (scheduler-gap), which also fix 3: {TAKES}",
-        ),
+        (3, (1, 3), f"findings 1 and 2 (scheduler-gap), which also fix 3: {TAKES}"),
     ],
 )
 def test_fixed_along_finding_has_no_place_in_the_order(found: int, gone: tuple[int, ...], words: str) -> None:
@@ -133,8 +128,7 @@ def test_differing_rules_are_unnamed_and_doubt_is_stated() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "words"),
-    [(0.496, "finding 1 (scheduler-gap)"), (0.494, "findings 1 to 3 (scheduler-gap)")],
+    ("share", "words"), [(0.496, "finding 1 (scheduler-gap)"), (0.494, "findings 1 to 3 (scheduler-gap)")]
 )
 def test_what_saves_the_same_time_again_is_not_among_the_fixes(share: float, words: str) -> None:
     """Of 50 % together the first saves all but what no finding is reported for."""

@@ -66,9 +66,7 @@ def test_steps_at_the_ends_that_launch_nothing_are_in_no_median(leading: int, tr
     assert steps.every.min_ns > 4 * MS
 
 
-def test_failure_in_one_part_of_the_head_costs_only_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_failure_in_one_part_of_the_head_costs_only_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("no such luck")
 

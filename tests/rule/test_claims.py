@@ -194,10 +194,7 @@ def test_the_specific_has_the_time_before_the_general(first: str, second: str) -
     work = traced((0, 10 * MS)).index(Work)
     less = Hits(work, "m", "a.", lost=LostTime.excess(work, np.array([6 * MS])))
     general, specific = resolve_claims(
-        [
-            *group_hits("a", Claims[second], [Hits(work, "m", "a.")]),
-            *group_hits("b", Claims[first], [less]),
-        ],
+        [*group_hits("a", Claims[second], [Hits(work, "m", "a.")]), *group_hits("b", Claims[first], [less])],
         (0, LENGTH),
     )
     assert specific.cost_ns == 6 * MS

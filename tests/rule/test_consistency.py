@@ -136,12 +136,7 @@ def test_flash_attention_is_not_advised_to_itself(kernel: str, checks: list[str]
             "ranks-assumed",
             True,
         ),
-        (
-            {},
-            {"evidence": {"guessed_rate": True}},
-            "peak-guessed",
-            False,
-        ),
+        ({}, {"evidence": {"guessed_rate": True}}, "peak-guessed", False),
     ],
 )
 def test_what_rests_on_an_assumption_is_low_at_most(

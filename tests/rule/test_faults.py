@@ -211,11 +211,7 @@ APART = (footprint(name="a"), footprint(name="b"))
 
 @pytest.mark.parametrize(
     ("shares", "joint", "share", "severity"),
-    [
-        ((0.02, 0.01), 0.12, 0.12, HIGH),
-        ((0.05, 0.01), 0.02, 0.05, MEDIUM),
-        ((0.02, 0.01), 0.01, 0.02, LOW),
-    ],
+    [((0.02, 0.01), 0.12, 0.12, HIGH), ((0.05, 0.01), 0.02, 0.05, MEDIUM), ((0.02, 0.01), 0.01, 0.02, LOW)],
 )
 def test_a_fault_saves_what_its_fixes_save_together(
     shares: tuple[float, float], joint: float, share: float, severity: Severity, faults: Any

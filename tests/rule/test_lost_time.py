@@ -333,12 +333,7 @@ def test_calls_have_the_idle_time_that_their_launch_ended() -> None:
 
 @pytest.mark.parametrize(
     ("needed", "dropped", "resized"),
-    [
-        ([90.0, 40.0], [], [0, 1]),
-        ([0.0, 0.5], [0], [1]),
-        ([1.0, 0.0], [1], [0]),
-        ([0.0, 0.0], [0, 1], []),
-    ],
+    [([90.0, 40.0], [], [0, 1]), ([0.0, 0.5], [0], [1]), ([1.0, 0.0], [1], [0]), ([0.0, 0.0], [0, 1], [])],
 )
 def test_unneeded_work_goes_and_other_is_shortened(
     needed: list[float], dropped: list[int], resized: list[int]

@@ -176,13 +176,7 @@ def test_of_a_window_totals_are_what_it_has_of_them() -> None:
 
 @pytest.mark.parametrize(
     ("lost_ns", "text"),
-    [
-        (MS, ""),
-        (
-            5 * MS // 4 + 5,
-            "; 250 µs a step of this time counts here, the rest in other findings",
-        ),
-    ],
+    [(MS, ""), (5 * MS // 4 + 5, "; 250 µs a step of this time counts here, the rest in other findings")],
 )
 def test_what_other_findings_have_of_the_lost_time_is_told(lost_ns: int, text: str) -> None:
     fields = message_fields({"total_ns": MS}, (4, 4), 4, 4, lost_ns=lost_ns)

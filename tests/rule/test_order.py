@@ -149,9 +149,7 @@ def test_findings_group_by_links_numbered_by_the_first() -> None:
     assert faults._groups(0, []) == []
 
 
-def test_step_compiler_fuses_chains_no_other_fix_removes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_step_compiler_fuses_chains_no_other_fix_removes(monkeypatch: pytest.MonkeyPatch) -> None:
     """But for those that are only worth knowing."""
     made = [
         pending(Claims.WORK, Compile),

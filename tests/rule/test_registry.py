@@ -16,15 +16,7 @@ from tests.support.sample_rules import RULES, Limits
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Status
 from traceanalyzer.rule import registry
-from traceanalyzer.rule.registry import (
-    MIN_SHARE,
-    Kind,
-    Rule,
-    configured,
-    find_rule,
-    kind_of,
-    select_rules,
-)
+from traceanalyzer.rule.registry import MIN_SHARE, Kind, Rule, configured, find_rule, kind_of, select_rules
 
 IDLE = next(rule for rule in RULES if rule.slug == "idle-device")
 

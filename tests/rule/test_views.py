@@ -339,8 +339,7 @@ def test_equal_calls_differ_by_their_place_in_the_step() -> None:
 
 
 @pytest.mark.parametrize(
-    ("covered_us", "more", "calls"),
-    [(500, 0, 5), (450, 0, 5), (449, 0, 0), (500, 1, 0), (500, -1, 5)],
+    ("covered_us", "more", "calls"), [(500, 0, 5), (450, 0, 5), (449, 0, 0), (500, 1, 0), (500, -1, 5)]
 )
 def test_function_calls_are_pauses_if_they_fill_them(covered_us: int, more: int, calls: int) -> None:
     """Pauses of 500 us, each with a call; a sixth call in a step, or before all steps."""

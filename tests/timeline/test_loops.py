@@ -51,10 +51,7 @@ def exact(sequence: str, least: int = 3, groups: str | None = None) -> list[tupl
         ("xyzababababababcdcdcd", [(3, 2, 6)]),  # the one that covers more
         ("aaaaabcbcbc", [(0, 1, 5)]),  # the longer period covers a fifth more: no more than it must
         ("aaaabcbcbc", [(4, 2, 3)]),
-        (
-            "ababababxyzabababqbababa",
-            [(0, 2, 4), (11, 2, 3), (18, 2, 3)],
-        ),  # the same loop in three layers
+        ("ababababxyzabababqbababa", [(0, 2, 4), (11, 2, 3), (18, 2, 3)]),  # the same loop in three layers
     ],
 )
 def test_exact_loops_have_the_shortest_period_that_covers_most(
@@ -216,8 +213,7 @@ def test_an_op_of_few_repeats_is_no_part_of_the_loop() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "repeats"),
-    [("gpt2_train", 6), ("vit_infer", 12), ("resnet50", 16), ("llama_decode", 8)],
+    ("name", "repeats"), [("gpt2_train", 6), ("vit_infer", 12), ("resnet50", 16), ("llama_decode", 8)]
 )
 def test_blocks_of_recorded_models(shared: Callable[[str], Path], name: str, repeats: int) -> None:
     calls = Analysis(load(shared(f"real/{name}.eager"))).index(Calls)

@@ -118,9 +118,7 @@ def test_trace_spans_first_to_last_event_of_both_lanes(nested: Analysis) -> None
     assert (bounds_of(events)[1] - bounds_of(events)[0], lanes_of(events)) == (US, 1)
 
 
-def test_ties_sort_by_name_nulls_last(
-    nested: Analysis,
-) -> None:
+def test_ties_sort_by_name_nulls_last(nested: Analysis) -> None:
     work = nested.index(Work)[np.array([0, 1, 1])]
     key = Texts(np.array([1, 0, -1]), np.array(["a", "b"], object))
     assert [(name, own.total_ns // US) for name, own in work.by(key)] == [("a", 10), ("b", 10), (None, 10)]

@@ -215,11 +215,7 @@ def _run(request: Request) -> int:
 
 
 def _say(
-    request: Request,
-    baseline: Mapping[str, int] | None,
-    read_from: int,
-    ranks: Ranks,
-    view: JobView | None,
+    request: Request, baseline: Mapping[str, int] | None, read_from: int, ranks: Ranks, view: JobView | None
 ) -> int:
     """Analyse and write; the exit code."""
     from traceanalyzer.report.diagnosis import report_of_ranks, with_iterations

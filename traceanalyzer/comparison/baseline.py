@@ -12,14 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from traceanalyzer.comparison.sides import Side
-from traceanalyzer.comparison.snapshot import (
-    SAMPLES,
-    SNAPSHOT_SCHEMA,
-    TABLES,
-    KnownFault,
-    Snapshot,
-    StepTime,
-)
+from traceanalyzer.comparison.snapshot import SAMPLES, SNAPSHOT_SCHEMA, TABLES, KnownFault, Snapshot, StepTime
 from traceanalyzer.model.errors import BadOption, UnreadableTrace
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.version import __version__
@@ -124,9 +117,7 @@ def load_baseline(name: str) -> Side:
     path = baseline_path(name)
     if not path.is_file():
         raise BadOption(
-            "no such baseline",
-            where=path,
-            remedy=f"Make it: traceanalyzer baseline save {name} TRACE",
+            "no such baseline", where=path, remedy=f"Make it: traceanalyzer baseline save {name} TRACE"
         )
     try:
         table = pq.read_table(path)

@@ -21,7 +21,7 @@ _TILES = re.compile(r"_?\d+x\d+(x\d+)*")
 _ARCHITECTURE = re.compile(r"(?<![a-z0-9])sm_?\d+[a-z]?(?![0-9])|^(ampere|volta|turing|hopper)_")
 _TUNING = re.compile(
     r"(?<=_)(stages?_?\w*?|ldg\d+|sliced\d+x\d+|tilesize\w*|warpgroupsize\w*|warpspecialized\w*|align\w*|coop[AB]?|bz|badd|[hv]"
-    r"|splitK|execute|kernel__5x_cudnn|f2f|relu)(?=_|$)",
+    r"|splitK|execute|kernel__5x_cudnn|f2f|relu)(?=_|$)"
 )
 _TRITON = re.compile(r"^(triton_(?:poi|red|per|tem|unk|for|mm)_.*?)_?\d*$")
 _VECTOR = re.compile(r"(?<=<)\d+, ")  # elements a thread, the first argument of torch's elementwise kernels

@@ -12,15 +12,7 @@ from traceanalyzer.comparison.count_axis import changed_calls, counted, program_
 from traceanalyzer.comparison.jobs import job_notes, rank_changes, slowest
 from traceanalyzer.comparison.matching import RUNGS, Pair, matched
 from traceanalyzer.comparison.reasons import changed_functions_note, fault_changes, reasons
-from traceanalyzer.comparison.result import (
-    Axes,
-    Comparison,
-    DeviceAxis,
-    RankChange,
-    Row,
-    Word,
-    WorkSide,
-)
+from traceanalyzer.comparison.result import Axes, Comparison, DeviceAxis, RankChange, Row, Word, WorkSide
 from traceanalyzer.comparison.snapshot import TABLES, Snapshot, Source, rows_of
 from traceanalyzer.comparison.step_axis import step_axis
 from traceanalyzer.comparison.waterfall import waterfall_of

@@ -25,13 +25,7 @@ from traceanalyzer.replay.program import Program
 from traceanalyzer.tensors.ops.table import flops_of
 from traceanalyzer.tensors.signatures import signatures_of
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
-from traceanalyzer.timeline.names import (
-    ALLOCATOR,
-    COMPILED_REGION,
-    LAUNCH,
-    STREAM_ORDERED,
-    is_compilation,
-)
+from traceanalyzer.timeline.names import ALLOCATOR, COMPILED_REGION, LAUNCH, STREAM_ORDERED, is_compilation
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
@@ -89,10 +83,7 @@ def regions_of(trace: Trace, nesting: Nesting, rows: Rows) -> tuple[Rows, NDArra
 
 
 def _told(
-    annotations: NDArray[np.object_],
-    annotation: int,
-    modules: NDArray[np.object_],
-    module: int,
+    annotations: NDArray[np.object_], annotation: int, modules: NDArray[np.object_], module: int
 ) -> str:
     """`train > nn.Module: Linear_3`."""
     parts = [region_name(str(annotations[annotation]))] if annotation >= 0 else []

@@ -102,10 +102,7 @@ class Accounting:
         keys = pd.DataFrame({"device": self.device, "at": self.step, "code": self._code(idle), "op": op_code})
         sums = keys.assign(ns=self.dur_ns).groupby(list(keys), as_index=False)["ns"].sum()
         number = np.append(steps.number, 0)[sums["at"]]
-        code, names = (
-            sums["code"].to_numpy(),
-            np.append(texts_of(trace.lanes.cpu, "name"), [None]),
-        )
+        code, names = (sums["code"].to_numpy(), np.append(texts_of(trace.lanes.cpu, "name"), [None]))
         return pd.DataFrame(
             {
                 "device": sums["device"],

@@ -25,11 +25,7 @@ LONG_PAUSE_NS = 200_000
 
 
 def round_trips(
-    gaps: Gaps,
-    late: Mask,
-    work: DeviceWork,
-    activity: Activity,
-    syncs: SyncCalls,
+    gaps: Gaps, late: Mask, work: DeviceWork, activity: Activity, syncs: SyncCalls
 ) -> tuple[Rows, Rows]:
     """(direct, refill): rows of the synchronising call that the gap is charged to, -1 for none.
 

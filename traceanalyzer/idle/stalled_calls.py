@@ -62,12 +62,7 @@ class StalledCalls:
 
     @classmethod
     def build(
-        cls,
-        trace: Trace,
-        nesting: Nesting,
-        activity: Activity,
-        syncs: SyncCalls,
-        work: DeviceWork,
+        cls, trace: Trace, nesting: Nesting, activity: Activity, syncs: SyncCalls, work: DeviceWork
     ) -> Self:
         alone = ~_makes_calls(trace, nesting)
         usable = (

@@ -201,8 +201,7 @@ def introduce(ranks: Ranks) -> JobView | None:
     view = JobView(own, waits, clocks_of(own, waits, base_ns), base_ns)
     links = _links(ranks, view)
     view = replace(
-        view,
-        waits={rank: without_links(wait, links.get(rank, NO_LINKS)) for rank, wait in waits.items()},
+        view, waits={rank: without_links(wait, links.get(rank, NO_LINKS)) for rank, wait in waits.items()}
     )
     held = view.held_up_ns()
     loads = ranks.each(load, {rank: (wait, held[rank], links.get(rank)) for rank, wait in view.waits.items()})

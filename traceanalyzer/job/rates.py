@@ -130,12 +130,7 @@ class Moved:
 
     @classmethod
     def of(
-        cls,
-        trace: Trace,
-        work: DeviceWork,
-        runs: CollectiveRuns,
-        waits: CollectiveWaits,
-        nesting: Nesting,
+        cls, trace: Trace, work: DeviceWork, runs: CollectiveRuns, waits: CollectiveWaits, nesting: Nesting
     ) -> Self:
         """Of one rank."""
         waited, _ = waits.of(runs.entry)

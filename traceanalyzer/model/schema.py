@@ -83,10 +83,7 @@ _COMMON = (
     Column("start_ns", _T, "start, relative to meta.base_time_ns", "ns"),
     Column("dur_ns", _T, "duration; instants have 0", "ns"),
 )
-_LANE = (
-    Column("pid", _N, "process of the CPU lane"),
-    Column("tid", _N, "operating system's thread"),
-)
+_LANE = (Column("pid", _N, "process of the CPU lane"), Column("tid", _N, "operating system's thread"))
 _LINK = (
     Column("external_id", _N, "id of the op that this belongs to", raw=("External id", "external id")),
     Column("correlation", _N, "joins a launch with its work", raw=("correlation",)),

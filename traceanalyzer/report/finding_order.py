@@ -190,9 +190,7 @@ def triage(report: Report, *, pedantic: bool = False) -> Triage:
 
 
 def triaged(
-    findings: Sequence[Finding],
-    faults: Sequence[Sequence[Fault]],
-    outcomes: Sequence[Outcome],
+    findings: Sequence[Finding], faults: Sequence[Sequence[Fault]], outcomes: Sequence[Outcome]
 ) -> tuple[tuple[Finding, ...], list[tuple[Fault, ...]]]:
     """Faults that ask for something before those that do not, so that the numbers of what is listed have no holes.
 
@@ -213,10 +211,7 @@ def triaged(
         own = turn_of(findings[fault.findings[0] - 1], fault.severity)
         ahead[fault.id] = max(own, *list(ahead.values())[-1:], -1)
     turns = {
-        number: max(
-            ahead[fault.id],
-            min(turn_of(findings[number - 1], findings[number - 1].severity), 1),
-        )
+        number: max(ahead[fault.id], min(turn_of(findings[number - 1], findings[number - 1].severity), 1))
         for fault in every
         for number in fault.findings
     }

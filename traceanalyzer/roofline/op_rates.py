@@ -28,11 +28,7 @@ from traceanalyzer.timeline.steps import Steps
 
 
 def call_times(
-    number: Rows,
-    kernels: Texts,
-    signatures: list[Signature],
-    peaks: Peaks,
-    indexed: Indexed | None = None,
+    number: Rows, kernels: Texts, signatures: list[Signature], peaks: Peaks, indexed: Indexed | None = None
 ) -> tuple[Floats, Floats]:
     """(what well-shaped calls take, what each needs at the peaks), ns by signature; 0 where no model knows.
 

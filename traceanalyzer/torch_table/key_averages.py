@@ -216,11 +216,7 @@ class KeyAverages:
 
 
 def key_averages(
-    trace: Trace,
-    *,
-    by_input_shape: bool = False,
-    by_stack: int = 0,
-    python_functions: bool = False,
+    trace: Trace, *, by_input_shape: bool = False, by_stack: int = 0, python_functions: bool = False
 ) -> KeyAverages:
     """Sum the events by name, and by what else is asked for.
 
