@@ -41,7 +41,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def package_files() -> list[Path]:
     """Sources, the parts of the report's page, and the mark that they are typed."""
     package = REPOSITORY / "traceanalyzer"
-    parts = (path for kind in ("html", "css", "js", "md") for path in package.rglob(f"*.{kind}"))
+    parts = (path for kind in ("html", "css", "js", "md", "toml") for path in package.rglob(f"*.{kind}"))
     return [*package.rglob("*.py"), *parts, package / "py.typed"]
 
 

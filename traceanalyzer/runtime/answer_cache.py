@@ -122,7 +122,8 @@ def _key(task: Task) -> bytes:
 def _code() -> bytes:
     """Which files this program consists of, in which state."""
     home = Path(__file__).parents[1]
-    states = [(str(one), one.stat().st_size, one.stat().st_mtime_ns) for one in sorted(home.rglob("*.py"))]
+    files = sorted([*home.rglob("*.py"), *home.rglob("*.toml")])
+    states = [(str(one), one.stat().st_size, one.stat().st_mtime_ns) for one in files]
     return hashlib.sha256(repr(states).encode()).digest()
 
 
