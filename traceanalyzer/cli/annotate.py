@@ -74,10 +74,7 @@ Writer = Callable[[Sequence["Overlay"], BinaryIO], None]
 
 
 def _writer(output: Path) -> Writer:
-    """
-    Raises:
-        BadOption: the file's ending says nothing.
-    """
+    """Raises BadOption: the file's ending says nothing."""
     name = output.name.lower()
     for ending, write in _WRITERS.items():
         if name.endswith(ending):

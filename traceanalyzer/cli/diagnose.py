@@ -241,10 +241,7 @@ def _say(
 
 
 def _of_rank(ranks: Ranks, rank: int) -> Ranks:
-    """
-    Raises:
-        BadOption: no trace is of that rank.
-    """
+    """Raises BadOption: no trace is of that rank."""
     if rank not in ranks.all:
         names = ", ".join(str(names) for names in ranks.all[:8])
         raise BadOption(f"no trace of rank {rank}: the traces are of ranks {names}")
@@ -260,10 +257,7 @@ def _import_analysis() -> None:
 
 
 def _check(request: Request) -> None:
-    """
-    Raises:
-        TraceAnalyzerError: a rule or limit is unknown, or an output could not be written.
-    """
+    """Raises TraceAnalyzerError: a rule or limit is unknown, or an output could not be written."""
     if request.select or request.ignore or request.settings:
         _check_rules(request, request.settings or {})
     if request.baseline is not None and request.fail_on == "never":

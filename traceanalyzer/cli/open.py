@@ -98,11 +98,7 @@ def open_(
 
 
 def _page(viewer: str | None) -> str:
-    """Where the viewer is.
-
-    Raises:
-        BadOption: no address of a page.
-    """
+    """Where the viewer is. Raises BadOption: no address of a page."""
     from traceanalyzer.render.perfetto.address import ORIGIN
 
     if viewer is None:
@@ -140,20 +136,14 @@ def carried_viewer() -> Path:
 
 
 def _check_files(traces: Sequence[Path]) -> None:
-    """
-    Raises:
-        UnreadableTrace: one is not there, whatever the browser.
-    """
+    """Raises UnreadableTrace: one is not there, whatever the browser."""
     for trace in traces:
         if not trace.exists():
             raise UnreadableTrace("no such file", where=trace, remedy="Check the path.")
 
 
 def _check_browser() -> None:
-    """
-    Raises:
-        TraceAnalyzerError: there is none.
-    """
+    """Raises TraceAnalyzerError: there is none."""
     import webbrowser
 
     try:
@@ -163,11 +153,7 @@ def _check_browser() -> None:
 
 
 def _chosen(report: Report, number: int | None) -> int | None:
-    """Which finding is shown; none where there is none.
-
-    Raises:
-        BadOption: the report has fewer.
-    """
+    """Which finding is shown; none where there is none. Raises BadOption: the report has fewer."""
     count = len(report.findings)
     if number is not None and number > count:
         remedy = f"The report has {count}." if count else "The report has none."
@@ -217,10 +203,7 @@ def _address(report: Report, overlays: Sequence[Overlay], number: int | None, pa
 
 
 def _show(address: str, print_url: bool) -> None:
-    """
-    Raises:
-        TraceAnalyzerError: no browser would open it.
-    """
+    """Raises TraceAnalyzerError: no browser would open it."""
     import webbrowser
 
     if print_url:

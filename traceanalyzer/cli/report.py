@@ -71,10 +71,7 @@ def report(
 
 
 def _check_ending(output: Path) -> None:
-    """
-    Raises:
-        BadOption: the file's ending is that of another format.
-    """
+    """Raises BadOption: the file's ending is that of another format."""
     if output.suffix.lower() not in ("", ".html", ".htm"):
         remedy = "Name the file like report.html; a browser prints it as a PDF."
         raise BadOption(f"a page is HTML, not {output.suffix}", where=output, remedy=remedy)

@@ -413,10 +413,7 @@ def _overlapping(marks: StepMarks, low: int, high: int) -> Ns:
 
 
 def _clipped(asked: tuple[int, int] | None, start: int, end: int) -> tuple[int, int]:
-    """
-    Raises:
-        Unavailable: the window that was asked for misses the trace.
-    """
+    """Raises Unavailable: the window that was asked for misses the trace."""
     if asked is None:
         return start, end
     low, high = max(start, asked[0]), min(end, asked[1])

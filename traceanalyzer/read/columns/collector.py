@@ -309,11 +309,7 @@ class Collector:
                 self.group(frame, category, frozenset(part.args[0])).add(part)
 
     def _rows(self, frame: str, events: Sequence[Event], ids: Starts, starts: Starts) -> Rows:
-        """Events of a category as rows.
-
-        Raises:
-            UNFIT: one of them is not as the exporter writes it.
-        """
+        """Events of a category as rows. Raises UNFIT: one of them is not as the exporter writes it."""
         if starts.dtype == np.int64 and starts.min() == NULL_INT:
             raise ValueError("no timestamp")
         return Rows(args_of(events), ids, self._heads(events), starts, durations_of(frame, events))

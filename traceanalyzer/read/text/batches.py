@@ -125,10 +125,7 @@ class Batches:
         return EventText(buffer[start:], start)
 
     def _check_format(self, first: bytes) -> None:
-        """
-        Raises:
-            UnreadableTrace: the first bytes are of another format.
-        """
+        """Raises UnreadableTrace: the first bytes are of another format."""
         other = format_of(first)
         if other is not None:
             raise UnreadableTrace(f"is {other.name}", where=self.source.name, remedy=other.remedy)

@@ -322,10 +322,7 @@ def timeline_of(
 
 
 def _waits(analysis: Analysis) -> tuple[tuple[int, int, int], ...]:
-    """
-    Raises:
-        Unavailable: the traces of other ranks are not there.
-    """
+    """Raises Unavailable: the traces of other ranks are not there."""
     waits, work = analysis.index(CollectiveWaits), analysis.index(DeviceWork)
     longest = np.lexsort((waits.entry, -waits.waiting_ns))[:_WAITS]
     longest = np.sort(longest[waits.waiting_ns[longest] > 0])

@@ -84,11 +84,7 @@ def pipeline_bubble(work: Work, runs: CollectiveRuns, steps: Steps, limits: Limi
 
 
 def _stages(work: Work, sends: Work, edges: list[str]) -> int:
-    """Number of the pipeline's ranks.
-
-    Raises:
-        Unavailable: the group may be of other ranks, too.
-    """
+    """Number of the pipeline's ranks. Raises Unavailable: the group may be of other ranks, too."""
     members = sends.text("group_ranks").or_else(sends.op.text("group_ranks")).values()
     ranks = [int(item) for item in re.findall(r"\d+", str(members[0]))]
     every = work.of_kind("communication")
