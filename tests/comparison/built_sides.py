@@ -9,8 +9,8 @@ import pandas as pd
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.comparison.compare import side_of
-from traceanalyzer.comparison.comparison_verdict import verdict_of
 from traceanalyzer.comparison.result import Axes, Counted, DeviceAxis, StepAxis, Verdict, Word, WorkSide
+from traceanalyzer.comparison.sides import verdict_of
 from traceanalyzer.comparison.snapshot import KnownFault, Snapshot, StepTime
 
 

@@ -13,7 +13,7 @@ from tests.html.pages import Element, Parsed, parsed, quotes
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
 from traceanalyzer.model.report import Clock, JobReport, RankReport, Verdict
-from traceanalyzer.render.html.jobs import job_drawings, job_verdict
+from traceanalyzer.render.html.document import job_drawings, job_verdict
 
 ONE = RankReport(
     0,

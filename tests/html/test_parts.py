@@ -15,6 +15,7 @@ from tests.report.report_samples import MS, ORIGIN
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import DeviceTime, IdleCause
 from traceanalyzer.render.html.cards import Card, choice, cost, count, evidence, saving
+from traceanalyzer.render.html.document import stretches
 from traceanalyzer.render.html.markup import kernel_names, tag, together, told_apart
 from traceanalyzer.render.html.plot_data import KernelSpread, StepSeries, StepTime, Stretch
 from traceanalyzer.render.html.plots import (
@@ -26,7 +27,6 @@ from traceanalyzer.render.html.plots import (
     steps_svg,
 )
 from traceanalyzer.render.html.summary import summary_svg
-from traceanalyzer.render.html.tables import stretches
 from traceanalyzer.report.words import in_words
 
 

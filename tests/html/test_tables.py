@@ -14,11 +14,11 @@ from tests.report.report_samples import MS, ORIGIN
 from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
 from traceanalyzer.model.report import Report, TraceReport
 from traceanalyzer.render.html import document, timelines
+from traceanalyzer.render.html.document import facts, kernels, memory, ops, steps
 from traceanalyzer.render.html.page_data import Inputs, OpRow, OpTable
 from traceanalyzer.render.html.plot_data import KernelSpread, MemoryCurve, Owner, StepSeries, StepTime
 from traceanalyzer.render.html.plots import memory_svg
 from traceanalyzer.render.html.summary import summary_svg
-from traceanalyzer.render.html.tables import facts, kernels, memory, ops, steps
 from traceanalyzer.report.facts import Fact
 
 MIB = 1 << 20

@@ -20,9 +20,8 @@ from tests.job.ranks import REDUCES, US, Recording, Reductions, job_of
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose, load_job
 from traceanalyzer.job.clocks import clocks_of
-from traceanalyzer.job.cross_rank_indexes import introduce, measured
+from traceanalyzer.job.cross_rank_indexes import _apart_ns, introduce, measured
 from traceanalyzer.job.loads import Load
-from traceanalyzer.job.pairing import _apart_ns
 from traceanalyzer.job.ranks import Here
 from traceanalyzer.job.rates import _Collective, _rate, bus_factor
 from traceanalyzer.job.runs import CollectiveRuns

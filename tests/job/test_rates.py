@@ -15,9 +15,8 @@ import pytest
 from tests.cli.commands import call
 from tests.job.ranks import EARLY, ENDS, LATE, TRANSFER, Reductions, job_of, rank, reduced
 from traceanalyzer import diagnose, load_job
-from traceanalyzer.job.cross_rank_indexes import waiting_together
+from traceanalyzer.job.cross_rank_indexes import partners, waiting_together
 from traceanalyzer.job.loads import Load, RankLoads, comparable
-from traceanalyzer.job.pairing import partners
 from traceanalyzer.job.ranks import JobView
 from traceanalyzer.job.rates import Moved, Rate, _Collective, _compared, _rate, data_bytes, roles
 from traceanalyzer.job.runs import PAIR, CollectiveRuns

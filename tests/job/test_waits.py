@@ -14,9 +14,8 @@ from tests.job.ranks import US, Recording, Reductions, job_of
 from tests.support.paths import SHARED
 from traceanalyzer import Trace, diagnose, load_job
 from traceanalyzer.idle.accounting import TRANSFER, WAITING
-from traceanalyzer.job.cross_rank_indexes import measured
+from traceanalyzer.job.cross_rank_indexes import measured, told_apart
 from traceanalyzer.job.loads import RankLoads
-from traceanalyzer.job.pairing import told_apart
 from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable

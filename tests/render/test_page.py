@@ -16,10 +16,9 @@ from traceanalyzer.cli.app import run
 from traceanalyzer.cli.output import ascii_only
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import DeviceTime, Fault, IdleCause
-from traceanalyzer.render.text.bars import device_bar
 from traceanalyzer.render.text.finding import put_fitted
 from traceanalyzer.render.text.page import Page, as_text, bar, joined_frames
-from traceanalyzer.render.text.report import render_text
+from traceanalyzer.render.text.report import device_bar, render_text
 from traceanalyzer.render.words.escape import JOINED, joined_units, shortened
 from traceanalyzer.render.words.savings import amount_words, cost_words, finding_name, grade, saving_words
 

@@ -13,12 +13,11 @@ from tests.replay.built import MS, US, beyond, hour
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.replay.calibration import RESIDUAL
-from traceanalyzer.replay.overlap_slowdown import _medians, undisturbed_ns
 from traceanalyzer.replay.peer_comparison import late_share
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.replay.segments import _less_waiting, _unqueued
 from traceanalyzer.replay.slowdown import Slowed
-from traceanalyzer.replay.steady_work import _edges, _gaps
+from traceanalyzer.replay.steady_work import _edges, _gaps, _medians, undisturbed_ns
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import DeviceWork
 

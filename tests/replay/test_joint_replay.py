@@ -19,7 +19,6 @@ from traceanalyzer.replay.calibration import STEP_RESIDUAL
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.job_saving import MOST_TOGETHER, Fixes, JobForecast, RankForecast, Side
 from traceanalyzer.replay.joint_replay import job_step
-from traceanalyzer.replay.overlap_slowdown import _slower, undisturbed_ns
 from traceanalyzer.replay.peer_comparison import (
     Excess,
     ExcessOverPeers,
@@ -32,6 +31,7 @@ from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.recurrence import Block
 from traceanalyzer.replay.run import LEAST
 from traceanalyzer.replay.schedule import Schedule
+from traceanalyzer.replay.steady_work import _slower, undisturbed_ns
 from traceanalyzer.replay.step_breakdown import StepBreakdown, segment_names
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import DeviceWork

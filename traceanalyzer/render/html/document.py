@@ -5,30 +5,235 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import groupby
 
 from traceanalyzer.model.finding import Outcome, Severity, Status
-from traceanalyzer.model.report import Report
+from traceanalyzer.model.report import JobReport, RankReport, Report
+from traceanalyzer.model.units import format_bytes, format_ns, format_offset
 from traceanalyzer.render.html.cards import MARKS, cards
 from traceanalyzer.render.html.head import fixes, ranks, recorded, shown_first, step_bars, verdicts
-from traceanalyzer.render.html.jobs import job_drawings, job_verdict
 from traceanalyzer.render.html.markup import (
     Html,
     filled,
     head,
     json_block,
+    kernel_names,
+    number,
     packed,
     part,
+    pointer,
+    prose,
+    quoted,
     script,
     style,
     tag,
     together,
+    told_apart,
 )
-from traceanalyzer.render.html.page_data import Page, thinner
-from traceanalyzer.render.html.plots import accounting_bar, roofline
-from traceanalyzer.render.html.tables import facts, kernels, memory, ops, steps, stretches
+from traceanalyzer.render.html.page_data import Inputs, OpTable, Page, thinner
+from traceanalyzer.render.html.plot_data import KernelSpread, MemoryCurve, StepSeries, Stretch
+from traceanalyzer.render.html.plots import (
+    accounting_bar,
+    class_of,
+    memory_svg,
+    roofline,
+    spread_svg,
+    steps_svg,
+)
 from traceanalyzer.render.html.timelines import flame, flame_data, packed_timelines, timeline_section
+from traceanalyzer.render.words.escape import joined_units
+from traceanalyzer.report.facts import Fact
 from traceanalyzer.report.finding_order import triage
+from traceanalyzer.report.words import in_words
 from traceanalyzer.version import __version__
+
+_RANKS, _STEPS = 48, 40  # that are drawn: culprits first, then those that wait most; the first steps
+_ROW, _BAR = 26, 18  # pixels
+
+
+def job_verdict(job: JobReport) -> Html | None:
+    """Limit and fix of the job in a line each, the step where no bars show it, and what-ifs."""
+    lines = {"step": "" if job.step else job.summary.step, "limit": job.summary.limit, "fix": job.summary.fix}
+    rows = [
+        (name.capitalize(), prose(pointer("diagnose", "job", "summary", name), text))
+        for name, text in lines.items()
+        if text
+    ]
+    for named, step in (job.as_peers or {}).items():
+        at = pointer("diagnose", "job", "as_peers", named, "unprofiled_ns")
+        rows.append(("What if", part("jobs.what_if", named, number(at, step.unprofiled_ns, "ns"))))
+    if job.missing:
+        rows.append(("Missing", part("jobs.missing", ", ".join(map(str, job.missing)))))
+    return part("shared.descriptions", rows, "verdict") if rows else None
+
+
+def job_drawings(page: Page) -> Html | None:
+    """The ranks one above the other, and the heat map; None where no steps of ranks are known."""
+    job = page.report.job
+    ranks = _shown(job) if job else []
+    if job is None or not any(one.step for one in ranks):
+        return None
+    left = len(job.ranks) - len(ranks)
+    note = f"{left} rank{'s' * (left != 1)} with less waiting left out."
+    left_out = tag("p", note, class_="note drawn") if left else None
+    return together((_axis(job, ranks), _heat(page, job, ranks), left_out))
+
+
+def _shown(job: JobReport) -> list[RankReport]:
+    order = sorted(job.ranks, key=lambda one: (one.rank not in job.culprits, -one.waiting_ns, one.rank))
+    chosen = {one.rank for one in order[:_RANKS]}
+    return [one for one in job.ranks if one.rank in chosen]
+
+
+def _begin(one: RankReport, k: int) -> int:
+    """Where a step begins on the clock of the job's reference."""
+    at = one.start_ns[k] + one.base_ns
+    if one.clock is None:
+        return at
+    elapsed = at - one.clock.offset_ns - one.clock.at_ns
+    return at - one.clock.offset_ns - round(elapsed * one.clock.drift_ppm * 1e-6)
+
+
+def _axis(job: JobReport, ranks: Sequence[RankReport]) -> Html:
+    spans = [
+        (begin, begin + one.dur_ns[k])
+        for one in ranks
+        for k in range(min(len(one.step), _STEPS))
+        for begin in (_begin(one, k),)
+    ]
+    low, high = min(begin for begin, _ in spans), max(end for _, end in spans)
+    clocks = [one.clock.uncertainty_ns for one in ranks if one.clock is not None]
+    rows = [(one, _bars(one, low, high)) for one in ranks]
+    return part("jobs.axis", job, rows, format_ns(high - low), format_ns(max(clocks)) if clocks else None)
+
+
+def _bars(one: RankReport, low: int, high: int) -> Html:
+    whole, drawn = max(high - low, 1), []
+    for k in range(min(len(one.step), _STEPS)):
+        x, width = 100 * (_begin(one, k) - low) / whole, 100 * one.dur_ns[k] / whole
+        waits = width * min(one.waits_ns[k] / max(one.dur_ns[k], 1), 1.0)
+        look = "late" if one.holds_up_ns[k] > one.waits_ns[k] else "works"
+        boxes = [(look, x, width), ("waits", x + width - waits, waits)]
+        for class_, left, length in boxes if waits > 0.05 else boxes[:1]:
+            title, place = tag("title", _title(one, k)), {"x": f"{left:.3f}%", "width": f"{length:.3f}%"}
+            drawn.append(tag("rect", title, class_=class_, **place, y=4, height=_BAR, rx=2))
+    label = f"Steps of rank {one.rank}"
+    return tag("svg", *drawn, class_="rank-steps", width="100%", height=_ROW, role="img", aria_label=label)
+
+
+def _title(one: RankReport, k: int) -> str:
+    held = f", the others wait {format_ns(one.holds_up_ns[k])} for it" if one.holds_up_ns[k] else ""
+    return (
+        f"rank {one.rank}, step {one.step[k]}: {format_ns(one.dur_ns[k])}, "
+        f"waits {format_ns(one.waits_ns[k])} for others{held}"
+    )
+
+
+def _heat(page: Page, job: JobReport, ranks: Sequence[RankReport]) -> Html:
+    """Steps x ranks: how long each waits; a cell leads to the step on the rank's timeline."""
+    numbers = sorted({step for one in ranks for step in one.step})[:_STEPS]
+    most = max((ns for one in ranks for ns in (*one.waits_ns, *one.holds_up_ns)), default=0) or 1
+    detailed = {trace.rank: i for i, trace in enumerate(page.traces) if trace.detailed}
+    rows = [(one, detailed.get(one.rank), list(_cells(job, one, numbers, most))) for one in ranks]
+    return part("jobs.heat", job, numbers, rows)
+
+
+def _cells(
+    job: JobReport, one: RankReport, numbers: Sequence[int], most: int
+) -> Iterator[tuple[int, Html | None, bool, str | None, int]]:
+    """(step, its wait, whether others wait longer for it, how long they do, share of the longest wait in percent)."""
+    at, place = {step: k for k, step in enumerate(one.step)}, job.ranks.index(one)
+    for step in numbers:
+        k = at.get(step)
+        if k is None:
+            yield step, None, False, None, 0
+            continue
+        waits, held = one.waits_ns[k], one.holds_up_ns[k]
+        shown = number(pointer("diagnose", "job", "ranks", place, "waits_ns", k), waits, "ns")
+        yield step, shown, held > waits, format_ns(held) if held else None, round(100 * waits / most)
+
+
+_LONGEST_KERNEL = 100  # characters
+_LEAST_DRAWN = 1 << 20  # bytes at the peak: what the host keeps for a few scalars is no curve worth a look
+
+
+def ops(table: OpTable, i: int) -> Html:
+    """Ops, most GPU time first, below each its inputs."""
+    names = told_apart([row.name for row in table.rows], 160)
+    at = partial(pointer, f"ops-{i}", "inputs")
+    return part("tables.ops", table, i, names, partial(_rate, at=at), partial(_share, at=at))
+
+
+def _rate(one: Inputs, at: partial[str]) -> Html:
+    rates = (("tflops", one.tflops, " TFLOP/s"), ("gbps", one.gbps, " GB/s"))
+    shown = [
+        (number(at(one.position, name), rate, "rate"), unit) for name, rate, unit in rates if rate is not None
+    ]
+    return Html(", ").join(map(together, shown))
+
+
+def _share(one: Inputs, at: partial[str]) -> Html | None:
+    """The bar of an op's share of its peak, else why that is not known."""
+    if one.peak_share is not None:
+        width = f"{100 * min(one.peak_share, 1.0):.1f}%"
+        return part("tables.share", one, at(one.position, "peak_share"), width)
+    return None if one.why is None else quoted(at(one.position, "why"), one.why, class_="why")
+
+
+def steps(series: StepSeries, i: int) -> Html:
+    """Steps as bars, and as numbers for those who want them."""
+    names = {name for step in series.steps for name in step.parts_ns}
+    classes = [
+        (class_of(name), in_words(name)) for name in sorted(names, key=lambda name: (name == "idle", name))
+    ]
+    rows = [
+        (step, step.parts_ns.get("idle", 0), in_words(step.cause) if step.cause else "")
+        for step in series.steps
+    ]
+    return part("tables.steps", series, i, rows, steps_svg(series), classes)
+
+
+def stretches(found: Sequence[Stretch], i: int, origin_ns: int) -> Html:
+    """The longest idle stretches of a trace, which lead to their places on the timeline."""
+    several = len({one.device for one in found}) > 1
+    rows = []
+    for one in found:
+        start, end = one.start_ns - origin_ns, one.end_ns - origin_ns
+        at = f"#span-{i}-{one.device}-{start}-{end}"
+        rows.append((one, at, joined_units(format_offset(start)), in_words(one.cause)))
+    names = (
+        "longest idle stretches, from",
+        "long",
+        *["device"] * several,
+        "step",
+        "most of it by",
+        "before or in",
+    )
+    return part("tables.stretches", rows, names, several)
+
+
+def kernels(spreads: Sequence[KernelSpread]) -> Html:
+    """How long the executions of each kernel take, over what is usual at their place of the step."""
+    names = kernel_names([one.name for one in spreads], _LONGEST_KERNEL)
+    return part("tables.kernels", list(zip(spreads, names, map(spread_svg, spreads), strict=True)))
+
+
+def memory(curve: MemoryCurve, i: int, origin_ns: int) -> Html:
+    """The curve of one allocator, and who was alive at the peak."""
+    at = partial(pointer, f"memory-{i}", "devices", curve.position)
+    names = told_apart([owner.op for owner in curve.owners], 120)
+    picture = memory_svg(curve) if curve.peak_bytes >= _LEAST_DRAWN else None
+    others = format_bytes(curve.others_bytes)
+    return part("tables.memory", curve, at, curve.peak_ns - origin_ns, picture, names, others)
+
+
+def facts(found: Sequence[Fact], i: int) -> Html:
+    """Facts by kind, a paragraph each."""
+    done = [one for one in enumerate(found) if ": 0 TFLOP/s" not in one[1].text]  # too little to be judged
+    groups = [(name.replace("-", " "), list(same)) for name, same in groupby(done, lambda one: one[1].name)]
+    return part("tables.facts", groups, i)
+
 
 MOST_BYTES = 600_000  # of a page: what mail and chat take without asking
 _WHOLE = "Of the whole trace, not only of the window."
