@@ -267,10 +267,16 @@ def test_the_line_of_a_finding_is_that_with_most_of_its_time(
 
 def test_commands_of_github_escape_what_would_end_them() -> None:
     found = placed(
-        {"C:\\a,b.py(3): f": 1}, cause="", by=None, rule="a:b,c%d", message="100 %:\r\nso, it", advice="Do."
+        {"C:\\a,b.py(3): f": 1},
+        cause="",
+        by=None,
+        rule="a:b,c%d",
+        message="100 %:\r\nso, it",
+        advice="Do.",
+        title="1, 2",
     )
     assert render_github(samples.report(findings=(found,))) == (
-        "::error file=C%3A\\a%2Cb.py,line=3,title=a%3Ab%2Cc%25d (high)::100 %25:%0D%0Aso, it. Do.\n"
+        "::error file=C%3A\\a%2Cb.py,line=3,title=1%2C 2 (a%3Ab%2Cc%25d%2C high)::100 %25:%0D%0Aso, it. Do.\n"
     )
 
 

@@ -20,7 +20,7 @@ from traceanalyzer.render.words.savings import (
     cost_words,
     finding_name,
     grade,
-    headline,
+    in_one_line,
     saving_words,
     short_amounts,
 )
@@ -207,36 +207,13 @@ def test_first_screen_states_saving_as_a_range_and_a_guess() -> None:
     assert short_amounts(replace(finding, saving=replace(little, high_share=0.004))) == "saves nothing"
 
 
-@pytest.mark.parametrize(
-    ("message", "title", "rest"),
-    [
-        ("it waits", "It waits", ""),
-        ("cudaMemcpyAsync waits", "cudaMemcpyAsync waits", ""),
-        (
-            "it waits for the host; once a step it reads a value",
-            "It waits for the host",
-            "Once a step it reads a value",
-        ),
-        (
-            "aten::mm waits for the host; and so on, and on",
-            "aten::mm waits for the host",
-            "And so on, and on",
-        ),
-        (
-            "in corpus.py(168): sample() waits; the GPU idles",
-            "In corpus.py(168): sample() waits",
-            "The GPU idles",
-        ),
-        ("pauses without ops (5 times; 2 ms) cost a lot; x", "Pauses without ops cost a lot", "X"),
-        (
-            "so many words that they need more room than there is",
-            "So many words that they need more room…",
-            "",
-        ),
-    ],
-)
-def test_title_is_the_first_clause_that_fits(message: str, title: str, rest: str) -> None:
-    assert headline(message, 42) == (title, rest)
+def test_title_in_one_line_loses_whole_parts() -> None:
+    title = "aten::item reads a value back and makes the CPU wait twice a step, in step() (train.py:45)"
+    assert in_one_line(title, 100) == title
+    assert in_one_line(title, 70) == "aten::item reads a value back and makes the CPU wait twice a step"
+    assert in_one_line("Half-precision GEMMs use slow kernels: 50,257 is odd", 42) == (
+        "Half-precision GEMMs use slow kernels"
+    )
 
 
 def test_prerequisites_of_a_saving_are_shown_in_full() -> None:

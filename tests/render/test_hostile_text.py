@@ -124,7 +124,7 @@ FORMULAS = "<img src=//evil/x> @team https://evil.example www.evil.example"
 
 
 def report_of_a_finding() -> str:
-    finding = replace(samples.findings()[0], by=FORMULAS)
+    finding = replace(samples.findings()[0], title=FORMULAS)
     return render_markdown(Report(traces=(samples.trace(),), findings=(finding,), outcomes=(), limits={}))
 
 

@@ -102,6 +102,7 @@ class Finding:
     """All hits of one rule, cause and `by` in one trace, on one device.
 
     Attributes:
+        title: one sentence of at most 100 characters that states the problem with its number and the code.
         cause, by: what tells it from other findings of the rule: a kebab-case cause, and the op, line or call.
         start_ns, end_ns, stream, thread, step, event_ids: those of a typical occurrence.
         cost_ns: time of the trace that this finding alone owns; `cost_share` of the analysed window (0 to 1).
@@ -142,6 +143,7 @@ class Finding:
     ranks: tuple[int, ...] = ()
     cost_by_rank_ns: tuple[int, ...] = ()
     pedantic: bool = False
+    title: str = ""
 
     @property
     def doubtful(self) -> bool:

@@ -112,6 +112,11 @@ def _joined(found: Finding, group: Group, forecast: JobForecast | None, *, job: 
     found = replace(found, ranks=tuple(costs), cost_by_rank_ns=tuple(costs.values()))
     if len(set(costs.values())) > 1 and found.rank is not None:
         found = replace(found, message=f"on rank {found.rank}, {found.message}")
+    if found.rank is not None:
+        named = found.title.replace("This rank", f"Rank {found.rank}").replace(
+            "this rank", f"rank {found.rank}"
+        )
+        found = replace(found, title=named)
     if found.saving is not None and forecast is not None:
         return _regraded(found, forecast.saving(_fixes(group), found.saving))
     return replace(found, severity=job_severity(found, None)) if job and found.saving is None else found

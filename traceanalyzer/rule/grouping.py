@@ -22,6 +22,7 @@ from traceanalyzer.rule.consistency import NOT_WORTH_IT
 from traceanalyzer.rule.hits import Hits, LostTime
 from traceanalyzer.rule.messages import filled, message_fields
 from traceanalyzer.rule.severity import lengthens_step, severity_of
+from traceanalyzer.rule.titles import title_of
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 
 _COMMON = " Healthy models also have such work, so its severity is info."
@@ -127,13 +128,15 @@ def build_finding(
     rare = marked and in_steps < hits.recurring_share * scope.steps
     part = _part(pending) if scope.asked else 1.0
     fields = message_fields(evidence, counts, in_steps, scope.steps, within, lost_ns, part, hits.of_window)
+    message = marked_functions(filled(hits.message, fields))
     return Finding(
         rule=pending.rule,
+        title=title_of(pending.rule, hits.cause, message, fields, evidence),
         cause=hits.cause,
         by=hits.named_by,
         severity=Severity.INFO if rare else severity_of(hits, share, saving, idle_share),
         confidence=hits.confidence,
-        message=marked_functions(filled(hits.message, fields)),
+        message=message,
         advice=_not_here(saving) + marked_functions(_advice(pending, scope, evidence)) + _usual(hits, saving),
         rank=scope.rank,
         device=place.device,

@@ -13,7 +13,7 @@ from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Report
 from traceanalyzer.render.data.encode import INDENTED, to_json, unicode_text
-from traceanalyzer.render.words.savings import finding_name
+from traceanalyzer.render.words.savings import titled
 from traceanalyzer.version import __version__
 
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -147,7 +147,7 @@ def render_github(report: Report) -> str:
 def _command(finding: Finding) -> str:
     place = source_line(finding)
     where = {"file": place.file, "line": str(place.line)} if place else {}
-    properties = {**where, "title": f"{finding_name(finding)} ({finding.severity})"}
+    properties = {**where, "title": f"{titled(finding)} ({finding.rule}, {finding.severity})"}
     listed = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
     return f"::{_COMMANDS[finding.severity]} {listed}::{_data(f'{finding.message}. {finding.advice}')}\n"
 

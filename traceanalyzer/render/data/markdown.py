@@ -8,7 +8,7 @@ from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import DeviceTime, Report, TraceReport
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.words.escape import plain_markdown, to_markdown
-from traceanalyzer.render.words.savings import amount_words, finding_name
+from traceanalyzer.render.words.savings import amount_words, titled
 from traceanalyzer.report.words import in_words
 
 _BAR = 20  # characters of a whole window
@@ -30,7 +30,7 @@ def _trace(report: Report, trace: TraceReport) -> Iterator[str]:
         yield _table(told, trace)
     for finding in told:
         text = plain_markdown(f"{finding.message}. {finding.advice}")
-        yield f"- **{plain_markdown(finding_name(finding))}**: {text}"
+        yield f"- **{plain_markdown(titled(finding))}** ({finding.rule}): {text}"
     rest = len(findings) - len(told)
     counted = f"{rest} more for information." if rest else ""
     yield f"\n{counted}\n" if told else f"No finding above `info`. {counted}\n"
@@ -39,9 +39,7 @@ def _trace(report: Report, trace: TraceReport) -> Iterator[str]:
 
 
 def _table(findings: list[Finding], trace: TraceReport) -> str:
-    rows = [
-        [f"{_MARKS[f.severity]} {f.severity}", finding_name(f), amount_words(f, trace.step)] for f in findings
-    ]
+    rows = [[f"{_MARKS[f.severity]} {f.severity}", titled(f), amount_words(f, trace.step)] for f in findings]
     return to_markdown(["severity", "finding", "saves"], rows)
 
 

@@ -151,6 +151,7 @@ class Redactor:
     def _finding(self, finding: Finding) -> Finding:
         return replace(
             finding,
+            title=self.text(finding.title),
             cause=self.text(finding.cause),
             message=self.text(finding.message),
             advice=self.text(finding.advice),

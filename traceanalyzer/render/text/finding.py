@@ -18,13 +18,15 @@ from traceanalyzer.render.words.savings import (
     amount_words,
     finding_name,
     grade,
-    headline,
+    in_one_line,
     probably_nothing,
     saves_nothing,
     short_amounts,
+    titled,
 )
 from traceanalyzer.report.words import listed
 from traceanalyzer.rule.registry import all_rules
+from traceanalyzer.rule.titles import MAX_TITLE, first_clauses
 
 _PATH = re.compile(r"[^\s(]*/([^\s/]+/[^\s/]+\.pyx?(?:\(\d+\))?)")
 _ENDS = re.compile(
@@ -136,7 +138,6 @@ _OF_THE_GPU = ("copies", "kernels")  # groups of rules
 _CPU_FIRST = "The CPU is the limit: until that changes, fixing this saves nothing. "
 WHOLE = 2  # detail of a finding in as many lines as the first screen gives it at most
 _NUMBER = 3  # columns of a finding's number
-_RAGGED = 12  # columns that the first of two lines may leave empty
 _LEAST_TITLE = 30  # columns of a title that has its saving on the same line
 _LEAST_BY = 12  # columns of what it is named by: of fewer nobody can tell it
 _BESIDE = 50  # columns of a title for the rule and the grade
@@ -166,17 +167,15 @@ def put_short(page: Page, number: int, finding: Finding, report: Report, detail:
     first = fault is None or number == fault.findings[0]
     style = SEVERITY_STYLES[finding.severity]
     label, amounts = f"{number:<{_NUMBER}}", _amounts(number, finding, fault)
-    message, room = short_paths(short_ops(printable(finding.message))), page.width - _NUMBER
+    title, room = printable(titled(finding)), page.width - _NUMBER
     if not detail:
         room -= len(amounts) + 2
         wide = room >= _LEAST_TITLE
-        title, _ = headline(message, room if wide else page.width - _NUMBER)
-        page.sides(f"{label}{title}", amounts if wide else "", style=style)
+        line = in_one_line(title, room if wide else page.width - _NUMBER)
+        page.sides(f"{label}{line}", amounts if wide else "", style=style)
         return
-    title, rest = headline(message, room)
-    if title.endswith("…"):
-        title, rest = headline(message, 2 * room - _RAGGED)
     page.put(f"{label}{title}", hang=_NUMBER, style="bold")
+    _, rest = first_clauses(short_paths(short_ops(printable(finding.message))), MAX_TITLE)
     right = f"{finding.severity}  {finding.rule}{_whose(finding, report)}"
     page.sides(amounts, right, style=style, left_style="", indent=_NUMBER)
     if detail == WHOLE and rest:

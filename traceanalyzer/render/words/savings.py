@@ -14,6 +14,7 @@ from traceanalyzer.render.words.escape import shortened
 from traceanalyzer.report.words import format_span, in_words, listed
 from traceanalyzer.rule.claims import REGION
 from traceanalyzer.rule.registry import Kind, kind_of
+from traceanalyzer.rule.titles import MAX_TITLE, first_clauses
 
 _NEXT_TO_NOTHING = Severity.LOW.least_share
 _REST = {
@@ -135,42 +136,19 @@ def short_amounts(finding: Finding) -> str:
     return f"{saves} {_percents(saving)}{best}"
 
 
-_CLAUSE = re.compile(
-    r"(?:[;.]|(?<!\)):|,(?= (?:and|which|because|while|although|mostly|most|so|for inputs)\b)) "
-)
-_ASIDE = re.compile(r" \([^()]*(?:\([^()]*\)[^()]*)*\)")
-_NAME = re.compile(r"^\S*(?:::|[._(<]|\d|[a-z][A-Z])")
-_LEADS_ON = re.compile(r"(?:[,;:]? (?:at|in|of|on|by|to|for|from|with|the|an?|and|or|which|that|is|are))+$")
-_ENOUGH = 0.5  # of the room: a title that ends there with a clause is better than one with two
+_PART = re.compile(r"(?:,|;|:) (?=[^,;:]|::)")
 
 
-def headline(message: str, room: int) -> tuple[str, str]:
-    """(title, rest) of a message: its first clauses, as many as fill `room`; the rest is empty if all of it fits.
-
-    A title begins with a capital unless it begins with a name of code. One that is too long goes without what stands
-    in parentheses, or ends at a word.
-    """
-    ends = [end for end in _CLAUSE.finditer(message) if _closed(message[: end.start()])]
-    fitting = [end for end in ends if end.start() <= room]
-    if len(message) <= room:
-        title, rest = message.rstrip("."), ""
-    elif fitting:
-        end = next((end for end in fitting if end.start() >= _ENOUGH * room), fitting[-1])
-        title, rest = message[: end.start()], message[end.end() :]
-    else:
-        clause = message[: ends[0].start()] if ends else message
-        title, rest = _ASIDE.sub("", clause), message[ends[0].end() :] if ends else ""
-        if len(title) > room:
-            title = _LEADS_ON.sub("", title[: room - 1].rpartition(" ")[0].rstrip(" ,;:")) + "…"
-    return _capital(title), _capital(rest)
+def titled(finding: Finding) -> str:
+    """The title; of findings made elsewhere, the first clause of the message."""
+    return finding.title or first_clauses(short_ops(finding.message), MAX_TITLE)[0]
 
 
-def _capital(text: str) -> str:
-    return text if _NAME.match(text) else text[:1].upper() + text[1:]
-
-
-def _closed(text: str) -> bool:
-    return text.count("(") == text.count(")")
+def in_one_line(title: str, room: int) -> str:
+    """As many of the title's first parts as fit; a part too long without the middle of it."""
+    while len(title) > room and (parts := list(_PART.finditer(title))):
+        title = title[: parts[-1].start()]
+    return shortened(title, room)
 
 
 def _by_gpu(step: StepEstimate | None) -> bool:

@@ -1,0 +1,122 @@
+"""The title of a finding: one sentence that states the problem with its number and the code."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from traceanalyzer.model.short_names import short_op, short_ops
+
+MAX_TITLE = 100
+"""Characters of a title at most."""
+_WIDTHS = (60, 36, 20)  # characters of a name in a title, the more the better
+_ANY = "any"
+_CODE = re.compile(r"(?:[^\s(]*/)?([^\s/(]+\.pyx?)\((\d+)\): ([\w.<>]+)(?:\(\))?")
+_CLAUSE = re.compile(
+    r"(?:[;.]|(?<!\)):|,(?= (?:and|which|because|while|although|mostly|most|so|for inputs)\b)) "
+)
+_ASIDE = re.compile(r" \([^()]*(?:\([^()]*\)[^()]*)*\)")
+_NAME = re.compile(r"^\S*(?:::|[._(<]|\d|[a-z][A-Z])")
+_LEADS_ON = re.compile(r"(?:[,;:]? (?:at|in|of|on|by|to|for|from|with|the|an?|and|or|which|that|is|are))+$")
+_NOTHING = re.compile(r"0(?: ns| %)?(?: a step| in total|$)")
+
+
+@cache
+def title_templates() -> Mapping[str, Mapping[str, str | list[str]]]:
+    """Rule -> cause -> template, or several of which the first that has room is taken; `any` for other causes."""
+    return tomllib.loads(files(__package__).joinpath("titles.toml").read_text(encoding="utf-8"))
+
+
+def title_of(
+    rule: str, cause: str, message: str, fields: Mapping[str, str], evidence: Mapping[str, Any]
+) -> str:
+    """The title by the templates of the rule; its first clause where none has room, or all lack a number.
+
+    Args:
+        fields: those of the message.
+    """
+    of_rule = title_templates().get(rule, {})
+    every = cause.removesuffix("-once")
+    templates = of_rule.get(cause) or of_rule.get(every) or of_rule.get(_ANY) or ()
+    known = {name: _text(value) for name, value in (*_named(evidence), *fields.items()) if value is not None}
+    known = {name: text for name, text in known.items() if text and not _NOTHING.match(text)}
+    places = [f", in {place}" for place in (_place(evidence),) if place] + [""]
+    for width in _WIDTHS:
+        cut = {name: _shortened(text, width) for name, text in known.items()}
+        for template in [templates] if isinstance(templates, str) else templates:
+            for place in places:
+                try:
+                    title = template.format_map(cut | {"in_place": place})
+                except KeyError:
+                    break
+                if len(title) <= MAX_TITLE:
+                    return title
+    return first_clauses(message, MAX_TITLE)[0]
+
+
+def _named(evidence: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The fields that titles have besides those of messages."""
+    for name, value in evidence.items():
+        if isinstance(value, Mapping) and value:
+            yield f"top_{name}", short_op(next(iter(value)).strip())
+        elif isinstance(value, Sequence) and len(value) == 1:
+            yield f"only_{name}", f"{value[0]:,}" if isinstance(value[0], int) else str(value[0])
+    if region := evidence.get("region"):
+        yield "in_region", f" in {_text(str(region)).removesuffix(', ...')}"
+
+
+def _place(evidence: Mapping[str, Any]) -> str:
+    """The function that has most of the finding's time, empty where no stacks tell."""
+    lines = evidence.get("lines")
+    code = _CODE.fullmatch(next(iter(lines), "")) if isinstance(lines, Mapping) else None
+    return _function(code) if code else ""
+
+
+def _function(code: re.Match[str]) -> str:
+    return f"{code[3]}() ({code[1]}:{code[2]})"
+
+
+def _text(value: str) -> str:
+    """As people say it: `step() (train.py:45)` of a line, `AdamW.step` of an annotation of torch."""
+    plain = short_ops(str(value))
+    plain = plain.rpartition("#")[2] if plain.startswith(("Optimizer.", "enumerate(")) else plain
+    return _CODE.sub(_function, plain)
+
+
+def _shortened(text: str, width: int) -> str:
+    """A name without its middle; a phrase stays whole."""
+    if len(text) <= width or " " in text:
+        return text
+    kept = width - 1
+    return text[: kept - kept // 2] + "…" + text[len(text) - kept // 2 :]
+
+
+def first_clauses(message: str, room: int) -> tuple[str, str]:
+    """(title, rest) of a message: its first clauses, as many as fill `room`; the rest is empty if all of it fits.
+
+    One that is too long goes without what stands in parentheses, or ends at a word.
+    """
+    ends = [end for end in _CLAUSE.finditer(message) if _closed(message[: end.start()])]
+    fitting = [end for end in ends if end.start() <= room]
+    if len(message) <= room:
+        title, rest = message.rstrip("."), ""
+    elif fitting:
+        title, rest = message[: fitting[0].start()], message[fitting[0].end() :]
+    else:
+        clause = message[: ends[0].start()] if ends else message
+        title, rest = _ASIDE.sub("", clause), message[ends[0].end() :] if ends else ""
+        if len(title) > room:
+            title = _LEADS_ON.sub("", title[:room].rpartition(" ")[0].rstrip(" ,;:"))
+    return _capital(title), _capital(rest)
+
+
+def _capital(text: str) -> str:
+    return text if _NAME.match(text) else text[:1].upper() + text[1:]
+
+
+def _closed(text: str) -> bool:
+    return text.count("(") == text.count(")")
