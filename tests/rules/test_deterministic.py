@@ -78,3 +78,28 @@ def test_of_fills_alone_no_sorts_are_told() -> None:
         "deterministic algorithms are on: filling newly allocated memory takes 6.00 "
     )
     assert fills.message.endswith(" a step, for aten::empty")
+
+
+@pytest.mark.parametrize("compared", [[40_960, 21], [40_960, 22]])
+def test_comparison_with_every_bin_replaces_bincount(compared: list[int]) -> None:
+    """Bins are repeated for each value, compared with all, and summed; another shape is another tensor."""
+    trace, whole = TraceBuilder(), [40_960, 21]
+    for step in range(4):
+        begin = step * 1000 * US
+        trace.step(step, begin, 900 * US)
+        for place, (name, dims) in enumerate(
+            {"aten::repeat": [[21]], "aten::eq": [[40_960, 1], whole], "aten::sum": [compared]}.items()
+        ):
+            at, number = begin + place * 50 * US, 10 * step + 2 * place + 1
+            trace.op(name, at, 40 * US, **{"Input Dims": dims, "Input type": ["long"] * len(dims)})
+            trace.launch("cudaLaunchKernel", at + 20 * US, 5 * US, number)
+            trace.kernel(begin + (100 + 200 * place) * US, 190 * US, number)
+            if name == "aten::repeat":
+                trace.op("aten::empty", at + US, 15 * US)
+                trace.op("aten::fill_", at + 2 * US, 13 * US)
+                trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, number + 1)
+                trace.kernel(begin + 60 * US, 30 * US, number + 1)
+    (one,) = found(trace, "deterministic-algorithms")
+    assert one.count == 4 + 4 * (3 if compared == whole else 0)
+    assert one.cost_ns == 4 * (30 + (570 if compared == whole else 0)) * US
+    assert ("instead of bincount, takes 570 µs a step" in one.message) is (compared == whole)

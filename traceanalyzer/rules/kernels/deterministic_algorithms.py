@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+
+import numpy as np
 
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, rule
 from traceanalyzer.rule.evidence_texts import op_times
+from traceanalyzer.tensors.ops.table import is_view
+from traceanalyzer.tensors.signatures import signatures_of, tensors
 
 _ALLOCATES = r"^aten::(new_)?empty(_like|_strided|_permuted)?$|^aten::resize_$"
 _FILLS = ("aten::fill_",)
 _PUTS = ("aten::index_put_", "aten::_index_put_impl_")
 _ADDS = r"^aten::(index_(add|copy|reduce)|scatter(_add|_reduce)?|put)_?$"
+# What libraries write in place of bincount, which has no deterministic kernel: values, compared with every bin.
+_COMPARES = ("aten::repeat", "aten::eq", "aten::sum")
 
 
-@rule(since="0.1", claims=Claims.PATTERN)
+@rule(since="0.1", claims=Claims.EVENT)
 def deterministic_algorithms(calls: Calls, work: Work) -> Iterator[Hits]:
     """Deterministic algorithms are on: new memory is filled, and indices are sorted before additions.
 
     What it looks for: ops that normally only allocate (aten::empty, resize_ and similar), but here also fill
-    the memory. The rule also finds index_add, scatter_add and similar ops that sort their indices.
+    the memory. The rule also finds index_add, scatter_add and similar ops that sort their indices, and values that
+    are compared with every bin (repeat, eq, sum) because bincount is not deterministic.
     Why it costs: the fill writes each new tensor once more. An op that sorts launches ten kernels or more
-    instead of one.
+    instead of one. A comparison with every bin writes values x bins numbers.
     Bad: torch.use_deterministic_algorithms(True) left on after debugging. Good:
     torch.use_deterministic_algorithms(False). If results must repeat exactly, keep deterministic algorithms,
     but set torch.utils.deterministic.fill_uninitialized_memory = False.
     How sure: PyTorch fills such memory only if deterministic algorithms are on.
     When it is wrong: results must be bitwise reproducible. Then sorting is necessary.
-    Saving: only the time of the fills. Without sorts, these ops run other kernels, which may take as long. So
+    Saving: the time of the fills and of the comparisons. Without sorts, these ops run other kernels, which may take as long. So
     no saving is predicted for the sorts.
     Source: torch.use_deterministic_algorithms and torch.utils.deterministic in PyTorch's documentation;
     measured on an H200 with torch 2.11.
@@ -35,32 +43,57 @@ def deterministic_algorithms(calls: Calls, work: Work) -> Iterator[Hits]:
     ops = calls[calls.is_op]
     fills = ops[ops.name.one_of(*_FILLS) & ops.parent.name.matches(_ALLOCATES)]
     sorts = ops[ops.name.one_of(*_PUTS) & ops.parent.name.matches(_ADDS)]
-    filling_and_sorting = fills.joined([fills, sorts])
-    spent, owner = filling_and_sorting.launched()
+    counts = _compared_with_bins(calls[calls.is_top_op & (calls.step >= 0)]) if len(fills) else fills
+    every = fills.joined([fills, counts, sorts])
+    spent, owner = every.launched()
     if not len(spent):
         return
-    filling, sorting = spent[owner < len(fills)], spent[owner >= len(fills)]
+    needless = owner < len(fills) + len(counts)
+    filling, counting, sorting = (
+        spent[owner < len(fills)],
+        spent[needless & (owner >= len(fills))],
+        spent[~needless],
+    )
     replaced = sorts.parent.name.sums(sorts.dur_ns)
+    parts = [
+        "filling newly allocated memory takes {filling_a_step}, for {fills}" if len(fills) else "",
+        "counting by comparison with every bin, instead of bincount, takes {counting_a_step}"
+        if len(counting)
+        else "",
+        "{replaced:of these ops' time} sort their indices and add in {kernels} kernels instead of one"
+        if replaced
+        else "",
+    ]
     yield Hits(
-        occurrences=filling_and_sorting,
-        lost=LostTime.all_of(filling, owner[owner < len(fills)]),
-        fix=Drop(fills.rows) if len(fills) else (),
-        message="deterministic algorithms are on: "
-        + ("filling newly allocated memory takes {per_step} a step, for {fills}" if len(fills) else "")
-        + ("; " if len(fills) and replaced else "")
-        + (
-            "{replaced:of these ops' time} sort their indices and add in {kernels} kernels instead of one"
-            if replaced
-            else ""
-        ),
+        occurrences=every,
+        lost=LostTime.all_of(spent[needless], owner[needless]),
+        fix=Drop(np.concatenate([fills.rows, counts.rows])) if len(fills) else (),
+        message="deterministic algorithms are on: " + "; ".join(filter(None, parts)),
         advice="Remove torch.use_deterministic_algorithms(True) if results need not be bitwise "
         "reproducible, or set torch.utils.deterministic.fill_uninitialized_memory = False.",
         evidence={
             "filling_ns": filling.total_ns,
+            "counting_ns": counting.total_ns,
             "fills": op_times(filling),
             "replaced": replaced,
             "kernels": round(len(sorting) / max(len(sorts), 1)),
             "sorting_ns": sorting.total_ns,
-            "lines": filling_and_sorting.line.sums(filling_and_sorting.dur_ns),
+            "lines": every.line.sums(every.dur_ns),
         },
     )
+
+
+def _compared_with_bins(outer: Calls) -> Calls:
+    """Ops that count values by comparison: bins are repeated for each value, compared with all, and summed."""
+    ordered = outer[~outer.name.meets(is_view)]
+    ordered = ordered[np.lexsort((ordered.start_ns, ordered.thread))]
+    names = [ordered.name.one_of(name) for name in _COMPARES]
+    compares = np.flatnonzero(names[0][:-2] & names[1][1:-1] & names[2][2:])
+    number, signatures = signatures_of(ordered.events.trace, ordered.rows)
+    chosen = []
+    for place in compares.tolist():
+        bins, compared, added = (tensors(signatures[which]) for which in number[place : place + 3].tolist())
+        whole = max(compared, key=math.prod, default=())
+        if added[:1] == [whole] and math.prod(whole) > sum(map(math.prod, bins)) and len(whole) > 1:
+            chosen += range(place, place + 3)
+    return ordered[np.array(chosen, np.int64)]
