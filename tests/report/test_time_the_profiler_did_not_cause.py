@@ -141,6 +141,29 @@ def test_late_starts_stay_as_far_as_the_median_step_has_them(late_us: tuple[int,
     assert predicted_ms(diagnose(submitted_late(late_us).load())) == pytest.approx(true_us / 1e3, rel=0.12)
 
 
+def test_work_from_before_the_recording_makes_a_lone_step_no_longer() -> None:
+    """A copy to the host waits 460 ms for what the device does since before the recording; then work goes on."""
+    trace, free = TraceBuilder(), 460 * MS
+    trace.step(0, 0, free + 11 * MS)
+    trace.launch("cudaLaunchKernel", 5 * US, 5 * US, 1_000)
+    trace.kernel(12 * US, 4 * US, 1_000, stream=2)
+    for number in range(1, 5):
+        trace.op("aten::mm", number * 20 * US, 12 * US)
+        trace.launch("cudaLaunchKernel", number * 20 * US + 5 * US, 5 * US, number)
+        trace.kernel(free + number * 10 * US, 8 * US, number)
+    trace.launch("cudaMemcpyAsync", 110 * US, free, 900)
+    trace.memcpy(free + 60 * US, 5 * US, 900, name="Memcpy DtoH (Device -> Pinned)")
+    for number in range(5, 205):
+        at = free + (100 + number * 20) * US
+        trace.op("aten::mm", at, 12 * US)
+        trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, number)
+        trace.kernel(free + (number * 50) * US, 48 * US, number)
+    trace.launch("cudaDeviceSynchronize", free + 5 * MS, 5 * MS + 400 * US, 999)
+    step = head(diagnose(trace.load())).step
+    assert step is not None
+    assert (step.unprofiled_ns / MS, step.high_ns / MS) == pytest.approx((11, 12), rel=0.05)
+
+
 def graphs(nodes: int, launches: int) -> TraceBuilder:
     """Eight steps with launches of CUDA graphs, so many of which have a kernel in the trace."""
     trace, at, number = TraceBuilder(), 0, 0

@@ -15,7 +15,9 @@ LATE_NS = 100_000
 """After its launch on an idle device work starts within 2 to 26 us, cold within 0.1 ms; V100 to MI300."""
 
 
-def late_starts_ns(work: DeviceWork, entry: Rows, step: Rows, stream_waits: Rows) -> tuple[Floats, Floats]:
+def late_starts_ns(
+    work: DeviceWork, entry: Rows, step: Rows, stream_waits: Rows, since_ns: int
+) -> tuple[Floats, Floats]:
     """How late each entry starts for no known reason: (after its launch, after what it waited for in its queue).
 
     float64 (entries,) both, 0 for most. Where all of a device is idle, no stream of it waits for another; of several
@@ -25,6 +27,7 @@ def late_starts_ns(work: DeviceWork, entry: Rows, step: Rows, stream_waits: Rows
         entry: int64, entries of `DeviceWork` in order of launch.
         step: int64 (entries,), step that launches each.
         stream_waits: starts of the calls that make a stream wait for another, sorted.
+        since_ns: start of the steps; what kept the device until then is no part of them.
     """
     free_ns = work.start_ns.copy()  # what ran before the first work of a device is not recorded
     devices = distinct(work.device).tolist()
@@ -36,7 +39,7 @@ def late_starts_ns(work: DeviceWork, entry: Rows, step: Rows, stream_waits: Rows
     copy = work.kind[entry] >= KINDS.index("copy_h2d")
     blocking = copy & (work.call_end_ns[entry] > start)
     issued = np.where(blocking, work.call_start_ns[entry], work.call_end_ns[entry])
-    late = (start - np.maximum(issued, free)).astype(np.float64)
+    late = (start - np.maximum(np.maximum(issued, free), since_ns)).astype(np.float64)
     late[(late < LATE_NS) | work.shared[entry]] = 0.0
     if len(devices) > 1:
         late[_waits_for_stream(work, entry, stream_waits)] = 0.0

@@ -122,7 +122,7 @@ class Program:
         timeline = CpuTimeline.of(nesting, its_own, begins, ends)
 
         def parts(waiting: CollectiveWaits | None) -> tuple[SteadyWork, Waits, Segments]:
-            device = _device(trace, work, nesting, chosen, step, waiting)
+            device = _device(trace, work, nesting, chosen, step, steps.window_start_ns, waiting)
             waits = Waits.of(trace, nesting, syncs, work, device, timeline)
             return device, waits, Segments.of(trace, nesting, work, device, timeline, waits, waiting)
 
@@ -178,6 +178,7 @@ def _device(
     nesting: Nesting,
     chosen: Mask,
     step: Rows,
+    since_ns: int,
     waiting: CollectiveWaits | None,
 ) -> SteadyWork:
     category = codes_at(trace.lanes.gpu, "category", work.row)
@@ -185,4 +186,4 @@ def _device(
     waits = matching(trace.lanes.cpu, "name", STREAM_WAIT.search)
     calls_ns = np.sort(nesting.start_ns[waits])
     hidden = HiddenWaits.build(trace, nesting, work)
-    return SteadyWork.of(work, category, is_communication, chosen, step, calls_ns, hidden, trace, waiting)
+    return SteadyWork.of(work, category, is_communication, chosen, step, calls_ns, hidden, trace, since_ns, waiting)

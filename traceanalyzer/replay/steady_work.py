@@ -147,6 +147,7 @@ class SteadyWork:
         stream_waits: Rows,
         hidden: HiddenWaits,
         trace: Trace,
+        since_ns: int,
         waiting: CollectiveWaits | None = None,
     ) -> Self:
         """The chosen entries.
@@ -158,6 +159,7 @@ class SteadyWork:
             step: int64 (entries,), sampled step in which each of them is launched.
             stream_waits: starts of the calls that make a stream wait for another, sorted.
             hidden: which of them wait for another stream without such a call.
+            since_ns: start of the steps, by the device.
             waiting: what collectives wait for other ranks; their time is without it, and what ran beside as if alone.
         """
         entry = np.flatnonzero(chosen)
@@ -171,7 +173,7 @@ class SteadyWork:
         code, _ = numbered(category)
         gap, pair_gap = _gaps(work, code, entry, before, traced)
         idle = (before >= 0) & (pick(work.end_ns, before, 0) <= work.call_start_ns[entry])
-        late, held = late_starts_ns(work, entry, step[entry], stream_waits)
+        late, held = late_starts_ns(work, entry, step[entry], stream_waits, since_ns)
         latency = _latencies(work, entry, idle) + late
         waits_for, recorded = _edges(work, entry, stream, stream_waits, waited >= 0)
         edges = np.append(recorded, _hidden_edges(work, entry, hidden), axis=1)
