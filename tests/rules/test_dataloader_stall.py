@@ -165,3 +165,24 @@ def test_a_call_within_an_op_is_the_op_s_time() -> None:
     ops = found.evidence["ops"]
     assert list(ops) == ["code outside of ops", "aten::pin_memory"]
     assert list(ops.values()) == [6 * 3 * MS, 6 * 2 * MS]
+
+
+@pytest.mark.parametrize(("launches", "cause"), [(40, "on-device"), (20, "")])
+def test_dataset_on_the_gpu_keeps_the_time_of_its_python_code(launches: int, cause: str) -> None:
+    """A batch of 5 ms in which ops launch kernels: workers cannot load it, and only the launches can go."""
+
+    def body(loop: Loop, number: int) -> None:
+        start = loop.now
+        loop.annotation(SINGLE, start, 5 * MS)
+        for place in range(launches):
+            at, correlation = start + (place + 1) * 100_000, 10_000 + 100 * number + place
+            loop.op("aten::add", at, 20_000)
+            loop.launch("cudaLaunchKernel", at + 5_000, 10_000, correlation)
+            loop.kernel(at + 20_000, 2_000, correlation)
+        loop.now += 5 * MS + 2_000
+
+    (found,) = alarms(loop_of(body), "dataloader-stall")
+    assert found.cause == cause
+    assert ("Keep the dataset on the CPU" in found.advice) is bool(cause)
+    assert found.saving is not None
+    assert (found.saving.share < 0.25) is bool(cause)

@@ -186,4 +186,6 @@ def _device(
     waits = matching(trace.lanes.cpu, "name", STREAM_WAIT.search)
     calls_ns = np.sort(nesting.start_ns[waits])
     hidden = HiddenWaits.build(trace, nesting, work)
-    return SteadyWork.of(work, category, is_communication, chosen, step, calls_ns, hidden, trace, since_ns, waiting)
+    return SteadyWork.of(
+        work, category, is_communication, chosen, step, calls_ns, hidden, trace, since_ns, waiting
+    )

@@ -8,8 +8,8 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.records import dataclass
-from traceanalyzer.replay.edits import DropSpans
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
+from traceanalyzer.replay.edits import Drop, DropSpans
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.steps import Steps
 
@@ -26,6 +26,10 @@ _ADVICE = {
     "the transforms cheaper or cache their results, and raise prefetch_factor.",
     "": "Prepare the next batch ahead of the step, in a DataLoader with workers or in another process with a queue.",
 }
+_ON_DEVICE = (
+    "Keep the dataset on the CPU, and copy each batch to the GPU once: tensors on the GPU make each item launch "
+    "kernels and copies. Workers cannot load from a GPU."
+)
 _ONCE = "Record more steps, to see whether this recurs. If it does: "
 
 
@@ -44,9 +48,14 @@ class Limits:
         0.5,
         "the advice names a function if the function takes at least this share of the loader's time",
     )
+    min_launches: int = limit(
+        32,
+        "a loader that launches at least this many kernels and copies a batch works on tensors on the GPU; a "
+        "loader that copies a batch launches one per tensor; chosen",
+    )
 
 
-@rule(since="0.1", claims=Claims.EVENT, limits=Limits)
+@rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=("on-device",))
 def dataloader_stall(
     calls: Calls, activity: Activity, idle: IdleTime, steps: Steps, limits: Limits
 ) -> Iterator[Hits]:
@@ -55,6 +64,8 @@ def dataloader_stall(
     What it looks for: idle time of the GPU while the launching thread loads data. The thread is in a
     DataLoader's next(), in a DataPipe, or in an annotation such as load_batch.
     Why it costs: the CPU cannot launch work on a batch before the batch is there.
+    If the loader's own ops launch kernels and copies, the dataset lies on the GPU (`on-device`). Then its ops are
+    what can go, and its Python code stays.
     Bad: DataLoader(num_workers=0) with images decoded in the step. Good: enough workers, pinned memory and
     prefetching, so that next() returns at once.
     How sure: the time of next() and the GPU's idle time during next() are measured.
@@ -72,31 +83,46 @@ def dataloader_stall(
         spent = time_in_ops(same_waits, inside) if kind == "SingleProcess" else {}
         functions = time_in_functions(same_waits, inside) if kind != "MultiProcessing" else {}
         once = _is_one_episode(same_waits.step, len(steps), limits)
+        launched, _ = same_waits.launched()
+        on_device = len(launched) >= limits.min_launches * len(same_waits)
+        leaving = DropSpans(same_waits.start_ns, same_waits.end_ns, leaving_ns=_NEXT_NS)
         yield Hits(
             occurrences=same_waits,
             named_by=name,
+            cause="on-device" if on_device else "",
             lost=LostTime.idle_within(idle, same_waits.start_ns, same_waits.end_ns),
-            fix=DropSpans(same_waits.start_ns, same_waits.end_ns, leaving_ns=_NEXT_NS),
+            fix=Drop(needless_on_device(launched).rows) if on_device else leaving,
             message="{by} leaves the GPU idle for {total_a_step} under the profiler; it takes {typical} each time "
             "(at most {largest}), {in_steps}"
             + (" (the others do not wait)" if once else "")
+            + ("; it launches work {number} times a batch" if on_device else "")
             + ("; the loader spends its time in {ops:of the loader's time}" if spent else "")
             + (
                 "; the same time by function: {functions:of the loader's time}"
                 if next(iter(functions), NO_LINE) != NO_LINE
                 else ""
             ),
-            advice=_ONCE * once + _ADVICE[kind] + _loader_advice(functions, same_waits.total_ns, limits),
+            advice=_ONCE * once
+            + (_ON_DEVICE if on_device else _ADVICE[kind])
+            + _loader_advice(functions, same_waits.total_ns, limits),
             evidence={
                 "typical_ns": int(np.median(same_waits.dur_ns)),
                 "largest_ns": int(same_waits.dur_ns.max()),
                 "wait_ns": same_waits.total_ns,
+                "number": round(len(launched) / len(same_waits)),
                 "ops": spent,
                 "functions": functions,
                 "lines": {name: ns for name, ns in functions.items() if name != NO_LINE},
             },
             info=once,
         )
+
+
+def needless_on_device(launched: Work) -> Calls:
+    """What a loader of tensors on the CPU does without: the launches of its kernels, and the ops that copy."""
+    copies = ~launched.kind.one_of("compute")
+    rows = np.where(copies & launched.op.there, launched.op.rows, launched.launch.rows)
+    return Calls(launched.events, distinct(rows))
 
 
 def _loader_advice(functions: Mapping[str, int], wait_ns: int, limits: Limits) -> str:

@@ -35,8 +35,8 @@ def deterministic_algorithms(calls: Calls, work: Work) -> Iterator[Hits]:
     but set torch.utils.deterministic.fill_uninitialized_memory = False.
     How sure: PyTorch fills such memory only if deterministic algorithms are on.
     When it is wrong: results must be bitwise reproducible. Then sorting is necessary.
-    Saving: the time of the fills and of the comparisons. Without sorts, these ops run other kernels, which may take as long. So
-    no saving is predicted for the sorts.
+    Saving: the time of the fills and of the comparisons. Without sorts, these ops run other kernels, which may
+    take as long. So no saving is predicted for the sorts.
     Source: torch.use_deterministic_algorithms and torch.utils.deterministic in PyTorch's documentation;
     measured on an H200 with torch 2.11.
     """
