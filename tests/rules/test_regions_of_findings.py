@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.region_programs import US, CodeProgram
+from tests.support.region_programs import CodeProgram
 from traceanalyzer import Finding, diagnose
 
 Shared = Callable[[str], Path]
@@ -40,12 +40,77 @@ def test_a_function_beside_the_layers_is_named_with_its_share() -> None:
     assert finding.saving.share == pytest.approx(4 / 7, abs=0.08)
 
 
-def test_a_function_of_another_package_is_not_named() -> None:
-    program = with_hook()
-    for event in program.trace.events:
-        event["name"] = event["name"].replace("train.py", "library/model.py")
-    begin = program.trace.events[0]["ts"] * US
-    program.trace.python("train.py(1): main", int(begin), program.now, python_id=90_000, tid=1)
+def with_metric(metric: Callable[[CodeProgram], None]) -> Finding:
+    """The first finding of a program whose step calls a module of 20 layers, and then what `metric` adds."""
+    program = CodeProgram()
+    for _ in range(5):
+        start = program.now
+        for _ in range(20):
+            program.ops(["aten::linear", "aten::relu"])
+        program.module("Net", start)
+        metric(program)
+        program.function("step", start)
+        program.end_step()
+    return first_of(program)
+
+
+def test_one_call_into_a_package_is_named_with_its_caller() -> None:
+    def metric(program: CodeProgram) -> None:
+        begin = program.now
+        program.ops(["aten::topk", "aten::eq", "aten::sum", "aten::div", "aten::max"] * 4)
+        program.function("update", begin, "metrics/accuracy.py")
+
+    finding = with_metric(metric)
+    assert (finding.cause, finding.by) == ("region", "metrics/accuracy.py(10): update()")
+    assert finding.evidence["region_launches"] == 20
+    assert "metrics/accuracy.py(10): update(), called in train.py(10): step()" in finding.message
+    assert finding.saving is not None
+    assert finding.saving.share == pytest.approx(20 / 60, abs=0.08)
+
+
+def test_the_users_call_of_a_package_is_named_with_the_package() -> None:
+    def metric(program: CodeProgram) -> None:
+        begin = program.now
+        program.op("aten::zeros")
+        inner = program.now
+        program.ops(["aten::linalg_vector_norm", "aten::div"] * 10)
+        program.function("grad_norm", inner, "library/grads.py")
+        program.function("log_gradients", begin)
+
+    finding = with_metric(metric)
+    assert finding.by == "train.py(10): log_gradients()"
+    assert "mostly in library/grads.py(10): grad_norm()" in finding.message
+
+
+def test_weights_that_are_computed_in_a_layer_are_named() -> None:
+    program = CodeProgram()
+    for _ in range(5):
+        start = program.now
+        for _ in range(5):
+            begin = program.now
+            program.ops(["aten::mv", "aten::vdot", "aten::div"])
+            program.module("ParametrizationList", begin)
+            program.module("_SpectralNorm", begin)
+            program.ops(["aten::linear"] * 3)
+            program.module("ParametrizedLinear", begin)
+        program.module("Net", start)
+        program.end_step()
+    finding = first_of(program)
+    assert finding.by == "parametrized weights (_SpectralNorm)"
+    assert finding.evidence["region_launches"] == 15
+
+
+def test_a_function_inside_a_model_is_a_part_of_it() -> None:
+    program = CodeProgram()
+    for _ in range(5):
+        start = program.now
+        program.ops(["aten::linear"] * 20)
+        begin = program.now
+        program.ops(["aten::mul", "aten::cos", "aten::sin", "aten::add"] * 4)
+        program.function("rotate", begin, "library/rotary.py")
+        program.function("forward", start)
+        program.module("Net", start)
+        program.end_step()
     assert first_of(program).cause != "region"
 
 

@@ -50,10 +50,16 @@ class CodeProgram:
         """An annotation from `start` to now."""
         self.trace.annotation(name, start, self.now - start, tid=MAIN)
 
-    def function(self, name: str, start: int) -> None:
-        """A Python function of the user's from `start` to now."""
+    def function(self, name: str, start: int, file: str = "train.py") -> None:
+        """A Python function of the user's, or of a package, from `start` to now."""
+        self._python(f"{file}(10): {name}", start)
+
+    def module(self, name: str, start: int) -> None:
+        """A module from `start` to now."""
+        self._python(f"nn.Module: {name}_0", start)
+
+    def _python(self, name: str, start: int) -> None:
         self.functions += 1
-        name = f"train.py(10): {name}"
         self.trace.python(name, start, self.now - start, tid=MAIN, python_id=self.functions)
 
     def end_step(self) -> None:

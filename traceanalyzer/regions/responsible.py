@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 import numpy as np
@@ -16,12 +16,15 @@ from traceanalyzer.model.step_times import Saving
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.regions.drop_region import KERNEL_FLOOR_NS, DropRegion
 from traceanalyzer.regions.regions import Regions
+from traceanalyzer.regions.tree import LOADING, subtree_totals
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.tensors.ops.table import Kind, is_view, op_row
 from traceanalyzer.timeline.selection import Events
 from traceanalyzer.timeline.user_packages import package_of
 
-Remedy = Literal["one-call", "recurrence", "lists", "groups", "wrapper", "function", "host", "optimizer"]
+Remedy = Literal[
+    "one-call", "recurrence", "lists", "groups", "wrapper", "function", "weights", "host", "optimizer"
+]
 # Remedies of blocks that repeat, and of code that launches next to nothing.
 _OF_BLOCKS = ("one-call", "recurrence", "lists", "groups")
 ON_HOST = ("host", "optimizer")
@@ -42,6 +45,9 @@ _LAYER_NODE = re.compile(
     r"^(Mm|Addmm|Bmm|Baddbmm|Linear|Convolution\w*|\w*Attention\w*|\w*Rnn\w*|ThnnFused\w*)Backward\d*$"
 )
 _OPTIMIZER = re.compile(r"^Optimizer\.step#")
+# Modules in which torch.nn.utils.parametrize computes a weight from other tensors, each time that it is read.
+WEIGHTS = "ParametrizationList"
+_FORWARD = re.compile(r": (_?forward|_?call_impl|__call__)$")
 _LISTS = re.compile(r"_foreach_|_fused_")
 # Times that a block or function runs in a step: what runs less often may be layers of a model.
 MIN_CALLS = 16
@@ -63,12 +69,14 @@ class Responsible:
     Attributes:
         nodes: of the tree.
         remedy: "one-call", "lists" (of tensors) or "groups" (of parameters) of a block that repeats, "recurrence" of
-            one with a recurrent cell, "wrapper" of a function around layers, "function" of one that runs often, "host"
-            and "optimizer" of what computes on the CPU.
+            one with a recurrent cell, "wrapper" of a function around layers, "function" of one that runs often or is
+            no part of the model, "weights" of weights that are computed, "host" and "optimizer" of what computes on
+            the CPU.
         words: a noun phrase that names it.
         share: predicted CPU time as a share of the predicted step.
         calls: times that it runs in a step.
         edit: what the remedy does to the program.
+        within: text about the function that it calls most or that calls it, where one of them is the user's.
     """
 
     nodes: tuple[int, ...]
@@ -77,6 +85,7 @@ class Responsible:
     share: float
     calls: float
     edit: DropRegion
+    within: str = ""
 
     @property
     def repeats(self) -> bool:
@@ -93,40 +102,43 @@ def responsible_regions(
         min_share: of the predicted step, that the CPU is in each at least.
         packages: of the program: nobody changes the functions of other packages.
     """
-    tree = regions.tree
+    tree, share = regions.tree, regions.share
     names: dict[tuple[str, str], list[int]] = {}
-    for node, key in enumerate(zip(tree.kind, tree.name, strict=True)):
-        changeable = key[0] != "function" or package_of(key[1]) in packages
-        if key[0] in ("function", "annotation", "block") and changeable:
-            names.setdefault(key, []).append(node)
+    for node, (kind, name) in enumerate(zip(tree.kind, tree.name, strict=True)):
+        if kind in ("function", "annotation", "block") or name == WEIGHTS:
+            names.setdefault((kind, name), []).append(node)
     layers, stepping = _holds_layers(regions), _in_optimizer(regions)
+    apart = _apart_from_model(regions, layers & ~stepping, stepping)
     found = []
     for (kind, name), nodes in names.items():
+        if share[nodes].sum() < min_share:
+            continue
+        region = _region(regions, kind, name, nodes, stepping)
         own = regions.below(nodes)
-        share = float(regions.predicted_ns[own].sum()) / regions.steps / regions.step_ns
-        calls = float(tree.calls[nodes].sum()) / regions.steps
-        heavy = bool((own & layers & ~stepping).any())
-        if calls < MIN_CALLS and (kind == "block" or not _works_on_host(regions, own)):
+        changeable = kind != "function" or package_of(name) in packages
+        often = region.calls >= MIN_CALLS or (kind != "block" and _works_on_host(regions, own))
+        if (own & layers & ~stepping).any():
+            if kind == "function" and region.calls >= MIN_CALLS and changeable:
+                found.append(_wrapper(regions, region))
+        elif kind == "annotation" and regions.launches[own].any() and stepping[nodes].all():
             continue
-        if kind == "annotation" and regions.launches[own].any() and stepping[nodes].all():
-            continue
-        if heavy and kind == "function" and calls >= MIN_CALLS:
-            own, heavy = _wrapping(regions, nodes), False
-            share = float(regions.predicted_ns[own].sum()) / regions.steps / regions.step_ns
-            if share >= min_share:
-                edit = regions.without_nodes(own)
-                found.append(Responsible(tuple(nodes), "wrapper", name, share, calls, edit))
-        elif not heavy and min_share <= share <= _WHOLE:
-            found.append(_region(regions, kind, name, nodes, share, calls, stepping))
-    found.sort(key=lambda each: -each.share)
+        elif region.share <= _WHOLE and ((often and changeable) or apart[nodes].all()):
+            found.append(replace(region, within=_within(regions, region, packages)))
+    found = sorted((each for each in found if each.share >= min_share), key=lambda each: -each.share)
     yield from _innermost(regions, found)
 
 
-def _region(
-    regions: Regions, kind: str, name: str, nodes: list[int], share: float, calls: float, stepping: Mask
-) -> Responsible:
+def _region(regions: Regions, kind: str, name: str, nodes: list[int], stepping: Mask) -> Responsible:
+    own, calls = regions.below(nodes), _calls(regions, kind, nodes)
+    share = float(regions.predicted_ns[own].sum()) / regions.steps / regions.step_ns
+    remedy: Remedy = "function"
     if kind != "block":
-        remedy: Remedy = "optimizer" if stepping[nodes].all() else "host" if calls < MIN_CALLS else "function"
+        if stepping[nodes].all():
+            remedy = "optimizer"
+        elif kind == "module":
+            remedy, name = "weights", _weights_words(regions, nodes)
+        elif calls < MIN_CALLS and _works_on_host(regions, own):
+            remedy = "host"
         edit = regions.without(nodes, on_host=remedy in ON_HOST)
         return Responsible(tuple(nodes), remedy, name, share, calls, edit)
     ops = name.split(", ")
@@ -144,10 +156,86 @@ def _region(
     return Responsible(tuple(nodes), remedy, block_words(calls, name), share, calls, edit)
 
 
+def _calls(regions: Regions, kind: str, nodes: list[int]) -> float:
+    """How often a region runs in a step; a function that runs on into another phase is in both."""
+    tree, calls = regions.tree, dict[int, float]()
+    for node in nodes:
+        phase = node
+        while kind != "block" and tree.depth[phase] > 1:
+            phase = int(tree.parent[phase])
+        phase = phase if tree.kind[phase] == "phase" else 0
+        calls[phase] = calls.get(phase, 0.0) + float(tree.calls[node]) / regions.steps
+    return max(calls.values())
+
+
+def _wrapper(regions: Regions, region: Responsible) -> Responsible:
+    """What a function around layers does itself."""
+    own = _wrapping(regions, list(region.nodes))
+    share = float(regions.predicted_ns[own].sum()) / regions.steps / regions.step_ns
+    return replace(region, remedy="wrapper", share=share, edit=regions.without_nodes(own))
+
+
 def _works_on_host(regions: Regions, own: Mask) -> bool:
     """Whether the CPU does something else there than to launch work."""
     cpu_ns, launches = regions.predicted_ns[own].sum(), regions.launches[own].sum()
     return bool(cpu_ns > launches * LAUNCH_NS)
+
+
+def _apart_from_model(regions: Regions, layers: Mask, stepping: Mask) -> Mask:
+    """Which nodes are calls of other code than a model, its optimizer and its data loader; bool (nodes,).
+
+    Such code has no layers, and is in no module with layers, or is a hook or a weight that is computed there.
+    """
+    tree = regions.tree
+    phases = [node for node, name in enumerate(tree.name) if (tree.kind[node], name) == ("phase", LOADING)]
+    named_forward = np.array([bool(_FORWARD.search(name)) for name in tree.name])
+    model, steps, forward = (
+        subtree_totals(tree.parent, mask.astype(float)) > 0 for mask in (layers, stepping, named_forward)
+    )
+    inside = np.zeros(len(tree.parent), bool)
+    for node in range(1, len(inside)):
+        kind, above = tree.kind[node], tree.parent[node]
+        in_module = tree.kind[above] == "module"
+        hook = kind == "function" and in_module and not forward[node]
+        inside[node] = not (hook or tree.name[node] == WEIGHTS) and (
+            inside[above] or (in_module and model[above])
+        )
+    result: Mask = ~(inside | model | steps | regions.below(phases)) & bool(model.any())
+    return result & np.array([kind != "block" for kind in tree.kind])
+
+
+def _weights_words(regions: Regions, nodes: list[int]) -> str:
+    """`parametrized weights (_SpectralNorm)`: with the modules that compute them."""
+    tree = regions.tree
+    inner = [
+        tree.name[child]
+        for child in np.flatnonzero(np.isin(tree.parent, nodes))
+        if tree.kind[child] == "module"
+    ]
+    return f"parametrized weights ({', '.join(dict.fromkeys(inner))})" if inner else "parametrized weights"
+
+
+def _within(regions: Regions, region: Responsible, packages: Collection[str | None]) -> str:
+    """Text about the library's function that takes most of a region's time, or about the user's that calls it."""
+    tree = regions.tree
+    library = np.array(
+        [
+            kind == "function" and package_of(name) not in packages
+            for kind, name in zip(tree.kind, tree.name, strict=True)
+        ]
+    )
+    if region.remedy == "weights" or region.repeats:
+        return ""
+    if not library[region.nodes[0]]:
+        spent: dict[str, float] = {}
+        for node in np.flatnonzero(regions.below(region.nodes) & library).tolist():
+            spent[tree.name[node]] = spent.get(tree.name[node], 0.0) + float(regions.share[node])
+        name, most = max(spent.items(), key=lambda item: item[1], default=("", 0.0))
+        return f", mostly in {name}" if most >= _MOST * region.share else ""
+    node = int(tree.parent[region.nodes[0]])
+    while node > 0 and (tree.kind[node] != "function" or library[node]):
+        node = int(tree.parent[node])
+    return f", called in {tree.name[node]}" if node > 0 else ""
 
 
 def block_words(calls: float, name: str, width: int = 80) -> str:
@@ -161,11 +249,11 @@ def block_words(calls: float, name: str, width: int = 80) -> str:
 
 
 def _innermost(regions: Regions, found: list[Responsible]) -> Iterator[Responsible]:
-    """Each region, or the one inside it that has most of its time; none that lies in another."""
+    """Each region, or the one inside it that has most of its time; none that is mostly in others."""
     taken = np.zeros(len(regions.tree.parent), bool)
     for region in found:
         inside = regions.below(region.nodes)
-        if taken[list(region.nodes)].any():
+        if 2 * regions.predicted_ns[inside & taken].sum() > regions.predicted_ns[inside].sum():
             continue
         taken |= inside
         blocks = [each for each in found if each.remedy in _OF_BLOCKS]

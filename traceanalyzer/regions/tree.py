@@ -33,7 +33,8 @@ _OPTIMIZER = re.compile(r"^Optimizer\.(step|zero_grad)#")
 _LOADING, _STEPPING, _UNLINKED, _OTHER, _FORWARD = 0, 1, 2, 3, 4
 # Kinds of elements: ops, nodes of backward, and spans.
 _KINDS = ("op", "backward", *KINDS)
-_PHASES = ("data loading", "optimizer", "backward", "other code")
+LOADING = "data loading"
+_PHASES = (LOADING, "optimizer", "backward", "other code")
 
 
 class Nodes:

@@ -26,6 +26,8 @@ _ADVICE = {
     "need it.",
     "function": "Run it less often, once for all calls, or not at all. Else compile it with {torch.compile}: one "
     "launch a call.",
+    "weights": "Compute the weights once for several calls: within torch.nn.utils.parametrize.cached(), or fold them "
+    "into plain weights for inference (remove_parametrizations).",
     "host": "Move this code out of the loop, vectorise it, or run it ahead in another process.",
     "optimizer": "The optimizer computes on the CPU: keep parameters and states on the GPU, or overlap its step with "
     "the backward pass.",
@@ -68,7 +70,7 @@ def _hits(gaps: IdleTime, region: Responsible, leading: Leading) -> Hits:
         named_by=_name(region),
         fix=region.edit,
         confidence=Confidence.MEDIUM,
-        message=f"{{part}} of the predicted step is in {{region}}{' itself' * around}{calls}, "
+        message=f"{{part}} of the predicted step is in {{region}}{' itself' * around}{region.within}{calls}, "
         f"{'around' if around else 'with'} {of_all}; the GPU waits for this code",
         advice=_ADVICE[region.remedy],
         evidence={

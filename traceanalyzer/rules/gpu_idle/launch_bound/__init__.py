@@ -159,8 +159,9 @@ def launch_bound(
     in collectives for other ranks. With the traces of all ranks, nothing is assumed: they show why each rank
     comes late.
     If one region of code that is no layer of a model takes much of the step, there is a finding of its own
-    for it, and the other findings are about the rest. A region is a function, an annotation or a block of ops
-    that repeats. The saving is predicted without the region, or with one repeat that does the work of all.
+    for it, and the other findings are about the rest. A region is a call of a function (of the program or of a
+    package), an annotation, a block of ops that repeats, or weights that torch.nn.utils.parametrize computes.
+    The saving is predicted without the region, or with one repeat that does the work of all.
     After "launch-bound:", a title says which case it is. The cases, each with the name of its cause in JSON
     output:
     - the name of a region (`region`): its own remedy comes before a CUDA graph;
