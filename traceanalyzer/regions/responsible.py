@@ -200,8 +200,9 @@ def _apart_from_model(regions: Regions, layers: Mask, stepping: Mask) -> Mask:
         inside[node] = not (hook or tree.name[node] == WEIGHTS) and (
             inside[above] or (in_module and model[above])
         )
-    result: Mask = ~(inside | model | steps | regions.below(phases)) & bool(model.any())
-    return result & np.array([kind != "block" for kind in tree.kind])
+    calls = np.array([kind != "block" for kind in tree.kind]) & bool(model.any())
+    apart: Mask = calls & ~(inside | model | steps | regions.below(phases))
+    return apart
 
 
 def _weights_words(regions: Regions, nodes: list[int]) -> str:
