@@ -37,7 +37,6 @@ def test_what_a_transform_calls_shows_that_its_input_is_real() -> None:
     halves = 200 + 120 + 300 + 100
     assert one.cost_ns == 6 * (60 + halves // 2) * US
     assert one.evidence["gpu_share"] == pytest.approx((60 + halves) / (140 + halves), rel=0.01)
-    assert (one.evidence["transforms"], one.evidence["size"]) == (12, "")
     assert one.message.startswith("complex Fourier transforms work on real numbers: half of each spectrum is")
 
 
@@ -66,19 +65,6 @@ def test_what_backward_transforms_counts_with_it() -> None:
     backward = replace(BACK[0], inside="FftC2CBackward0", dur=220)
     (one,) = found(there_and_back(backward), "full-spectrum")
     assert one.cost_ns == 6 * (60 + (720 + 220) // 2) * US
-
-
-@pytest.mark.parametrize(("dur", "counted"), [(99, 0), (100, 50)])
-def test_quick_complex_ops_work_on_part_of_a_spectrum(dur: int, counted: int) -> None:
-    """The transforms' median kernel takes 200."""
-    (one,) = found(there_and_back(mul=replace(FILTER, dur=dur)), "full-spectrum")
-    assert one.cost_ns == 6 * (60 + (200 + 300 + 100) // 2 + counted) * US
-
-
-@pytest.mark.parametrize("op", ["aten::view_as_complex", "aten::fft_rfft2", "aten::fft_irfft", "aten::stft"])
-def test_only_transforms_count_with_other_complex_ops(op: str) -> None:
-    (one,) = found(there_and_back(Op(op, "")), "full-spectrum")
-    assert one.cost_ns == 6 * (60 + (200 + 300 + 100) // 2) * US
 
 
 def test_products_and_ops_on_real_numbers_are_no_part_of_it() -> None:
