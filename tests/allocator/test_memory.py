@@ -1,4 +1,4 @@
-"""The memory view: against the trace's own running totals, torch's Mem columns, and small traces."""
+"""The memory view and its blocks, against totals, torch's Mem columns, and odd events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.support.cached_reports import analysed, loaded
 from tests.support.trace_builder import TraceBuilder
 from tests.torch_table.truth import torch_rows
-from traceanalyzer.allocator.memory_view import NO_LINE, NO_OP, MemoryView, ops_by_memory
+from traceanalyzer.allocator.memory_view import NO_LINE, NO_OP, DeviceMemory, MemoryView, ops_by_memory
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace, ints
@@ -291,3 +291,121 @@ def test_totals_that_one_event_lacks_are_counted_from_zero() -> None:
     del trace.events[lacking]["args"]["Total Allocated"]
     (device,) = Analysis(trace.load()).index(MemoryView).devices
     assert (device.exact, device.start_bytes, device.peak_bytes) == (False, 0, 96)
+
+
+def device_of(trace: TraceBuilder) -> DeviceMemory:
+    (device,) = Analysis(trace.load()).index(MemoryView).devices
+    return device
+
+
+def test_what_was_freed_before_the_peak_is_no_part_of_it() -> None:
+    """1,000 bytes from before the recording, of which 400 go before 500 are added."""
+    trace = TraceBuilder(profile_memory=1)
+    trace.memory(100, -400, address=1, allocated=600)
+    trace.memory(200, 500, address=2, allocated=1_100)
+    device = device_of(trace)
+    assert (device.start_bytes, device.peak_bytes, device.before_bytes) == (1_000, 1_100, 600)
+    assert device.alive["bytes"].tolist() == device.kept["bytes"].tolist() == [500]
+
+
+def test_events_without_an_address_free_no_other_block() -> None:
+    trace = TraceBuilder(profile_memory=1)
+    trace.memory(100, 500, allocated=500)
+    trace.memory(200, -500, allocated=0)
+    for event in trace.events:
+        del event["args"]["Addr"]
+    assert device_of(trace).kept["blocks"].tolist() == [1]
+
+
+def test_events_are_ordered_by_time_not_by_file_position() -> None:
+    trace = TraceBuilder(profile_memory=1)
+    trace.memory(300, -500, address=1, allocated=0)
+    trace.memory(100, 500, address=1, allocated=500)
+    device = device_of(trace)
+    assert (device.start_bytes, device.end_bytes, len(device.kept)) == (0, 0, 0)
+    assert device.curve["time_ns"].tolist() == [100, 300]
+
+
+def test_host_and_device_of_one_number_have_separate_events() -> None:
+    trace = TraceBuilder(profile_memory=1)
+    trace.memory(100, 500, address=1, allocated=500)
+    trace.memory(200, 30, address=2, allocated=30, device_type=0)
+    view = Analysis(trace.load()).index(MemoryView)
+    assert [(device.device, device.peak_bytes) for device in view.devices] == [("CUDA:0", 500), ("CPU", 30)]
+
+
+def test_totals_are_sums_where_an_event_has_none() -> None:
+    trace = TraceBuilder(profile_memory=1)
+    trace.memory(100, 500, address=1, allocated=5_500)
+    trace.memory(200, 30, address=2)
+    del trace.events[1]["args"]["Total Allocated"]
+    device = device_of(trace)
+    assert not device.exact
+    assert (device.start_bytes, device.peak_bytes, device.end_bytes) == (0, 530, 530)
+
+
+def only(trace: TraceBuilder) -> DeviceMemory:
+    """The memory of its one device."""
+    (device,) = Analysis(trace.load()).index(MemoryView).devices
+    return device
+
+
+def test_block_freed_by_the_peak_event_is_not_alive_at_it() -> None:
+    """1000 bytes were allocated in between, of which the file has no event."""
+    trace = TraceBuilder(profile_memory=1)
+    trace.memory(1_000, 100, address=1, allocated=100, reserved=2_000)
+    trace.memory(2_000, 20, address=2, allocated=120, reserved=2_000)
+    trace.memory(3_000, -100, address=1, allocated=1_020, reserved=2_000)
+    device = only(trace)
+    assert (device.peak_bytes, device.peak_ns) == (1_020, 3_000)
+    assert device.alive["bytes"].tolist() == [20]
+    assert device.before_bytes == 1_000
+
+
+def test_events_count_in_time_order_not_file_order() -> None:
+    trace = TraceBuilder(profile_memory=1)
+    trace.memory(3_000, -64, address=1, allocated=32, reserved=128)
+    trace.memory(2_000, 32, address=2, allocated=96, reserved=128)
+    trace.memory(1_000, 64, address=1, allocated=64, reserved=128)
+    device = only(trace)
+    assert (device.start_bytes, device.peak_bytes, device.end_bytes) == (0, 96, 32)
+    assert device.curve["allocated_bytes"].tolist() == [64, 96, 32]
+    assert device.kept["bytes"].tolist() == [32]
+
+
+def test_without_addresses_no_event_frees_the_block_of_another() -> None:
+    """And without totals no curve says what was reserved."""
+    trace = TraceBuilder(profile_memory=1)
+    for at, size in ((10, 40), (20, -30)):
+        event = trace.memory(at, size)
+        for key in ("Total Allocated", "Total Reserved", "Addr"):
+            del trace.events[event]["args"][key]
+    device = only(trace)
+    assert device.kept["bytes"].tolist() == [40]
+    assert device.curve["allocated_bytes"].tolist() == [40, 10]
+    assert device.curve["reserved_bytes"].isna().all()
+
+
+def test_blocks_of_one_op_are_split_by_calling_line() -> None:
+    trace = TraceBuilder(profile_memory=1, with_stack=1)
+    for number, (line, size) in enumerate((("a.py(3): f", 10), ("b.py(9): g", 70), ("a.py(3): f", 20))):
+        at = 1_000 * number
+        trace.python(line, at, 800, python_id=number + 1)
+        trace.op("aten::mm", at + 100, 500)
+        trace.memory(at + 200, size, address=number + 1, allocated=100, reserved=200)
+    trace.memory(5_000, 5, address=9, allocated=105, reserved=200)
+    assert only(trace).kept.to_numpy().tolist() == [
+        ["aten::mm", "b.py(9): g", 1, 70],
+        ["aten::mm", "a.py(3): f", 2, 30],
+        [NO_OP, "(no python frame)", 1, 5],
+    ]
+
+
+def test_calls_with_only_the_drivers_name_allocate_nothing() -> None:
+    """A plugin's call that wraps it is another call."""
+    trace = TraceBuilder(profile_memory=1)
+    trace.memory(0, 64)
+    for number, name in enumerate(("cudaMalloc", "wrapped_cudaMalloc", "cuMemcpyAsync", "cuMemAlloc_v2")):
+        trace.launch(name, 1_000 * (number + 1), 10 * (number + 1), number + 1)
+    calls = Analysis(trace.load()).index(MemoryView).calls
+    assert calls.to_numpy().tolist() == [["cuMemAlloc_v2", 1, 40], ["cudaMalloc", 1, 10]]

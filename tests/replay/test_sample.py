@@ -1,15 +1,26 @@
-"""Which steps stand for the program: waits for data are the program's, what else kept the host busy is not."""
+"""Which steps stand for the program, and the device's side of it."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.replay.programs import program
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.sample import _left_out, _undisturbed, _usual
 from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.replay.steady_work import _edges, _gaps, _latencies, _latency, _previous
+from traceanalyzer.timeline.collective_waits import CollectiveWaits
+from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.timeline.synchronisation import SyncCalls
 
 US = 1_000
 MS = 1_000 * US
@@ -178,3 +189,196 @@ def test_left_out_share_is_of_later_steps_without_capture() -> None:
     assert _left_out(dur, np.array([0, 1, 2]), capturing) == pytest.approx(0.7)
     assert _left_out(dur, np.array([0, 1, 2, 3]), capturing) == 0.0
     assert _left_out(dur[:1], np.array([0]), capturing[:1]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("delays_us", "latency_us"),
+    [
+        ((), 5.5),
+        ((5, 9, 9, 9, 9, 9), 9),  # the quickest fifth
+        ((5, 5, 9, 9, 9, 9), 5),
+        ((1, 1, 1), 2),
+        ((30, 30), 20),
+    ],
+)
+def test_how_long_an_idle_stream_takes_to_begin(delays_us: tuple[int, ...], latency_us: float) -> None:
+    assert _latency(np.array(delays_us, np.int64) * US) == latency_us * US
+
+
+def test_first_graph_work_has_its_own_latency() -> None:
+    """Two launches of 5 us; a graph that takes 40, whose second kernel is usual; one of 3 us, and one after work."""
+    work: Any = SimpleNamespace(
+        delay_ns=np.array([5, 5, 40, 41, 3, 90]) * US,
+        shared=np.array([False, False, True, True, True, True]),
+        call=np.array([0, 1, 2, 2, 3, 4]),
+    )
+    idle = np.array([True, True, True, True, True, False])
+    assert _latencies(work, np.arange(6), idle).tolist() == [5_000, 5_000, 40_000, 5_000, 5_000, 5_000]
+
+
+def test_the_work_before_on_the_same_stream() -> None:
+    """Also of work that is not among those that are asked about, and none for the first of each."""
+    key = np.array([0, 1, 0, 1, 0])
+    assert _previous(SimpleNamespace(), key, np.array([4, 1, 2, 3])).tolist() == [2, -1, 0, 1]  # type: ignore[arg-type]
+    assert _previous(SimpleNamespace(), key, np.empty(0, np.int64)).tolist() == []  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("call_end_ns", "gap"),
+    [
+        (1_999, 3_000),  # it stood in the queue for more than 8 us when the work before was done
+        (2_000, 700),
+    ],
+)
+def test_gap_is_as_traced_where_work_was_queued_for_8_us(call_end_ns: int, gap: int) -> None:
+    """Else it is the median of its pair: one other pair of kernels, which was queued, tells 700 ns."""
+    work: Any = SimpleNamespace(
+        shared=np.zeros(4, bool),
+        call=np.arange(4),
+        start_ns=np.array([0, 10_000, 40_000, 50_700]),
+        end_ns=np.array([7_000, 20_000, 50_000, 60_000]),
+        call_end_ns=np.array([0, call_end_ns, 39_000, 41_000]),
+    )
+    before, traced = np.array([-1, 0, -1, 2]), np.array([0, 3_000, 0, 700])
+    found, pairs = _gaps(work, np.zeros(4, np.int64), np.arange(4), before, traced)
+    assert found[[1, 3]].tolist() == [gap, 700]
+    assert pairs.tolist() == [[1_850 if gap == 3_000 else 700]]
+
+
+def test_launch_after_previous_work_ended_is_not_queued() -> None:
+    """However late it began; each pair of kinds has its own median, and where none was queued the usual 1 us."""
+    work: Any = SimpleNamespace(
+        shared=np.zeros(5, bool),
+        call=np.arange(5),
+        start_ns=np.array([0, 50_000, 80_000, 90_500, 200_000]),
+        end_ns=np.array([10_000, 60_000, 90_000, 95_000, 210_000]),
+        call_end_ns=np.array([0, 10_001, 61_000, 70_000, 150_000]),
+    )
+    kinds, before = np.array([0, 0, 1, 1, 0]), np.array([-1, 0, 1, 2, 3])
+    found, pairs = _gaps(work, kinds, np.arange(5), before, np.array([0, 40_000, 20_000, 500, 105_000]))
+    assert found[1:].tolist() == [500, 500, 500, 500]  # one queued gap is all there is
+    assert pairs.tolist() == [[1_000, 1_000], [1_000, 500]]
+
+
+@pytest.mark.parametrize(("woken_us", "waited"), [(20, True), (20.001, False)])
+def test_work_awaiting_an_older_collective_began_at_its_end(woken_us: float, waited: bool) -> None:
+    """The newest of the other stream ends too late; of the two before it one is measured."""
+    work: Any = SimpleNamespace(
+        call_start_ns=np.array([0, 1, 2, 3, 9]),
+        start_ns=np.array([0, 10, 30, 60, 40 + woken_us]) * US,
+        end_ns=np.array([5, 40, 38, 900, 300]) * US,
+    )
+    measured = np.array([False, True, False, False, False])
+    streams, waits = np.array([0, 0, 0, 0, 1]), np.array([5])
+    _, found = _edges(work, np.arange(5), streams, waits, measured)
+    assert [side.tolist() for side in found] == ([[4], [1], [5]] if waited else [[], [], []])
+    _, none = _edges(work, np.arange(5), streams, waits[:0], measured)
+    assert [len(side) for side in none] == [0, 0, 0]
+
+
+def test_only_the_newest_work_of_another_stream_is_awaited() -> None:
+    """And of several calls that make streams wait before the same work the last is told."""
+    work: Any = SimpleNamespace(
+        call_start_ns=np.array([0, 1, 2, 9]),
+        start_ns=np.array([0, 10, 20, 40]) * US,
+        end_ns=np.array([5, 15, 25, 50]) * US,
+    )
+    for waits in ([5], [3, 4, 5]):
+        _, found = _edges(work, np.arange(4), np.array([0, 0, 1, 1]), np.array(waits), np.zeros(4, bool))
+        assert [side.tolist() for side in found] == [[3], [1], [5]]
+
+
+def test_edges_that_stream_order_implies_are_left_out() -> None:
+    """The second work of stream 1 waits for the end that its first work has waited for: no new edge."""
+    work: Any = SimpleNamespace(
+        call_start_ns=np.array([0, 10, 20]),
+        start_ns=np.array([0, 10, 20]) * US,
+        end_ns=np.array([5, 15, 25]) * US,
+    )
+    waiting, edges = _edges(work, np.arange(3), np.array([0, 1, 1]), np.array([5, 15]), np.zeros(3, bool))
+    assert waiting.tolist() == [1, 2]
+    assert edges[:2].tolist() == [[1], [0]]
+
+
+@pytest.mark.parametrize("streams", [10, 100, 500])
+def test_edges_are_linear_in_the_streams(streams: int) -> None:
+    """Each of 2,000 pieces of work goes to the next stream, and each second one comes after a wait."""
+    at = np.arange(2_000)
+    work: Any = SimpleNamespace(call_start_ns=at * 10, start_ns=at * 100, end_ns=at * 100 + 50)
+    _, edges = _edges(work, at, at % streams, at[::2] * 10 - 5, np.zeros(len(at), bool))
+    assert edges.shape[1] < 32 * 2_000
+
+
+def test_work_is_in_order_of_launch_and_streams_are_of_a_device() -> None:
+    """Three launches a step: a graph of two kernels on one device, and on stream 7 of another one before and after."""
+    trace = TraceBuilder()
+    for step in range(3):
+        begin, number = step * 1_000 * US, 10 * step
+        trace.step(step, begin, 1_000 * US)
+        for i, (name, at) in enumerate(
+            (("cudaLaunchKernel", 0), ("cudaGraphLaunch", 20), ("cudaLaunchKernel", 40))
+        ):
+            trace.launch(name, begin + at * US, 5 * US, number + i + 1)
+        trace.kernel(begin + 200 * US, 10 * US, number + 1, device=1)
+        trace.kernel(begin + 130 * US, 30 * US, number + 2)
+        trace.kernel(begin + 100 * US, 20 * US, number + 2)
+        trace.kernel(begin + 300 * US, 40 * US, number + 3, device=1)
+    work = program(trace.load()).work
+    assert work.dur_ns[:4].tolist() == [10_000, 20_000, 30_000, 40_000]
+    assert work.stream[:4].tolist() == [1, 0, 0, 1]
+    assert work.before[:4].tolist() == [-1, -1, 1, 0]
+    assert work.streams == 2
+
+
+def test_launch_on_an_idle_stream_shows_the_latency() -> None:
+    """In each step one of 5 us, and one that begins 2 us after its call, when the first has just ended."""
+    trace = TraceBuilder()
+    for step in range(4):
+        begin, number = step * 1_000 * US, 10 * step
+        trace.step(step, begin, 1_000 * US)
+        trace.launch("cudaLaunchKernel", begin + 10 * US, 3 * US, number + 1)
+        trace.kernel(begin + 15 * US, 25 * US, number + 1)
+        trace.launch("cudaLaunchKernel", begin + 39 * US, 3 * US, number + 2)
+        trace.kernel(begin + 41 * US, 5 * US, number + 2)
+    assert set(program(trace.load()).work.latency_ns.tolist()) == {5_000.0}
+
+
+def test_what_waited_for_another_stream_has_no_gap_of_its_own() -> None:
+    """The first of two kernels on the second stream begins when the first stream is done, the next 5 us after it."""
+    trace = TraceBuilder()
+    for step in range(4):
+        begin, number = step * 1_000 * US, 10 * step
+        trace.step(step, begin, 1_000 * US)
+        for i, (at, start, dur, stream) in enumerate(((0, 10, 50, 7), (12, 62, 10, 20), (16, 77, 10, 20))):
+            trace.launch("cudaLaunchKernel", begin + at * US, 3 * US, number + i + 1)
+            trace.kernel(begin + start * US, dur * US, number + i + 1, stream=stream)
+        trace.launch("cudaStreamWaitEvent", begin + 8 * US, 2 * US, number + 9)
+    work = program(trace.load()).work
+    assert work.gap_ns[np.isin(np.arange(len(work.gap_ns)) % 3, [1])].tolist() == [1_000] * 3
+    assert work.gap_ns[2::3].tolist() == [5_000] * 3
+    pairs = zip(work.edge_to.tolist(), work.edge_from.tolist(), strict=True)
+    assert list(pairs) == [
+        (1, 0),
+        (4, 3),
+        (6, 2),
+        (7, 6),
+    ]  # the first stream's next, for what the other had then
+
+
+def test_a_collective_takes_what_it_takes_once_all_are_there() -> None:
+    """One of 100 us that waited for 60, and one that nobody else's trace has."""
+    trace = TraceBuilder()
+    for step in range(3):
+        trace.step(step, step * 1_000 * US, 1_000 * US)
+        for i in range(2):
+            number = 10 * step + i + 1
+            trace.launch("cudaLaunchKernel", (step * 1_000 + 300 * i) * US, 5 * US, number)
+            name = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+            trace.kernel((step * 1_000 + 300 * i + 10) * US, 100 * US, number, name=name)
+    analysis = Analysis(trace.load())
+    own = np.array([2, 4])
+    waits = CollectiveWaits(own, np.array([60, 60]) * US, own * 0, np.array([8, 9]), np.ones(2, bool))
+    needed = (analysis.index(one) for one in (DeviceWork, Nesting, Steps, SyncCalls))
+    work = Program.build(analysis.trace, *needed, waits).work  # type: ignore[arg-type]
+    assert work.dur_ns.tolist() == [40_000, 100_000, 40_000, 100_000]
+    assert work.meet.tolist() == [8, -1, 9, -1]
