@@ -204,7 +204,7 @@ def test_diagnose_imports_nothing_that_it_does_not_use(trace: Path) -> None:
     assert (tables | other_forms | other_commands | rare).isdisjoint(imported_by("diagnose", trace))
 
 
-def test_the_public_function_imports_nothing_that_it_does_not_use() -> None:
+def test_public_functions_import_only_what_they_use() -> None:
     code = "import sys; from traceanalyzer import diagnose; print(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"pandas", "pyarrow", "click", "dask", "traceanalyzer.cli", "traceanalyzer.render"}

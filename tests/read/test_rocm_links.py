@@ -56,7 +56,7 @@ def built(call_ids: tuple[int, ...], work_ids: tuple[int, ...]) -> Trace:
     return trace.load()
 
 
-def test_work_goes_to_the_op_around_its_call_not_to_the_op_of_that_number() -> None:
+def test_work_belongs_to_the_op_around_its_call() -> None:
     assert launching_ops(built((2, 3, 4), (2, 3, 4))) == ["aten::op1", "aten::op2", "aten::op3"]
 
 

@@ -351,7 +351,7 @@ def jumping(stall_us: int) -> TraceBuilder:
 
 
 @pytest.mark.parametrize("stall_us", [0, 2_400, 6_000])
-def test_a_device_that_stands_still_with_queued_work_keeps_that_time(stall_us: int) -> None:
+def test_device_stalled_with_queued_work_keeps_that_time(stall_us: int) -> None:
     assert predicted_ms(diagnose(jumping(stall_us).load())) == pytest.approx(
         (2_200 + stall_us) / 1e3, rel=0.1
     )

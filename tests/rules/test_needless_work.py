@@ -46,7 +46,7 @@ def test_a_real_field_has_half_a_spectrum() -> None:
     assert one.cost_ns == 6 * (199 + 100 + 200) * US // 2
 
 
-def test_a_real_field_that_was_just_made_complex_has_half_a_spectrum() -> None:
+def test_real_field_cast_to_complex_has_half_a_spectrum() -> None:
     """The conversion is needless, too."""
     widened = Op("aten::copy_", MOVE, 60, [FIELD, FIELD], [C64, F32], inside="aten::to")
     (one,) = found(program([widened, *spectral(kind=C64)]), "full-spectrum")

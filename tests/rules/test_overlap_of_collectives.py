@@ -27,7 +27,7 @@ def named(report: Report, rule: str, cause: str = "") -> list[Finding]:
     return [one for one in report.findings if (one.rule, one.cause) == (rule, cause)]
 
 
-def test_serial_reduce_scatter_saves_what_the_overlapping_run_does() -> None:
+def test_serial_reduce_scatter_saves_as_much_as_overlap() -> None:
     """The overlapping run of the same kernels takes 17.8 % less."""
     (found,) = named(diagnose(reported("reduce_scatter_serial")), "exposed-communication", "serialised")
     assert found.saving is not None
@@ -72,7 +72,7 @@ EXCHANGE = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
 
 
 @pytest.mark.parametrize("kernel", [REDUCE, EXCHANGE])
-def test_queued_kernels_that_wait_for_a_collective_are_serialised(kernel: str) -> None:
+def test_kernels_queued_behind_a_collective_are_serialised(kernel: str) -> None:
     """A quarter of the step is the collective: overlapped, it saves that."""
     (found,) = named(diagnose(layers(kernel).load()), "exposed-communication", "serialised")
     assert found.saving is not None

@@ -137,7 +137,7 @@ def test_whole_steps_and_steps_that_all_lost_work_are_kept() -> None:
     assert damaged_steps(steps_with_kernels(lambda step, kernel: "lost" if kernel > 4 else "").load()) == []
 
 
-def test_a_kernel_at_time_zero_counts_where_the_recording_begins_there() -> None:
+def test_kernel_at_time_zero_counts_if_recording_begins_there() -> None:
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 20 * US)
     trace.launch("cudaLaunchKernel", 0, 5 * US, 1)
@@ -242,7 +242,7 @@ def test_the_report_of_slow_launches_names_the_call() -> None:
 
 
 @pytest.mark.parametrize(("size", "pads"), [(2048, False), (16, False), (2044, True)])
-def test_padding_is_advised_only_for_sizes_that_are_no_multiple_of_8(size: int, pads: bool) -> None:
+def test_padding_is_advised_only_for_no_multiple_of_8(size: int, pads: bool) -> None:
     shapes = [[size, 2048], [2048, 2048]]
     (finding,) = found(program([Op("aten::mm", NVJET, 900, shapes, [BF16, BF16])]), "far-from-bound")
     assert ("Pad" in finding.advice) is pads
@@ -263,16 +263,14 @@ CAST = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_ker
         ("void at::native::vectorized_elementwise_kernel<4, silu>(int)", None),
     ],
 )
-def test_weights_that_a_kernel_has_just_dequantized_have_their_own_remedy(
-    writer: str, cause: str | None
-) -> None:
+def test_dequantized_weights_have_their_own_remedy(writer: str, cause: str | None) -> None:
     ops = [Op("lib::dequantize", writer, 200), Op("aten::copy_", CAST, 150), Op("aten::mm", NVJET, 400)]
     (finding,) = found(program(ops), "dtype-casts")
     assert (finding.cause or None) == cause
     assert ("bnb_4bit_compute_dtype" in finding.advice) is (cause is not None)
 
 
-def test_the_report_of_quantized_weights_names_the_dequantization() -> None:
+def test_report_of_quantized_weights_names_dequantization() -> None:
     assert first_finding("nf4_mlp") == ("dtype-casts", "dequantized")
 
 
@@ -339,7 +337,7 @@ def test_foreach_ops_that_run_an_op_for_each_tensor_are_named(op: str) -> None:
 
 
 @pytest.mark.parametrize(("reads", "count"), [(0, 1), (1, 1), (20, 0), (40, 0)])
-def test_an_optimizer_that_reads_back_many_values_is_not_compiled(reads: int, count: int) -> None:
+def test_optimizer_that_reads_back_values_is_not_compiled(reads: int, count: int) -> None:
     assert len(of(optimizer("aten::mul_", reads=reads), "unfused-optimizer")) == count
 
 
@@ -399,7 +397,7 @@ def test_an_unknown_gpu_gives_no_more_than_low() -> None:
 
 
 @pytest.mark.parametrize(("device", "count"), [("AMD Instinct MI300X", 1), ("AMD Something", 0)])
-def test_matrix_cores_in_float32_are_judged_by_the_peaks_of_a_known_device(device: str, count: int) -> None:
+def test_float32_matrix_cores_need_peaks_of_a_known_device(device: str, count: int) -> None:
     kernel = "igemm_fwd_gtcx_nhwc_fp32_bx0_ex0_bt128x128x32"
     trace = program([Op("aten::miopen_convolution", kernel, 900)], device={**H200, "name": device})
     hits = found(trace, "no-tensor-cores")
