@@ -278,6 +278,16 @@ def test_usual_call_time_is_the_lower_median(others_us: tuple[int, ...], slow_us
     assert len(once(trace)) == found
 
 
+@pytest.mark.parametrize(("kernel_us", "found"), [(400, 1), (2_100, 0)])
+def test_call_that_waits_for_its_own_kernel_is_no_first_use(kernel_us: int, found: int) -> None:
+    """As with HIP_LAUNCH_BLOCKING=1: the op of 2.4 ms ends after its kernel."""
+    trace = TraceBuilder()
+    trace.op("aten::convolution", 0, 2_400 * US_FIRST_USE)
+    trace.launch("hipLaunchKernel", 10 * US_FIRST_USE, 20 * US_FIRST_USE, 1)
+    trace.kernel(50 * US_FIRST_USE, kernel_us * US_FIRST_USE, 1)
+    assert len(once(trace)) == found
+
+
 @pytest.mark.parametrize(("stalled_us", "found"), [(400, 1), (401, 0)])
 def test_what_the_profiler_did_in_a_call_is_not_the_librarys(stalled_us: int, found: int) -> None:
     """The call takes 500 us, and so long of it the profiler asks for a buffer."""

@@ -80,7 +80,7 @@ class StalledCalls:
         thread, start, end, row = (np.concatenate(columns) for columns in zip(none, *parts, strict=True))
         kept = usable[row] & (row >= 0)
         thread, start, end, row = thread[kept], start[kept], end[kept], row[kept]
-        kept = _unusual(trace, nesting, alone, row, end - start)
+        kept = _unusual(trace, nesting, alone, row, end - start - _awaited_ns(nesting, row, start, end, work))
         thread, start, end, row = thread[kept], start[kept], end[kept], row[kept]
         first = _first_of_name(trace, nesting, row) | _first_of_kernel(trace, nesting, work, row, end)
         return cls(thread, start, end, row, first, _host_work(trace, nesting, activity, alone))
@@ -216,7 +216,13 @@ class FirstUse:
 
     @classmethod
     def build(
-        cls, trace: Trace, nesting: Nesting, activity: Activity, steps: Steps, syncs: SyncCalls
+        cls,
+        trace: Trace,
+        nesting: Nesting,
+        activity: Activity,
+        steps: Steps,
+        syncs: SyncCalls,
+        work: DeviceWork | None,
     ) -> Self:
         allocating, preparing = _allocations(trace, nesting, activity.rows["allocator"])
         result = [
@@ -225,7 +231,7 @@ class FirstUse:
             _tuning(trace, nesting, syncs),
             activity.rows["module_loading"],
             allocating,
-            np.union1d(preparing, _long(trace, nesting, activity, syncs, steps)),
+            np.union1d(preparing, _long(trace, nesting, activity, syncs, steps, work)),
         ]
         once = [rows if _is_once(nesting, rows, steps) else rows[:0] for rows in result]
         kind = np.repeat(np.arange(len(KINDS)), [len(rows) for rows in once])
@@ -266,7 +272,14 @@ def _tuning(trace: Trace, nesting: Nesting, syncs: SyncCalls) -> Rows:
     return np.unique(ops[ops >= 0])
 
 
-def _long(trace: Trace, nesting: Nesting, activity: Activity, syncs: SyncCalls, steps: Steps) -> Rows:
+def _long(
+    trace: Trace,
+    nesting: Nesting,
+    activity: Activity,
+    syncs: SyncCalls,
+    steps: Steps,
+    work: DeviceWork | None,
+) -> Rows:
     """Ops and calls that take many times what their name usually does; waiting for the device is not meant.
 
     Where there are steps, they are in the first third of those, or the first of their name.
@@ -278,7 +291,11 @@ def _long(trace: Trace, nesting: Nesting, activity: Activity, syncs: SyncCalls, 
     usable &= ~among(rows, distinct(syncs.row)) & ~among(rows, distinct(activity.rows["allocator"]))
     rows = rows[usable & (nesting.self_ns[rows] >= (nesting.end_ns - nesting.start_ns)[rows] // 2)]
     stalled = intervals.covered(activity.sets["profiler"], nesting.start_ns[rows], nesting.end_ns[rows])
-    own = nesting.self_ns[rows] - stalled
+    own = (
+        nesting.self_ns[rows]
+        - stalled
+        - _awaited_ns(nesting, rows, nesting.start_ns[rows], nesting.end_ns[rows], work)
+    )
     names = codes(trace.lanes.cpu, "name")
     usual = _usual(nesting.self_ns, names, rows)
     least = np.where(usual >= 0, np.maximum(MANY_TIMES * usual, LONG_NS), ALONE_NS)
@@ -288,6 +305,25 @@ def _long(trace: Trace, nesting: Nesting, activity: Activity, syncs: SyncCalls, 
     starts = call[rows] | calls_inside[rows]
     found: Rows = rows[starts & (own >= least) & _early(nesting, names, rows, steps)]
     return found
+
+
+def _awaited_ns(nesting: Nesting, rows: Rows, starts: Rows, ends: Rows, work: DeviceWork | None) -> Rows:
+    """Time of [start, end) in which the device runs what the row around it launched, where that is most of it.
+
+    Such a call waits for its own work.
+    """
+    result = np.zeros(len(rows), np.int64)
+    if work is None:
+        return result
+    for place, (row, start, end) in enumerate(
+        zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True)
+    ):
+        launched = (work.call_start_ns >= nesting.start_ns[row]) & (work.call_start_ns < end)
+        launched &= (work.start_ns < end) & (work.end_ns > start)
+        launched[launched] = nesting.thread[work.call[launched]] == nesting.thread[row]
+        running = intervals.union(work.start_ns[launched], work.end_ns[launched])
+        result[place] = intervals.length(intervals.clip(running, start, end))
+    return np.where(result > _MOST * (ends - starts), result, 0)
 
 
 def _early(nesting: Nesting, names: Rows, rows: Rows, steps: Steps) -> Mask:
