@@ -16,14 +16,23 @@ from traceanalyzer.model.step_times import Saving
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.regions.drop_region import KERNEL_FLOOR_NS, DropRegion
 from traceanalyzer.regions.regions import Regions
-from traceanalyzer.regions.tree import LOADING, subtree_totals
+from traceanalyzer.regions.tree import LOADING, MIN_REPEATS, Tree, subtree_totals
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.tensors.ops.table import Kind, is_view, op_row
 from traceanalyzer.timeline.selection import Events
 from traceanalyzer.timeline.user_packages import package_of
 
 Remedy = Literal[
-    "one-call", "recurrence", "lists", "groups", "wrapper", "function", "weights", "host", "optimizer"
+    "one-call",
+    "recurrence",
+    "lists",
+    "groups",
+    "wrapper",
+    "function",
+    "package",
+    "weights",
+    "host",
+    "optimizer",
 ]
 # Remedies of blocks that repeat, and of code that launches next to nothing.
 _OF_BLOCKS = ("one-call", "recurrence", "lists", "groups")
@@ -56,6 +65,8 @@ _MOST = 0.85
 # Share of the predicted step below which a region is not responsible for it; that of a severe finding.
 MIN_SHARE = Severity.HIGH.least_share
 _NAMED_OPS = 6
+# Share of the launches of a step in calls of one function from which on these are named; chosen.
+_REPEATED = 0.4
 # Share of the predicted step above which a region is the program itself; chosen.
 _WHOLE = 0.9
 # CPU time for each launch from which on the CPU does something else: an op takes 5 to 20 us, H200 host.
@@ -70,13 +81,13 @@ class Responsible:
         nodes: of the tree.
         remedy: "one-call", "lists" (of tensors) or "groups" (of parameters) of a block that repeats, "recurrence" of
             one with a recurrent cell, "wrapper" of a function around layers, "function" of one that runs often or is
-            no part of the model, "weights" of weights that are computed, "host" and "optimizer" of what computes on
-            the CPU.
+            no part of the model, "package" of calls of a package, "weights" of weights that are computed, "host" and
+            "optimizer" of what computes on the CPU.
         words: a noun phrase that names it.
         share: predicted CPU time as a share of the predicted step.
         calls: times that it runs in a step.
         edit: what the remedy does to the program.
-        within: text about the function that it calls most or that calls it, where one of them is the user's.
+        within: text about the package's function that takes most of it.
     """
 
     nodes: tuple[int, ...]
@@ -103,29 +114,60 @@ def responsible_regions(
         packages: of the program: nobody changes the functions of other packages.
     """
     tree, share = regions.tree, regions.share
+    layers, stepping, library = _holds_layers(regions), _in_optimizer(regions), _of_library(regions, packages)
+    apart = _apart_from_model(regions, layers & ~stepping, stepping)
     names: dict[tuple[str, str], list[int]] = {}
     for node, (kind, name) in enumerate(zip(tree.kind, tree.name, strict=True)):
-        if kind in ("function", "annotation", "block") or name == WEIGHTS:
+        caller = _function_around(tree, node) if library[node] and apart[node] else 0
+        if caller and not library[caller]:
+            words = f"{package_of(name)}, called in {tree.name[caller]}"
+            names.setdefault(("package", words), []).append(node)
+        elif kind in ("function", "annotation", "block") or name == WEIGHTS:
             names.setdefault((kind, name), []).append(node)
-    layers, stepping = _holds_layers(regions), _in_optimizer(regions)
-    apart = _apart_from_model(regions, layers & ~stepping, stepping)
     found = []
     for (kind, name), nodes in names.items():
         if share[nodes].sum() < min_share:
             continue
         region = _region(regions, kind, name, nodes, stepping)
         own = regions.below(nodes)
-        changeable = kind != "function" or package_of(name) in packages
         often = region.calls >= MIN_CALLS or (kind != "block" and _works_on_host(regions, own))
+        changeable = not library[nodes].any()
         if (own & layers & ~stepping).any():
             if kind == "function" and region.calls >= MIN_CALLS and changeable:
                 found.append(_wrapper(regions, region))
         elif kind == "annotation" and regions.launches[own].any() and stepping[nodes].all():
             continue
         elif region.share <= _WHOLE and ((often and changeable) or apart[nodes].all()):
-            found.append(replace(region, within=_within(regions, region, packages)))
+            most = _MOST * region.share
+            within = _longest(regions, own & library, most) if kind in ("function", "package") else ""
+            found.append(replace(region, within=within))
     found = sorted((each for each in found if each.share >= min_share), key=lambda each: -each.share)
     yield from _innermost(regions, found)
+
+
+def repeated_function(
+    regions: Regions, min_share: float, packages: Collection[str | None]
+) -> tuple[str, float, float] | None:
+    """(function, its calls and its launches per step): what launches most of the step in several calls.
+
+    One of the program's own packages comes before one of others.
+
+    Args:
+        min_share: of the launches of a step, at least.
+    """
+    tree, launches = regions.tree, regions.totals["launches"]
+    library = _of_library(regions, packages)
+    names: dict[str, list[int]] = {}
+    for node in np.flatnonzero(np.array(tree.kind) == "function").tolist():
+        names.setdefault(tree.name[node], []).append(node)
+    found = [
+        (bool(library[nodes[0]]), -float(launches[nodes].sum()), calls, name)
+        for name, nodes in names.items()
+        if (calls := _calls(regions, "function", nodes)) >= MIN_REPEATS
+        and min_share * launches[0] <= launches[nodes].sum() <= launches[0]
+    ]
+    _, negative, calls, name = min(found, default=(False, 0.0, 0.0, ""))
+    return (name, calls, -negative) if name else None
 
 
 def _region(regions: Regions, kind: str, name: str, nodes: list[int], stepping: Mask) -> Responsible:
@@ -139,6 +181,8 @@ def _region(regions: Regions, kind: str, name: str, nodes: list[int], stepping: 
             remedy, name = "weights", _weights_words(regions, nodes)
         elif calls < MIN_CALLS and _works_on_host(regions, own):
             remedy = "host"
+        elif kind == "package":
+            remedy = "package"
         edit = regions.without(nodes, on_host=remedy in ON_HOST)
         return Responsible(tuple(nodes), remedy, name, share, calls, edit)
     ops = name.split(", ")
@@ -216,27 +260,28 @@ def _weights_words(regions: Regions, nodes: list[int]) -> str:
     return f"parametrized weights ({', '.join(dict.fromkeys(inner))})" if inner else "parametrized weights"
 
 
-def _within(regions: Regions, region: Responsible, packages: Collection[str | None]) -> str:
-    """Text about the library's function that takes most of a region's time, or about the user's that calls it."""
-    tree = regions.tree
-    library = np.array(
-        [
-            kind == "function" and package_of(name) not in packages
-            for kind, name in zip(tree.kind, tree.name, strict=True)
-        ]
-    )
-    if region.remedy == "weights" or region.repeats:
-        return ""
-    if not library[region.nodes[0]]:
-        spent: dict[str, float] = {}
-        for node in np.flatnonzero(regions.below(region.nodes) & library).tolist():
-            spent[tree.name[node]] = spent.get(tree.name[node], 0.0) + float(regions.share[node])
-        name, most = max(spent.items(), key=lambda item: item[1], default=("", 0.0))
-        return f", mostly in {name}" if most >= _MOST * region.share else ""
-    node = int(tree.parent[region.nodes[0]])
-    while node > 0 and (tree.kind[node] != "function" or library[node]):
+def _of_library(regions: Regions, packages: Collection[str | None]) -> Mask:
+    """Which nodes are functions of packages that are not the program's; bool (nodes,)."""
+    names = zip(regions.tree.kind, regions.tree.name, strict=True)
+    return np.array([kind == "function" and package_of(name) not in packages for kind, name in names])
+
+
+def _function_around(tree: Tree, node: int) -> int:
+    """The innermost function around a node, 0 for none."""
+    node = int(tree.parent[node])
+    while node > 0 and tree.kind[node] != "function":
         node = int(tree.parent[node])
-    return f", called in {tree.name[node]}" if node > 0 else ""
+    return max(node, 0)
+
+
+def _longest(regions: Regions, functions: Mask, least: float) -> str:
+    """Text about the longest of some functions; empty if it takes less than this share of the step."""
+    spent: dict[str, float] = {}
+    for node in np.flatnonzero(functions).tolist():
+        name = regions.tree.name[node]
+        spent[name] = spent.get(name, 0.0) + float(regions.share[node])
+    name, most = max(spent.items(), key=lambda item: item[1], default=("", 0.0))
+    return f", mostly in {name}" if name and most >= least else ""
 
 
 def block_words(calls: float, name: str, width: int = 80) -> str:
@@ -308,11 +353,13 @@ class Leading:
         regions: all regions of the step.
         each: (region, saving).
         spans: when each function or annotation runs in the whole trace; nothing of blocks and wrappers.
+        repeated: (function, its calls and its launches per step) that launches most of the step; None for none.
     """
 
     regions: Regions
     each: tuple[tuple[Responsible, Saving], ...]
     spans: tuple[intervals.Set, ...]
+    repeated: tuple[str, float, float] | None = None
 
     @classmethod
     def build(cls, regions: Regions, forecast: Forecast, events: Events) -> Self:
@@ -323,7 +370,8 @@ class Leading:
             (region, forecast.saving([region.edit]))
             for region in responsible_regions(regions, MIN_SHARE, packages)
         )
-        return cls(regions, each, tuple(_spans_of(region, events) for region, _ in each))
+        spans = tuple(_spans_of(region, regions.tree, events) for region, _ in each)
+        return cls(regions, each, spans, repeated_function(regions, _REPEATED, packages))
 
     def named(self, name: str | None) -> Responsible | None:
         """The function or annotation of that name that computes on the CPU, None if it is not responsible."""
@@ -346,13 +394,14 @@ class Leading:
         return place
 
 
-def _spans_of(region: Responsible, events: Events) -> intervals.Set:
+def _spans_of(region: Responsible, tree: Tree, events: Events) -> intervals.Set:
     """When a function or annotation runs in the whole trace."""
     if region.repeats or region.remedy == "wrapper":
         return intervals.EMPTY
     code, nesting = events.user_code, events.nesting
-    frames = np.flatnonzero(Texts(code.code, code.names).one_of(region.words))
+    names = {tree.name[node] for node in region.nodes}
+    frames = np.flatnonzero(Texts(code.code, code.names).one_of(*names))
     rows = np.flatnonzero(nesting.annotation)
-    rows = rows[Texts.column(events.trace.lanes.cpu, "name", rows).one_of(region.words)]
+    rows = rows[Texts.column(events.trace.lanes.cpu, "name", rows).one_of(*names)]
     starts = np.concatenate((code.start_ns[frames], nesting.start_ns[rows]))
     return intervals.union(starts, np.concatenate((code.end_ns[frames], nesting.end_ns[rows])))

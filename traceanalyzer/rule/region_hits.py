@@ -26,6 +26,7 @@ _ADVICE = {
     "need it.",
     "function": "Run it less often, once for all calls, or not at all. Else compile it with {torch.compile}: one "
     "launch a call.",
+    "package": "Call the package less often, once on all of the data, or not at all. Arguments may make it do less.",
     "weights": "Compute the weights once for several calls: within torch.nn.utils.parametrize.cached(), or fold them "
     "into plain weights for inference (remove_parametrizations).",
     "host": "Move this code out of the loop, vectorise it, or run it ahead in another process.",

@@ -233,9 +233,18 @@ def launch_bound(
             "busy_share": busy_share(forecast),
             **({"awaited_share": awaited} if awaited else {}),
             **({} if part is None else part.evidence),
+            **_repeated_calls(leading),
         },
         info=cause in _NO_FAULT,
     )
+
+
+def _repeated_calls(leading: Leading | None) -> dict[str, str | int]:
+    """Evidence about the function whose calls launch most of the step."""
+    if leading is None or leading.repeated is None:
+        return {}
+    name, calls, launches = leading.repeated
+    return {"repeated": f"{calls:,.0f} calls of {name}", "repeated_launches": round(launches)}
 
 
 def _slow_launches(gaps: IdleTime) -> Hits:
