@@ -32,7 +32,6 @@ from traceanalyzer.render.html.markup import (
     prose,
     quoted,
     rounded,
-    scrolled,
     tag,
     together,
 )
@@ -449,13 +448,6 @@ def test_quoted_values_say_where_they_stand_exactly() -> None:
 def test_lines_end_after_the_parts_of_a_name(text: str, shown: str) -> None:
     assert breakable(text) == shown
     assert code(text, title="t") == f'<code title="t">{shown}</code>'
-
-
-def test_what_is_wider_than_the_page_scrolls_by_the_keyboard() -> None:
-    assert scrolled("all of it", Html("<i></i>"), "wide") == (
-        '<div class="wide" tabindex="0" role="group" aria-label="all of it"><i></i></div>'
-    )
-    assert 'class="scroll"' in scrolled("", Html(""))
 
 
 def test_data_of_scripts_is_the_value() -> None:

@@ -132,9 +132,9 @@ def test_options_show_their_defaults(capsys: pytest.CaptureFixture[str]) -> None
     assert "[default: 10; x>=1]" in " ".join(capsys.readouterr().out.split())
 
 
-def fitted(text: str, lines: int = 1, *, width: int = 60, spare: int = 0) -> list[str]:
+def fitted(text: str, lines: int = 1, *, width: int = 60) -> list[str]:
     page = Page(width)
-    put_fitted(page, text, lines, spare=spare)
+    put_fitted(page, text, lines)
     return page.lines
 
 
@@ -173,7 +173,6 @@ def test_a_text_as_long_as_its_room_is_whole() -> None:
     whole, more = "x" * 29 + " " + "y" * 30, "x" * 29 + " " + "y" * 31
     assert fitted(whole) == [whole]
     assert fitted(more) == ["x" * 29 + " (more: --verbose)"]
-    assert fitted(more, spare=1) == ["x" * 29, "y" * 31]
 
 
 def test_details_go_one_after_the_other_and_only_as_many_as_must() -> None:

@@ -389,20 +389,15 @@ def test_paths_are_told_by_their_last_two_parts(path: str, short: str) -> None:
     assert short_paths(path) == short
 
 
-@pytest.mark.parametrize(
-    ("lines", "spare", "whole", "count"),
-    [(1, 0, False, 1), (1, 1, False, 2), (2, 0, False, 2), (1, 0, True, 2), (1, 2, False, 2)],
-)
-def test_a_text_has_spare_lines_only_where_it_would_be_cut(
-    lines: int, spare: int, whole: bool, count: int
-) -> None:
+@pytest.mark.parametrize(("lines", "whole", "count"), [(1, False, 1), (2, False, 2), (1, True, 2)])
+def test_text_is_cut_to_its_lines_unless_it_stays_whole(lines: int, whole: bool, count: int) -> None:
     text = "The GPU waits for the next launch of the CPU each time, which takes long, and is idle."
     page = Page(60)
-    put_fitted(page, text, lines, spare=spare, whole=whole)
+    put_fitted(page, text, lines, whole=whole)
     assert len(page.lines) == count
     assert page.lines[-1].endswith(" (more: --verbose)" if count == 1 else "and is idle.")
     page = Page(100)
-    put_fitted(page, text, lines, spare=spare, whole=whole)
+    put_fitted(page, text, lines, whole=whole)
     assert page.lines == [text]
 
 

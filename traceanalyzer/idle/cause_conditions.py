@@ -126,8 +126,8 @@ def not_recorded(evidence: Evidence) -> Iterator[Proof]:
             yield Proof((begin, gaps.end_ns[gap : gap + 1]), rows, only, whole=True)
 
 
-def _activity(evidence: Evidence, name: str, *, whole: bool = False) -> Proof:
-    return Proof(evidence.activity.sets[name], evidence.activity.rows[name], ~evidence.in_graph, whole)
+def _activity(evidence: Evidence, name: str) -> Proof:
+    return Proof(evidence.activity.sets[name], evidence.activity.rows[name], ~evidence.in_graph)
 
 
 def _calls(evidence: Evidence, rows: Rows, thread: int | None = None) -> Proof:

@@ -76,16 +76,14 @@ def load(
     return with_tensors(_with_skipped(traces, skipped)[0], tensors)
 
 
-def load_any(
-    path: str | Path, *, jobs: int | None = None, progress: Progress | None = None, cache: bool = False
-) -> Trace | Job:
+def load_any(path: str | Path) -> Trace | Job:
     """The trace of a file, or the job of a folder or of a file into which ranks were merged.
 
     Raises:
         UnreadableTrace, NotATrace: as `load` and `load_job`.
     """
     layout = layout_of([path])
-    job = load_layout(layout, jobs=jobs, progress=progress, cache=cache)
+    job = load_layout(layout)
     return job if layout.is_job or len(job) > 1 else next(iter(job.values()))
 
 

@@ -169,11 +169,6 @@ def converts(op: Signature) -> bool | None:
     return len(kinds) > 1 and kinds <= NARROWER
 
 
-def number_bytes(op: Signature) -> int:
-    """Bytes of a number of an op's first input; of float32 where types are not recorded."""
-    return ITEM_BYTES.get(op.types[0] if op.types else "", 4)
-
-
 def tensors(signature: Signature) -> list[Shape]:
     """Shapes of all tensors among an op's inputs, those in lists as well; single numbers have none."""
     return _shapes(signature.dims)

@@ -191,11 +191,6 @@ def together(children: Iterable[object]) -> Html:
     return Html("".join(escaped(child) for child in children if child is not None))
 
 
-def scrolled(label: str, content: Html, class_: str = "scroll") -> Html:
-    """What may be wider than the page: it scrolls by itself, with the keyboard, too."""
-    return tag("div", content, class_=class_, tabindex="0", role="group", aria_label=label)
-
-
 def pointer(document: str, *keys: object) -> str:
     """Where a value stands in a JSON document: `diagnose#/findings/0/cost_ns` (RFC 6901 after the #)."""
     parts = (str(key).replace("~", "~0").replace("/", "~1") for key in keys)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -113,19 +113,7 @@ def _inputs(shapes: pd.DataFrame, op: str) -> tuple[tuple[Inputs, ...], int]:
     own = shapes[shapes["op"] == op]
     top = own.head(MOST_INPUTS).astype(object)
     top = top.where(top.notna(), None)
-    names = (
-        "shapes",
-        "dtypes",
-        "calls",
-        "gpu_ns",
-        "tflops",
-        "gbps",
-        "peak_share",
-        "limit",
-        "why",
-        "peak_tflops",
-        "peak_gbps",
-    )
+    names = (column.name for column in fields(Inputs) if column.name != "position")
     rows = zip(top.index.tolist(), *(top[name].tolist() for name in names), strict=True)
     return tuple(Inputs(*row) for row in rows), max(len(own) - MOST_INPUTS, 0)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from traceanalyzer.allocator.memory_view import NO_LINE, DeviceMemory, MemoryView
@@ -74,9 +72,6 @@ def _stretch(idle: Idle, steps: Steps, piece: int, op: str | None, line: str | N
     number = int(steps.number[at]) if 0 <= at < len(steps) else None
     return Stretch(device, start, end, f"idle:{CAUSES[idle.cause[piece]]}", op, number, line)
 
-
-if TYPE_CHECKING:
-    pass
 
 MOST_STEPS = 240
 MOST_KERNELS = 12

@@ -65,30 +65,19 @@ def short_paths(text: str) -> str:
 
 
 def put_fitted(
-    page: Page,
-    text: str,
-    lines: int,
-    *,
-    indent: int = 0,
-    hang: int = 0,
-    style: str = "",
-    whole: bool = False,
-    spare: int = 0,
+    page: Page, text: str, lines: int, *, indent: int = 0, hang: int = 0, style: str = "", whole: bool = False
 ) -> None:
     """Put the text in at most so many lines: evidence goes first, then the last clauses, and it says so.
 
     Args:
         whole: a sentence is never cut, even if it takes more lines: half a sentence of advice is none.
-        spare: further lines for a text that would be cut without them.
     """
-    text = short_paths(text[: _MOST_ROOMS * _MOST_ROOMS * (lines + spare) * page.width])
+    text = short_paths(text[: _MOST_ROOMS * _MOST_ROOMS * lines * page.width])
     uncut = [text, *_sentences(text)] if whole else list(_without_evidence(text))
-    room = [(trial, lines) for trial in uncut] + [(trial, lines + spare) for trial in uncut if spare]
-    cut = [] if whole else [(trial, lines + spare) for trial in _shorter(text, lines + spare, page)]
-    for trial, most in room + cut:
+    for trial in [*uncut, *([] if whole else _shorter(text, lines, page))]:
         own = Page(page.width)
         own.put(trial, indent=indent, hang=hang)
-        if len(own.lines) <= most and max(map(len, own.lines), default=0) <= page.width:
+        if len(own.lines) <= lines and max(map(len, own.lines), default=0) <= page.width:
             break
     page.put(trial, indent=indent, hang=hang, style=style)
 
