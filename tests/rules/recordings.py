@@ -9,13 +9,12 @@ from tests.support.expected import programs
 # Rules whose fixture shows them are not listed; shared traces may be absent.
 _OTHER_PROGRAMS = {
     "computed-again": "fifth/gcn_uncached.bad",
-    "encoded-copies": "programs/action_windows",
+    "computed-on-copies": "programs/action_windows",
     "full-spectrum": "programs/simulation_vorticity_spectral",
     "hotspot": "fixtures/unfused-pointwise/good",
     "late-projection": "programs/seg_fpn_train",
     "loss-head": "programs/llm_sft_masked_loss",
     "partly-used": "programs/vision_instance_masks",
-    "product-of-copies": "fixtures/full-sort/good",
     "product-order": "fifth/linattn_order.bad",
 }
 _FIXTURES = (

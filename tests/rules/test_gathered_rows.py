@@ -1,55 +1,14 @@
-"""Rows that are gathered before a linear layer: how they are picked, joined and scaled."""
+"""Rows that are gathered, scaled or upsampled before a linear layer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from tests.rules.kernel_programs import F32, Op, found, program
-from tests.support.gathered_products import GEMM, MOVE, messages
-from tests.support.reordered_work import LONG, propagated, upsampled
-
-EDGES = 600_000
-GATHER, _, JOINED, LAYER, PRODUCT = messages()
-
-
-@pytest.mark.parametrize(
-    ("changes", "copies"),
-    [
-        pytest.param({}, True, id="along the rows"),
-        pytest.param({"scalars": ["", "1", ""]}, False, id="along the columns"),
-        pytest.param({"types": [F32, "Scalar", "bool"]}, False, id="by a mask"),
-        pytest.param({"dims": [[10, 3_000, 64], [], [EDGES]]}, False, id="of several matrices"),
-        pytest.param({"name": "aten::index", "dims": [[30_000, 64], []]}, False, id="unknown index"),
-        pytest.param(
-            {"name": "aten::index", "dims": [[30_000, 64], [EDGES]], "types": [F32, LONG], "scalars": []},
-            True,
-            id="x[index]",
-        ),
-        pytest.param({"name": "aten::gather"}, False, id="another op"),
-    ],
-)
-def test_rows_are_copies_where_a_matrix_is_indexed_by_its_rows(
-    changes: dict[str, Sequence[object]], copies: bool
-) -> None:
-    gather = replace(GATHER, **changes)  # type: ignore[arg-type]
-    assert bool(found(program([gather, gather, JOINED, LAYER, PRODUCT]), "product-of-copies")) is copies
-
-
-def test_rows_read_directly_need_no_sum_of_parts() -> None:
-    product = replace(PRODUCT, dims=[[64], [EDGES, 64], [64, 64]], inside=None)
-    called = "aten::linear", 1, {"Input Dims": [[EDGES, 64], [64, 64], [64]], "Input type": [F32] * 3}
-    (one,) = found(program([GATHER, product], around={1: called}), "product-of-copies")
-    assert (one.evidence["rows"], one.evidence["copies"]) == (EDGES, 20)
-    assert one.cost_ns == pytest.approx(6e3 * 900 * (1 - 1 / 20), rel=0.01)
-
-
-def test_joined_along_the_rows_they_are_other_rows() -> None:
-    stacked = replace(JOINED, dims=[[[EDGES // 2, 128], [EDGES // 2, 127]], []])
-    assert found(program([GATHER, stacked, LAYER, PRODUCT]), "product-of-copies") == []
-
+from tests.support.gathered_products import GEMM, MOVE
+from tests.support.reordered_work import propagated, upsampled
 
 WIDE = [1_280_000, 500]
 

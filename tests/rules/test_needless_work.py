@@ -21,24 +21,6 @@ from tests.support.spectra import (
 from traceanalyzer import diagnose
 
 
-def edges(step: int) -> list[Op]:
-    """cat of centres, expanded, and neighbours; then a product of all edges."""
-    shape, strides = [24_576, 20, 64], [[64, step, 1], [1_280, 64, 1]]
-    joined = Op("aten::cat", MOVE, 100, [[shape, shape], []], ["TensorList", "Scalar"], strides=[strides, []])
-    return [joined, Op("aten::mm", GEMM, 900, [[491_520, 128], [128, 64]], [F32, F32])]
-
-
-def test_a_product_on_copies_of_rows_belongs_before_the_copies() -> None:
-    (one,) = found(program(edges(0)), "product-of-copies")
-    assert "each row is repeated 20 times" in one.message
-    added_ns = 3 * 491_520 * 64 * 4 / 4_800 / 0.6  # both parts' results are read, and their sum is written
-    assert one.cost_ns == pytest.approx(6 * ((100 + 900 - 900 / 20) * US - added_ns), rel=0.01)
-
-
-def test_a_product_on_different_rows_stays() -> None:
-    assert found(program(edges(64)), "product-of-copies") == []
-
-
 def test_a_real_field_has_half_a_spectrum() -> None:
     (one,) = found(program(spectral()), "full-spectrum")
     assert "shape 1024x1024" in one.message

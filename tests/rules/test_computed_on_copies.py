@@ -1,0 +1,124 @@
+"""Layers on rows that were copied before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.rules.kernel_programs import F32, US, Op, found, program
+from tests.support.execution_traces import Call, Tensor, written
+from tests.support.gathered_products import GEMM, MOVE, joined, messages
+from traceanalyzer import diagnose, load
+from traceanalyzer.model.finding import Confidence
+
+SLUG = "computed-on-copies"
+EDGES = 600_000
+
+
+def edges(*between: Op, nodes: int = 30_000) -> list[Op]:
+    """Rows of nodes gathered for 600,000 edges, joined, and multiplied in one layer."""
+    return [replace(op, inside=None) for op in messages(*between, nodes=nodes)[:-1]]
+
+
+GATHER, _, JOINED, LAYER = edges()
+ADD = Op("aten::add", MOVE, 9, [[EDGES, 64], [EDGES, 64]], [F32] * 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "copies"),
+    [
+        pytest.param({}, True, id="along the rows"),
+        pytest.param({"scalars": ["", "1", ""]}, False, id="along the columns"),
+        pytest.param(
+            {"name": "aten::index", "dims": [[30_000, 64], [EDGES]], "types": [F32, "bool"], "scalars": []},
+            False,
+            id="by a mask",
+        ),
+        pytest.param({"name": "aten::index", "dims": [[30_000, 64], []]}, False, id="unknown index"),
+        pytest.param(
+            {
+                "name": "aten::index",
+                "dims": [[30_000, 64], [EDGES]],
+                "types": [F32, "long int"],
+                "scalars": [],
+            },
+            True,
+            id="x[index]",
+        ),
+        pytest.param({"name": "aten::gather"}, False, id="another op"),
+    ],
+)
+def test_rows_are_copies_where_a_matrix_is_indexed_by_its_rows(
+    changes: dict[str, Sequence[object]], copies: bool
+) -> None:
+    gather = replace(GATHER, **changes)  # type: ignore[arg-type]
+    assert bool(found(program([gather, gather, JOINED, LAYER]), SLUG)) is copies
+
+
+def test_parts_of_a_row_are_multiplied_before_the_gather() -> None:
+    """Each of the two halves of a row is there 20 times."""
+    (one,) = found(program(edges()), SLUG)
+    assert (one.cause, one.confidence, one.evidence["times_copied"]) == (
+        "product-of-copies",
+        Confidence.MEDIUM,
+        20,
+    )
+    assert one.cost_ns == pytest.approx(6 * 900 * US * (1 - 1 / 20))
+
+
+def test_only_the_part_that_is_copied_is_spared() -> None:
+    """cat joins centers that are expanded, and neighbors that are not."""
+    (one,) = found(program(joined(24_576, 20)), SLUG)
+    assert one.cost_ns == pytest.approx(6 * 900 * US * (1 - 1 / 20) / 2)
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        pytest.param(
+            edges(Op("aten::relu", MOVE, 300, [[EDGES, 128]], [F32])), id="an activation of joined rows"
+        ),
+        pytest.param(edges(nodes=300_000), id="two copies"),
+        pytest.param(
+            [GATHER, ADD, Op("aten::mm", GEMM, 900, [[EDGES, 64], [64, 64]], [F32] * 2)],
+            id="other data added",
+        ),
+        pytest.param(
+            [GATHER, Op("aten::mm", GEMM, 900, [[64, EDGES], [EDGES, 64]], [F32] * 2)],
+            id="rows that are mixed",
+        ),
+    ],
+)
+def test_other_products_are_left_alone(ops: Sequence[Op]) -> None:
+    assert found(program(ops), SLUG) == []
+
+
+def test_several_layers_on_copies_are_a_network() -> None:
+    rows = [EDGES, 64]
+    layers = [Op("aten::linear", GEMM, 300, [rows, [64, 64], [64]], [F32] * 3)] * 2
+    relu = Op("aten::relu", MOVE, 50, [rows], [F32])
+    (one,) = found(program([GATHER, layers[0], relu, layers[1]]), SLUG)
+    assert (one.cause, one.confidence) == ("encoded-copies", Confidence.LOW)
+    assert one.cost_ns == pytest.approx(6 * 650 * US * (1 - 1 / 20))
+
+
+@pytest.mark.parametrize("other", [0, 1])
+def test_ids_tell_copies_from_other_data_of_their_size(tmp_path: Path, other: int) -> None:
+    """A product of what is gathered 4 times, or of another tensor of the same shape."""
+    nodes, index, gathered, weight = (
+        Tensor(1, (256, 64)),
+        Tensor(2, (1024,)),
+        Tensor(3, (1024, 64)),
+        Tensor(4, (64, 64)),
+    )
+    data = [gathered, Tensor(5, (1024, 64))][other]
+    calls = [
+        Call("aten::index", (nodes, index), (gathered,)),
+        Call("aten::linear", (data, weight), (Tensor(6, (1024, 64)),)),
+    ]
+    report = diagnose(load(written(tmp_path, [calls] * 3)), select=[SLUG])
+    assert len(report.findings) == 1 - other
+    assert all(one.confidence is Confidence.HIGH for one in report.findings)
