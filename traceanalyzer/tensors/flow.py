@@ -22,7 +22,7 @@ from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.tensors.ops.table import Kind, op_row
 from traceanalyzer.tensors.signatures import signatures_of
-from traceanalyzer.tensors.values import Keys, Values, values_of
+from traceanalyzer.tensors.values import LEAF, Keys, Values, values_of
 from traceanalyzer.timeline.calls_and_work import Calls
 from traceanalyzer.timeline.names import STEP_MARK
 
@@ -44,6 +44,7 @@ class Flow:
     Attributes:
         ops: of the trace, in order of thread and start, of steps that the execution trace tells about.
         number: int64 (ops,), the op of `recorded` that each is.
+        leaves, leaf_number: the same of the nodes that hand a gradient to its parameter.
         recorded: the execution trace.
         values: of `recorded`.
         view: bool (recorded,), whether an op only looks at its input in another way.
@@ -57,6 +58,8 @@ class Flow:
 
     ops: Calls
     number: Rows
+    leaves: Calls
+    leaf_number: Rows
     recorded: ExecutionTrace
     values: Values
     view: Mask
@@ -81,11 +84,14 @@ class Flow:
             raise Unavailable("the execution trace is of other steps: no step of the trace runs the same ops")
         values, view, keys = values_of(recorded)
         outer = recorded.outer[number]
+        leaf = np.array([name == LEAF for name in recorded.names], bool)[recorded.name][number]
         unread = _unread(recorded, values, view)
         again, guessed = computed_again(recorded, values, view, keys)
         return cls(
             ops=Calls(calls.events, rows[outer]),
             number=number[outer],
+            leaves=Calls(calls.events, rows[leaf]),
+            leaf_number=number[leaf],
             recorded=recorded,
             values=values,
             view=view,

@@ -19,7 +19,7 @@ from traceanalyzer.model.execution_trace import Access, ExecutionTrace, Layout
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.tensors.ops.table import op_row
 
-_LEAF = "torch::autograd::AccumulateGrad"
+LEAF = "torch::autograd::AccumulateGrad"
 # Ops whose results later ops fill.
 _LEAVES_OPEN = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 # Of one storage. More would make reading it slow.
@@ -101,7 +101,7 @@ def values_of(recorded: ExecutionTrace) -> tuple[Values, Mask, Keys]:
     inside: dict[int, list[int]] = {}
     for place in nested.tolist():
         inside.setdefault(int(outermost[place]), []).append(place)
-    leaves = [name == _LEAF for name in recorded.names]
+    leaves = [name == LEAF for name in recorded.names]
     for op, (name, outer) in enumerate(zip(recorded.name.tolist(), recorded.outer.tolist(), strict=True)):
         if outer:
             walk.add(op, inside.get(op, []))

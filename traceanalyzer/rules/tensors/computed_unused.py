@@ -113,15 +113,18 @@ def _unread_hits(
 
 
 def _with_nodes(flow: Flow, chosen: Mask) -> Calls:
-    """The ops, or the node of backward around them if all of its ops are chosen."""
-    counted = ~flow.view[flow.number]
+    """The ops, with the nodes of backward around them that do nothing else, and those that take their gradients."""
+    gone = np.zeros(len(flow.recorded) + 1, bool)
+    gone[flow.number[chosen]] = True
+    reads_gone = np.zeros(len(flow.recorded), bool)
+    reads_gone[flow.values.reads[gone[flow.values.producer[flow.values.read]]]] = True
+    chosen = chosen | (flow.view & reads_gone)[flow.number]
     nodes = flow.ops.outer_op
     around, place = np.unique(nodes.rows, return_inverse=True)
-    every = np.bincount(place, counted, len(around))
-    whole = np.bincount(place, chosen, len(around)) >= every
+    whole = np.bincount(place, chosen, len(around)) >= np.bincount(place, minlength=len(around))
     inside = chosen & whole[place]
-    rest = flow.ops[chosen & ~inside]
-    return rest.joined([rest, nodes[inside].distinct()]).distinct()
+    rest, leaves = flow.ops[chosen & ~inside], flow.leaves[reads_gone[flow.leaf_number]]
+    return rest.joined([rest, nodes[inside].distinct(), leaves.outer_op.distinct()]).distinct()
 
 
 def _partly_read(flow: Flow, chosen: Mask, limits: Limits) -> Iterator[Hits]:
