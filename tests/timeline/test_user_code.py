@@ -182,7 +182,7 @@ def paused(*frames: tuple[str, int, int]) -> CallsAfterCpuGaps:
         (
             [(MAIN, 0, 900), (RUN, 1, 800)],
             RUN,
-            "This code is in the package lightning: call the package less often",
+            f"This code is in the package lightning, which your code calls in {MAIN}: call it every few steps",
         ),
         (
             [(MAIN, 0, 900), (RUN, 40, 800)],

@@ -14,7 +14,7 @@ from traceanalyzer.model.finding import NOTHING_TO_DO
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
-from traceanalyzer.timeline.user_packages import caller_of, in_its_own, package_of
+from traceanalyzer.timeline.user_packages import caller_of, home_of, in_its_own, package_of
 
 _ERA = re.compile(
     r"^torch (\d+)\.(\d+)(?: to \d+\.\d+)?"
@@ -98,9 +98,12 @@ def adapt_to_recording(advice: str, dialect: str) -> str:
     return _MARK.sub(named, advice) + more + recorded
 
 
-_LIBRARYS = "This code is in the package {}: call the package less often, with more work in each call."
+_LIBRARYS = (
+    "This code is in the package {}{}: call it every few steps, once before the loop, or with more "
+    "work in each call."
+)
 _MODELS = (
-    "Use {{torch.compile}} or a CUDA graph: these run the step without this Python code of the package {}."
+    "Use {{torch.compile}} or a CUDA graph: these run the step without this Python code of the package {}{}."
 )
 TORCH_CODE_ADVICE = (
     "This is torch's own code, which with_stack=True slows down: record without it first. If its time stays long, "
@@ -118,9 +121,9 @@ def library_advice(stretches: CallsAfterCpuGaps, function: str) -> str:
     foreign = function in frames and not in_its_own(frames[frames.index(function) :])
     if not foreign:
         return ""
-    if function.endswith(": forward"):
-        return _MODELS.format(package_of(function))
-    return _LIBRARYS.format(package_of(function))
+    own = next((frame for frame in frames if home_of(frame) == home_of(frames[-1])), "")
+    caller = f", which your code calls in {own}" if own else ""
+    return (_MODELS if function.endswith(": forward") else _LIBRARYS).format(package_of(function), caller)
 
 
 def user_frame_hint(

@@ -20,6 +20,7 @@ from traceanalyzer.rule.advice import adapt_to_recording, user_frame_hint
 from traceanalyzer.rule.claims import Claims, PendingFinding, takes_all_launches
 from traceanalyzer.rule.consistency import NOT_WORTH_IT
 from traceanalyzer.rule.hits import Hits, LostTime
+from traceanalyzer.rule.idioms import idiom_of
 from traceanalyzer.rule.messages import filled, message_fields
 from traceanalyzer.rule.severity import lengthens_step, severity_of
 from traceanalyzer.rule.titles import title_of
@@ -124,6 +125,8 @@ def build_finding(
     evidence = _totals(pending, share, in_steps, per_step) | _native(_weighed(pending, costs))
     if hits.named_by is not None:
         evidence = {"by": hits.named_by} | evidence
+    idiom = None if isinstance(hits.occurrences, Work) else idiom_of("calls", _code_of(evidence))
+    evidence |= {"idiom": idiom.name} if idiom else {}
     lost_ns = intervals.length(pending.lost.merged())
     rare = marked and in_steps < hits.recurring_share * scope.steps
     part = _part(pending) if scope.asked else 1.0
@@ -137,7 +140,10 @@ def build_finding(
         severity=Severity.INFO if rare else severity_of(hits, share, saving, idle_share),
         confidence=hits.confidence,
         message=message,
-        advice=_not_here(saving) + marked_functions(_advice(pending, scope, evidence)) + _usual(hits, saving),
+        advice=_not_here(saving)
+        + (f"{idiom.fix} " if idiom else "")
+        + marked_functions(_advice(pending, scope, evidence))
+        + _usual(hits, saving),
         rank=scope.rank,
         device=place.device,
         stream=place.stream,
@@ -155,6 +161,15 @@ def build_finding(
         evidence=evidence,
         saving=saving,
     )
+
+
+def _code_of(evidence: Mapping[str, Any]) -> Iterator[str]:
+    """What shows which code it is: the region, the line with most of its time, the ops of a loop."""
+    lines = evidence.get("lines")
+    yield from (str(evidence[name]) for name in ("by", "region") if name in evidence)
+    if isinstance(lines, Mapping) and 2 * max(lines.values(), default=0) >= sum(lines.values()):
+        yield from [*lines][:1]
+    yield from [evidence["ops"]] if isinstance(evidence.get("ops"), str) else ()
 
 
 def _advice(pending: PendingFinding, scope: Scope, evidence: Mapping[str, Any]) -> str:

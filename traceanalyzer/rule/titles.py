@@ -42,11 +42,13 @@ def title_of(
     of_rule = title_templates().get(rule, {})
     every = cause.removesuffix("-once")
     templates = of_rule.get(cause) or of_rule.get(every) or of_rule.get(_ANY) or ()
-    known = {name: _text(value) for name, value in (*_named(evidence), *fields.items()) if value is not None}
+    known = {
+        name: code_words(value) for name, value in (*_named(evidence), *fields.items()) if value is not None
+    }
     known = {name: text for name, text in known.items() if text and not _NOTHING.match(text)}
     places = [f", in {place}" for place in (_place(evidence),) if place] + [""]
     for width in _WIDTHS:
-        cut = {name: _shortened(text, width) for name, text in known.items()}
+        cut = {name: shortened_name(text, width) for name, text in known.items()}
         for template in [templates] if isinstance(templates, str) else templates:
             for place in places:
                 try:
@@ -66,7 +68,8 @@ def _named(evidence: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         elif isinstance(value, Sequence) and len(value) == 1:
             yield f"only_{name}", f"{value[0]:,}" if isinstance(value[0], int) else str(value[0])
     if region := evidence.get("region"):
-        yield "in_region", f" in {_text(str(region)).removesuffix(', ...')}"
+        words = code_words(str(region)).removesuffix(", ...")
+        yield "in_region", f" in {evidence.get('idiom', words)}"
 
 
 def _place(evidence: Mapping[str, Any]) -> str:
@@ -80,14 +83,14 @@ def _function(code: re.Match[str]) -> str:
     return f"{code[3]}() ({code[1]}:{code[2]})"
 
 
-def _text(value: str) -> str:
+def code_words(value: str) -> str:
     """As people say it: `step() (train.py:45)` of a line, `AdamW.step` of an annotation of torch."""
     plain = short_ops(str(value))
     plain = plain.rpartition("#")[2] if plain.startswith(("Optimizer.", "enumerate(")) else plain
     return _CODE.sub(_function, plain)
 
 
-def _shortened(text: str, width: int) -> str:
+def shortened_name(text: str, width: int) -> str:
     """A name without its middle; a phrase stays whole."""
     if len(text) <= width or " " in text:
         return text

@@ -13,6 +13,7 @@ from traceanalyzer.model.shapes import elements_of, shapes_of
 from traceanalyzer.replay.rewrites import Fuse
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import called_ops, differentiated_twice, gpu_time_evidence
+from traceanalyzer.rule.idioms import Idiom, idiom_of
 from traceanalyzer.tensors.signatures import shape_text
 from traceanalyzer.timeline.kernel_chains import KernelChains
 
@@ -30,18 +31,11 @@ _OF_PAIRS = (
 _PAIR_TIMES = 8
 # Distinct inputs of ops, most time first, among which a broadcast is looked for.
 _MAX_INPUTS = 5
-_REMEDIES = (
-    (("rsqrt", "mean"), "Use {F.rms_norm} or F.layer_norm for the norm written by hand"),
-    (("tanh", "pow"), "Use F.gelu(x, approximate='tanh')"),
-    (("sigmoid", "mul"), "Use F.silu, or F.glu, for the gate"),
-)
 _LOSS = r"cross_entropy|nll_loss|log_softmax|NllLoss|LogSoftmax"
 _SCORES = (
     "First check whether many labels of the loss are ignored (-100) or masked: those positions need no scores, so "
     "select the others before the last layer. Then "
 )
-# A loss also has a sigmoid and products, with other ops between.
-_GATE = {"sigmoid", "mul", "copy_"}
 # A kernel that is not vectorized has a broadcast or strided input.
 _BROADCASTS = r"(?<!\w)elementwise_kernel<"
 # Ops that are shown of a sequence.
@@ -129,6 +123,7 @@ def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Itera
 def _hits(pieces: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: int, limits: Limits) -> Hits:
     texts, part = sequences(pieces, chain), equal_parts(chain, limits.kernels_per_fused_kernel)
     largest = first_ops(next(iter(texts), ""))
+    idiom = idiom_of("kernels", list(texts)[:1])
     fused = fused_ns(pieces.dur_ns, part, whole, limits.whole_share)
     remaining = np.minimum(fused / np.maximum(np.bincount(part, weights=pieces.dur_ns), 1), 1.0)
     loss_share = _loss_ns(pieces, limits.min_classes) / max(pieces.total_ns, 1)
@@ -143,7 +138,7 @@ def _hits(pieces: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: in
         fix=Fuse(pieces.entries, part, fused),
         message="chains of pointwise kernels could be fused: their kernels, {number_a_step}, "
         f"take {{gpu}} of all GPU work, {place}{{where}}",
-        advice=_pairs_advice(pieces) or _advice(next(iter(texts), ""), loss_share >= limits.loss_share),
+        advice=_pairs_advice(pieces) or _advice(idiom, loss_share >= limits.loss_share),
         confidence=Confidence.HIGH if sized else Confidence.MEDIUM,
         evidence={
             **gpu_time_evidence(pieces),
@@ -153,6 +148,7 @@ def _hits(pieces: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: in
             "sequences": texts,
             "largest": largest,
             "loss_share": loss_share,
+            **({"idiom": idiom.name} if idiom else {}),
         },
         normal_share=limits.usual_share,
     )
@@ -178,14 +174,11 @@ def _pairs_advice(pieces: Work) -> str:
     return ""
 
 
-def _advice(sequence: str, of_loss: bool) -> str:
+def _advice(idiom: Idiom | None, of_loss: bool) -> str:
     """The ready-made op for what the chain looks like, else compilation."""
     if of_loss:
         return f"{_SCORES}{_COMPILE}."
-    ops = sequence.split(" > ")
-    remedies = _REMEDIES if _GATE.issuperset(ops) else _REMEDIES[:-1]
-    named = next((remedy for wanted, remedy in remedies if all(name in ops for name in wanted)), None)
-    return f"{named}, or {_COMPILE}." if named else f"Put the chain under {{torch.compile}}: {_WHY}."
+    return f"{idiom.fix}, or {_COMPILE}." if idiom else f"Put the chain under {{torch.compile}}: {_WHY}."
 
 
 def fused_ns(dur: Rows, chain: Rows, whole: np.ndarray, least_share: float) -> Floats:

@@ -1,0 +1,104 @@
+"""Code with a name: chains of kernels, functions, and loops of ops."""
+
+import pytest
+
+from tests.support.cached_reports import reported
+from tests.support.paths import SHARED
+from traceanalyzer.rule.advice import unknown_marks
+from traceanalyzer.rule.idioms import idiom_of, idioms
+
+KERNELS = {
+    "mul > mul > copy_ > tanh_backward > mul > copy_ > mul > pow > mul > add_ > ...": "tanh-GELU by hand",
+    "mul > pow > pow > mul > add > mul > tanh > add > mul": "tanh-GELU by hand",
+    "div > erf > add > mul > mul": "GELU by hand",
+    "add > to > pow > mean > add > rsqrt > mul > to > mul": "RMSNorm by hand",
+    "mean > sub > pow > mean > add > rsqrt > mul": "LayerNorm by hand",
+    "var > mean > sub > add > sqrt > div": "LayerNorm by hand",
+    "sub > exp > sum > log > sub": "cross-entropy by hand",
+    "log_softmax > gather > neg": "cross-entropy by hand",
+    "cos > mul > sin > mul > to > to": "rotary embedding by hand",
+    "mul > neg > cat > mul > add": "rotary embedding by hand",
+    "silu > mul": "SwiGLU",
+    "mul > mul > copy_ > gelu_backward": "GeGLU",
+    "sigmoid > mul": "SiLU or a gate by hand",
+    "add > sigmoid > tanh > mul > add > mul": "LSTM or GRU cell by hand",
+}
+CALLS = {
+    "torchmetrics/classification/stat_scores.py(69): _update_state": "torchmetrics",
+    "timm/utils/model_ema.py(120): update": "EMA of the weights",
+    "train.py(40): update_ema": "EMA of the weights",
+    "torch/nn/utils/clip_grad.py(40): _get_total_norm": "gradient clipping",
+    "train.py(9): clip_grads_by_global_norm": "gradient clipping",
+    "torch/nn/utils/parametrizations.py(480): forward": "weight or spectral norm",
+    "120 x mv, linalg_vector_norm, clamp_min_, expand_as, div, matrix_H": "spectral norm",
+    "22 x mT, matmul, mul, add": "Newton-Schulz iteration (Muon)",
+    "transformers/trainer.py(3103): _maybe_log_save_evaluate": "logging of the Trainer",
+    "peft/tuners/lora/model.py(300): set_adapter": "switching of adapters",
+    "transformers/generation/utils.py(2168): _prepare_special_tokens": "generate()",
+    "transformers/modeling_attn_mask_utils.py(429): _prepare_4d_attention_mask_for_sdpa": "attention mask",
+    "transformers/tokenization_utils_base.py(2900): __call__": "tokenizer",
+    "data.py(12): pad_collate": "collate function",
+    "torchvision/ops/boxes.py(50): batched_nms": "non-maximum suppression",
+    "sample.py(8): top_p_filter": "top-p sampling",
+    "train.py(40): step": None,
+    "64 x select, lstm_cell": None,
+    "120 x mul, add, copy_": None,
+}
+PLAIN = (
+    "mul > mul > copy_ > threshold_backward",
+    "relu > to > square",
+    "mul > add > tanh > mul > add > tanh",
+    "sigmoid > sub > mul",
+    "mul > add > mul",
+)
+
+
+@pytest.mark.parametrize("chain", KERNELS)
+def test_chain_has_its_name(chain: str) -> None:
+    found = idiom_of("kernels", [chain])
+    assert found is not None
+    assert found.name == KERNELS[chain]
+
+
+@pytest.mark.parametrize("chain", PLAIN)
+def test_chain_without_a_name(chain: str) -> None:
+    assert idiom_of("kernels", [chain]) is None
+
+
+@pytest.mark.parametrize("code", CALLS)
+def test_code_has_its_name(code: str) -> None:
+    found = idiom_of("calls", [code])
+    assert (found and found.name) == CALLS[code]
+
+
+def test_every_idiom_is_tested() -> None:
+    assert {one.name for one in idioms("kernels")} == set(KERNELS.values())
+    assert {one.name for one in idioms("calls")} == set(filter(None, CALLS.values()))
+
+
+@pytest.mark.parametrize("kind", ["kernels", "calls"])
+def test_fixes_are_imperative_sentences(kind: str) -> None:
+    for one in idioms(kind):
+        assert one.fix[0].isupper()
+        assert one.fix.endswith(".") == (kind == "calls")  # the other rule goes on: ", or put the chain ..."
+        assert not unknown_marks(one.fix)
+
+
+@pytest.mark.skipif(not (SHARED / "real").exists(), reason="no shared traces")
+@pytest.mark.parametrize(
+    ("trace", "rule", "idiom", "fix"),
+    [
+        (
+            "real/gpt2_train.eager",
+            "unfused-pointwise",
+            "tanh-GELU by hand",
+            "Use F.gelu(x, approximate='tanh')",
+        ),
+        ("sixth/gan_two.bad", "launch-bound", "spectral norm", "torch.nn.utils.parametrize.cached()"),
+        ("sixth/lm_small_train.fixed", "launch-bound", "Newton-Schulz iteration (Muon)", "torch.bmm"),
+        ("pairs4/metric_checks.bad", "implicit-sync", "torchmetrics", "Call update()"),
+    ],
+)
+def test_recorded_program_shows_its_idiom(trace: str, rule: str, idiom: str, fix: str) -> None:
+    found = [one for one in reported(SHARED / f"{trace}.json.gz").findings if one.rule == rule]
+    assert any(one.evidence.get("idiom") == idiom and fix in one.advice for one in found)

@@ -1,0 +1,61 @@
+"""Code that people know by a name, such as GELU written by hand, with what they do about it: a table."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+_OPS = re.compile(r"[A-Za-z_]\w*")
+_BACKWARD = re.compile(r"(?:_backward|Backward\d+)?_?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Idiom:
+    """One row of the table.
+
+    Attributes:
+        name: a noun phrase.
+        fix: what to do, in the imperative.
+        code: what finds a function, empty where ops do.
+        ops, without: which occur together, and which do not; `only`: no others, empty for any.
+    """
+
+    name: str
+    fix: str
+    code: str = ""
+    ops: frozenset[str] = frozenset()
+    without: frozenset[str] = frozenset()
+    only: frozenset[str] = frozenset()
+
+    def fits(self, text: str) -> bool:
+        """Whether a line of Python, or a text with the names of ops, shows it."""
+        if self.code:
+            return re.search(self.code, text) is not None
+        ops = {_BACKWARD.sub("", name) for name in _OPS.findall(text)}
+        lower = ops | {name.lower() for name in ops}
+        allowed = not self.only or ops <= self.only
+        return self.ops <= lower and not self.without & lower and allowed
+
+
+@cache
+def idioms(kind: str) -> tuple[Idiom, ...]:
+    """The rows for "kernels" or "calls", the specific before the general."""
+    table = tomllib.loads(files(__package__).joinpath("idioms.toml").read_text(encoding="utf-8"))
+    return tuple(
+        Idiom(
+            row["name"],
+            row["fix"],
+            row.get("code", ""),
+            *(frozenset(row.get(name, ())) for name in ("ops", "without", "only")),
+        )
+        for row in table[kind]
+    )
+
+
+def idiom_of(kind: str, texts: Iterable[str]) -> Idiom | None:
+    """The idiom that the first of these texts shows; None of what has no name."""
+    return next((one for text in texts for one in idioms(kind) if one.fits(text)), None)
