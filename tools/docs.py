@@ -7,6 +7,7 @@ python tools/docs.py --check
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +24,7 @@ from traceanalyzer.render.text.report import render_text  # noqa: E402
 from traceanalyzer.rule.registry import all_rules  # noqa: E402
 
 PICTURED = Path("fixtures/exposed-copy/bad.json.gz")
-_AFTER_FIRST = "\n... and finding"  # the line below the first finding
+_AFTER_FIRST = re.compile(r"\n\n2  |\n\.\.\. and finding")  # what follows the first finding
 _CHEAT_HEAD = """# What you see, and which rule or command explains it
 
 A rule is found by `traceanalyzer diagnose TRACE` and explained by `traceanalyzer explain RULE`; a fact is stated by
@@ -39,7 +40,7 @@ def picture() -> str:
     """The first screen of one fixture up to its first finding, with the command that prints it."""
     trace = load(REPOSITORY / PICTURED)
     text = render_text(diagnose(trace), width=80)
-    return f"```console\n$ traceanalyzer {PICTURED}\n{text.partition(_AFTER_FIRST)[0].rstrip()}\n```"
+    return f"```console\n$ traceanalyzer {PICTURED}\n{_AFTER_FIRST.split(text)[0].rstrip()}\n```"
 
 
 def rules() -> str:
