@@ -73,7 +73,7 @@ def test_what_would_save_nothing_is_not_advised() -> None:
     for severity, advised in ((Severity.INFO, False), (Severity.LOW, True)):
         found = replace(samples.findings()[0], saving=vain, severity=severity)
         report = samples.report(samples.replayed().traces[0], findings=(found,))
-        assert ("-> " in render_text(report)) is advised
+        assert ("\n   -> " in render_text(report)) is advised
         assert "-> " in render_text(report, verbose=True)
 
 
@@ -230,7 +230,7 @@ def test_full_report_and_first_screen_agree_on_saving() -> None:
     whole = replace(report, traces=(replace(report.traces[0], faults=(fault,)),), findings=(first, second))
     short = render_text(whole)
     assert "saves 66 to 74 %, best guess 70 %; also fixes 2" in short
-    assert "fixed with 1 " in short
+    assert "fixed with 1\n" in short
     text = render_text(whole, verbose=True)
     assert "saves 70 % (66 to 74 %), also fixes finding 2" in text
     assert "fixed with finding 1" in text

@@ -23,7 +23,7 @@ def test_half_of_a_step_in_one_exchange_is_named_first(
         said = limit(costs, wrong=wrong, bound="wait")
         assert said.startswith("CPU and GPU wait for each other in turn; ") is waits
         assert f"{100 * share:.0f} %" in said
-    assert limit(costs, bound="wait", bounds=("gpu", "wait")).startswith("not clear: ")
+    assert limit(costs, bound="wait", bounds=("gpu", "wait")).startswith("undecided, ")
 
 
 @pytest.mark.parametrize(

@@ -185,9 +185,7 @@ def test_explained_finding_follows_its_explanation() -> None:
 
 
 HEAD = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
-FIX = (
-    "finding 1 (scheduler-gap): a step takes about 9.00 instead of 18.0 ms (-50 %), still limited by the CPU"
-)
+FIX = "finding 1: 18.0 -> about 9.00 ms (-50 %), still limited by the CPU"
 
 
 def about(share: float, rule: str = "loss-head") -> Finding:
@@ -216,7 +214,7 @@ def test_the_question_that_most_hangs_on_is_asked_alone() -> None:
     said = fix_of(about(0.4), about(0.5, "loss-head"), about(0.45))
     assert (
         said
-        == "nothing found that needs a fix; check finding 2 (loss-head): it concerns about 50 % of all GPU work"
+        == "no actionable problem found; check finding 2 (loss-head): it concerns about 50 % of all GPU work"
     )
     assert fix_of(about(0.4), about(0.4, "loss-head")).endswith(
         "check finding 1 (loss-head): it concerns about 40 % of all GPU work"
@@ -224,7 +222,7 @@ def test_the_question_that_most_hangs_on_is_asked_alone() -> None:
 
 
 def test_small_questions_and_facts_are_not_asked() -> None:
-    assert fix_of(about(0.29), about(0.9, "hotspot")) == "nothing found that needs a fix"
+    assert fix_of(about(0.29), about(0.9, "hotspot")) == "no actionable problem found"
     assert "check finding 1" in fix_of(about(0.3))
 
 

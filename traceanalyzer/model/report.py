@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import field, fields
 from textwrap import shorten
 from typing import TYPE_CHECKING, ClassVar
 
@@ -387,6 +387,8 @@ class TraceReport:
         waiting_ns: waiting for other ranks in a recorded step; None where their traces do not show it.
         verdict: `summary` as one sentence; may be empty.
         summary: how long a step takes, what limits it, and what the fixes give: a line each.
+        parts: region of the code -> share of the predicted step (0 to 1), the largest first; empty without regions.
+        parts_of: whose time the shares are of: "GPU" or "CPU".
         missing: what was not recorded.
         unavailable: part of this head -> why it is not there.
     """
@@ -404,6 +406,8 @@ class TraceReport:
     waiting_ns: int | None = None
     verdict: str = ""
     summary: Verdict = NO_VERDICT
+    parts: Mapping[str, float] = field(default_factory=dict)
+    parts_of: str = ""
     missing: tuple[str, ...] = ()
     unavailable: Mapping[str, str] | None = None
 

@@ -279,12 +279,12 @@ def _fix(step: StepEstimate | None, together: StepEstimate | None, findings: Seq
     ]
     if not above:
         return _possible(findings)
-    first = f"finding {above[0]} ({findings[above[0] - 1].rule})" + (" first" if len(above) > 1 else "")
+    first = f"finding {above[0]}" + (" first" if len(above) > 1 else "")
     if step is None or together is None or together.unprofiled_ns > _LESS * step.unprofiled_ns:
         return first
     with_all = f"; with {listed(above)} fixed" if len(above) > 1 else ""
-    takes = format_span(together.unprofiled_ns, step.unprofiled_ns, "instead of")
-    return f"{first}{with_all}: a step takes about {takes}"
+    takes = format_span(step.unprofiled_ns, together.unprofiled_ns, "-> about")
+    return f"{first}{with_all}: {takes}"
 
 
 def _possible(findings: Sequence[Finding]) -> str:
@@ -292,8 +292,8 @@ def _possible(findings: Sequence[Finding]) -> str:
     high = {number: one.saving.high_share for number, one in enumerate(findings, 1) if one.saving is not None}
     number = max(high, key=high.__getitem__, default=0)
     if high.get(number, 0.0) < _WORTH:
-        return "nothing found that needs a fix"
-    return f"no certain saving; finding {number} ({findings[number - 1].rule}) may save something"
+        return "no actionable problem found"
+    return f"no certain saving; finding {number} may save something"
 
 
 def _pace(ranks: Sequence[RankReport], step: StepEstimate | None) -> str:

@@ -19,6 +19,7 @@ from traceanalyzer.replay.sample import JobStep
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
 from traceanalyzer.report.costs import Cost, largest_costs
 from traceanalyzer.report.job_replay import Said, recorded_step
+from traceanalyzer.report.step_parts import step_parts
 from traceanalyzer.report.summary import attempt, scope_of, summarise
 from traceanalyzer.rule.consistency import Failure
 from traceanalyzer.rule.faults import FaultOf
@@ -45,6 +46,7 @@ Settings = Mapping[str, str | int | float]
 Estimates = tuple[StepEstimate | None, StepEstimate | None]
 
 _NO_ESTIMATES: Estimates = (None, None)
+_NO_PARTS: tuple[str, Mapping[str, float]] = ("", {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,8 @@ def _judged(analysis: Analysis, rank: Rank, of_job_ns: int | None, asked: Asked)
     head = summarise(analysis, rank)
     step = as_recorded(step, head.accounting)
     unavailable = {**(head.unavailable or {}), **unavailable}
+    parts_of, parts = attempt({}, "parts", partial(step_parts, analysis), _NO_PARTS)
+    head = replace(head, parts_of=parts_of, parts=parts)
     head = replace(head, step=step, together=fixed, measured=measured, unavailable=unavailable)
     none: tuple[Cost, ...] = ()
     costs = attempt({}, "costs", partial(largest_costs, analysis), none)

@@ -40,10 +40,10 @@ def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     own, others = [number for number in replayed if number not in gone], sorted(gone)
     several = len(own) > 1
     own = _adding(trace, wrong, own, saved)
-    which = named_findings(own, {number: finding.rule for number, finding in wrong.items()})
-    also = f", which also fix{'es' * (len(own) == 1)} {listed(others)}" if others else ""
-    span = format_span(then_ns, now_ns, "instead of")
-    takes = f"a step takes about {span} (-{percent(min(saved, _MOST))}){_then(trace)}"
+    which = f"finding{'s' * (len(own) > 1)} {listed(own)}"
+    also = f" (fix{'es' * (len(own) == 1)} {listed(others)}, too)" if others else ""
+    span = format_span(now_ns, then_ns, "-> about")
+    takes = f"{span} (-{percent(min(saved, _MOST))}){_then(trace)}"
     gives = f"{takes}{_doubt(trace, wrong, own)}"
     later = [number for number in wrong if number not in (first, *replayed, *others)]
     unknown = "what finding{} {} would save cannot be predicted"
@@ -59,17 +59,6 @@ def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     return f"begin with finding {first} ({top.rule}){whose}{rest}"
 
 
-def named_findings(numbers: Sequence[int], rules: Mapping[int, str]) -> str:
-    """`finding 1 (launch-bound)`, `findings 1 and 2 (strided-copy)`, `findings 1 (host-gap), 2 and 3`."""
-    first, *more = numbers
-    rule = f" ({rules[first]})"
-    if len({rules[number] for number in numbers}) == 1:
-        return f"finding{'s' * bool(more)} {listed(numbers)}{rule}"
-    if len(more) == 1:
-        return f"findings {first}{rule} and {more[0]} ({rules[more[0]]})"
-    return f"findings {first}{rule}, {listed(more)}"
-
-
 def _adding(trace: TraceReport, wrong: Mapping[int, Finding], own: Sequence[int], saved: float) -> list[int]:
     """Those that together save this much: the first alone where the rest save the same time again."""
     first, *_ = own
@@ -82,8 +71,8 @@ def _doubt(trace: TraceReport, wrong: Mapping[int, Finding], own: Sequence[int])
     """Of which of them it is not sure that they save anything."""
     unsure = [number for number in own if (saving := _saving(trace, wrong, number)) and not saving.sure]
     if len(unsure) == len(own):
-        return "; this saving is not sure"
-    return f"; the saving of finding{'s' * (len(unsure) > 1)} {listed(unsure)} is not sure" if unsure else ""
+        return "; uncertain"
+    return f"; {listed(unsure)} {'are' if len(unsure) > 1 else 'is'} uncertain" if unsure else ""
 
 
 def _saving(trace: TraceReport, wrong: Mapping[int, Finding], number: int) -> Saving | None:
@@ -102,8 +91,8 @@ def _then(trace: TraceReport) -> str:
     return f", {'still' if before.bound == 'cpu' else 'then'} limited by the CPU" * idle
 
 
-_NOTHING = "nothing found that needs a fix"
-_NOTHING_SURE = "no clear fault"
+_NOTHING = "no actionable problem found"
+_NOTHING_SURE = "undecided"
 _NOT_JUDGED = "not judged: the trace holds no GPU work"
 _WITHOUT_GRAPHS = (
     "not judged: record a step without the CUDA graph, or with a newer driver, which records its kernels"
@@ -114,7 +103,7 @@ _ON_ALL = (
     "probably the CPU, here and on other ranks: during {} {}, this GPU waits, mostly in collectives that another rank "
     "has not launched yet"
 )
-_SETTLES = "measure the step without the profiler and run again with --step-ms MS"
+_SETTLES = "rerun with --step-ms MS"
 _FEW = 2  # findings that are named though they are no faults; chosen
 _DEAR = 0.05  # of the step: the least share of a choice, or of a possible gain, that is worth a word
 _ASKED = 0.3  # of GPU time: the least that a question is about which is worth a word; chosen
@@ -205,16 +194,16 @@ def _limit(trace: TraceReport, costs: Sequence[Cost]) -> str:
     low, high = (round(100 * share) for share in step.idle_shares)
     either = " or ".join(_BOUNDS[bound] for bound in step.bounds if bound != "wait")
     either += f" sets the pace, or {_BOUNDS['wait']}" * ("wait" in step.bounds)
-    idle = _may_idle(trace, step, f"between {low} and {high} % {_of_step(trace)}")
-    return f"not clear: {'either ' * ('wait' in step.bounds)}{either}; {idle}"
+    idle = _may_idle(trace, step, f"{low} to {high} % of it")
+    return f"undecided, {'either ' * ('wait' in step.bounds)}{either}: {idle}"
 
 
 def _may_idle(trace: TraceReport, step: StepEstimate, part: str) -> str:
     """Of the GPU, or of its busiest stream, where others work beside it: recording leaves no less idle time than is."""
     recorded = [sum(device.idle_ns.values()) / max(device.length_ns, 1) for device in trace.accounting]
     if max(recorded) + MIN_OPEN_SHARE >= step.idle_shares[1]:
-        return f"the GPU is idle for {part}"
-    return f"the stream with the most work is idle for {part}, while other streams may work"
+        return f"{format_ns(step.gpu_ns)} of GPU work a step, the GPU is idle for {part}"
+    return f"{format_ns(step.gpu_ns)} of work a step on the busiest stream, which is idle for {part}"
 
 
 def _settled(trace: TraceReport) -> str:
@@ -319,7 +308,7 @@ def _possible(trace: TraceReport, findings: Mapping[int, Finding]) -> str:
         return ""
     largest = sorted(rules, key=lambda number: -_high_share(findings[number]))[:_FEW]
     too = ", too" * any(finding.severity is not Severity.INFO for finding in findings.values())
-    return f"{named_findings(sorted(largest), rules)} may help{too}"
+    return f"finding{'s' * (len(largest) > 1)} {listed(sorted(largest))} may help{too}"
 
 
 def _high_share(finding: Finding) -> float:

@@ -100,6 +100,7 @@ def _trace(trace: TraceReport) -> dict[str, Any]:
         "step": trace.step,
         "together": trace.together,
         "faults": trace.faults,
+        "parts": {"of": trace.parts_of, "shares": trace.parts} if trace.parts else None,
         "measured": trace.measured,
         "waiting_ns": trace.waiting_ns,
         "window": {"start_ns": window.start_ns, "end_ns": window.end_ns, "length_ns": window.length_ns},

@@ -125,9 +125,9 @@ SEVERITY_STYLES = {
 _TITLES = ("times", "steps", "confidence", "example at", "long", "step", "on", "timestamp")
 _OF_THE_GPU = ("copies", "kernels")  # groups of rules
 _CPU_FIRST = "The CPU is the limit: until that changes, fixing this saves nothing. "
+_LEAST_REST = 40  # characters of what happened that deserve a line
 WHOLE = 2  # detail of a finding in as many lines as the first screen gives it at most
 _NUMBER = 3  # columns of a finding's number
-_LEAST_TITLE = 30  # columns of a title that has its saving on the same line
 _LEAST_BY = 12  # columns of what it is named by: of fewer nobody can tell it
 _BESIDE = 50  # columns of a title for the rule and the grade
 # Columns that a narrow page does without, the first first: the timestamp leads there.
@@ -157,19 +157,17 @@ def put_short(page: Page, number: int, finding: Finding, report: Report, detail:
     style = SEVERITY_STYLES[finding.severity]
     label, amounts = f"{number:<{_NUMBER}}", _amounts(number, finding, fault)
     title, room = printable(titled(finding)), page.width - _NUMBER
-    if not detail:
-        room -= len(amounts) + 2
-        wide = room >= _LEAST_TITLE
-        line = in_one_line(title, room if wide else page.width - _NUMBER)
-        page.sides(f"{label}{line}", amounts if wide else "", style=style)
+    if not detail or not first:
+        right = amounts.partition(", best guess")[0].partition(";")[0]
+        page.sides(f"{label}{in_one_line(title, room - len(right) - 2)}", right, style=style)
         return
     page.put(f"{label}{title}", hang=_NUMBER, style="bold")
     _, rest = first_clauses(short_paths(short_ops(printable(finding.message))), MAX_TITLE)
     right = f"{finding.severity}  {finding.rule}{_whose(finding, report)}"
     page.sides(amounts, right, style=style, left_style="", indent=_NUMBER)
-    if detail == WHOLE and rest:
+    if detail == WHOLE and len(rest) >= _LEAST_REST:
         put_fitted(page, rest, 2, indent=_NUMBER)
-    if first and (fault is not None or finding.severity is not Severity.INFO or not _in_vain(finding)):
+    if fault is not None or finding.severity is not Severity.INFO or not _in_vain(finding):
         put_fitted(page, f"-> {_advice(finding, report)}", detail, indent=_NUMBER, hang=3, whole=True)
 
 

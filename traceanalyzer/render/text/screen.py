@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from bisect import bisect_left
 from collections import Counter
@@ -10,11 +11,12 @@ from pathlib import Path
 
 from traceanalyzer.model.finding import Finding, Severity, Status
 from traceanalyzer.model.report import Report, TraceReport, Verdict
-from traceanalyzer.model.units import format_ns
+from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.text.finding import WHOLE, put_fitted, put_short
 from traceanalyzer.render.text.job import put_iterations, put_job_notes, put_ranks
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.words.escape import printable, shortened
+from traceanalyzer.render.words.savings import may_help
 from traceanalyzer.report.finding_order import Triage
 from traceanalyzer.report.job_summary import rank_of, slowest_of, unprofiled_ns
 from traceanalyzer.report.words import listed
@@ -25,9 +27,11 @@ LINES, LINES_OF_JOB = 24, 30
 """Lines of the screen at least, of a trace and of a job; a taller terminal shows more."""
 _RANKS = 3  # verdicts of as many ranks that do not communicate
 _VERDICT_LINES = 2  # of Step, Limit and Fix each
+_DETAILED = 2  # findings with what to do; without room for them nobody is told where the step goes
 _FAILED = 3  # rules that are named
 _JOB_ROWS = 6  # ranks in the table
 _LOST = ("lost-work", "truncated-device-lane")  # causes of trace-health: what else is said rests on the rest
+_OF_STEPS = re.compile(r" \((?:mean|one step) of [^()]*\)")  # --verbose shows which steps
 _LABEL = 7  # columns of `Step`, `Limit`, `Fix` and `Next`
 
 
@@ -43,10 +47,17 @@ def put_screen(page: Page, report: Report, parts: Triage, *, quiet: bool, height
         _head(head, report, parts)
         _tail(tail, report, parts)
     page.lines += head.lines
+    most = max(height, LINES if len(report.traces) == 1 else LINES_OF_JOB)
+    room = most - len(head.lines) - len(tail.lines) - 2
+    where = _where(page, report.traces[0]) if len(report.traces) == 1 and not quiet else []
     if parts.others:
         page.blank()
-        most = max(height, LINES if len(report.traces) == 1 else LINES_OF_JOB)
-        _findings(page, report, parts.others, most - len(head.lines) - len(tail.lines) - 2)
+        trial = Page(page.width, page.colour, page.ascii_only)
+        detailed = _findings(trial, report, parts.others, room - len(where))
+        if detailed >= min(_DETAILED, len(parts.others)):
+            tail.lines[:0], page.lines = where, page.lines + trial.lines
+        else:
+            _findings(page, report, parts.others, room)
     if tail.lines:
         page.blank()
         page.lines += tail.lines
@@ -70,7 +81,8 @@ def put_verdict(page: Page, verdict: Verdict, lines: int | None = None) -> None:
         if lines is None:
             page.pair(label, text, width=_LABEL - 1, style="bold")
         else:
-            put_fitted(page, f"{label:<{_LABEL}}{text}", lines, hang=_LABEL, style="bold")
+            brief = _OF_STEPS.sub("", text)
+            put_fitted(page, f"{label:<{_LABEL}}{brief}", lines, hang=_LABEL, style="bold")
 
 
 def _head(page: Page, report: Report, parts: Triage) -> None:
@@ -112,7 +124,9 @@ def _counts(findings: Collection[Finding], *, judged: bool) -> str:
     )
     named = [f"{problems} problem{'s' * (problems != 1)}"] if problems else []
     named += [f"{questions} to check"] if questions else []
-    return ", ".join(named) or ("no problem found" if judged else "GPU work not judged")
+    maybe = sum(may_help(finding) for finding in findings)
+    named = named or [f"{maybe} may help"] * bool(maybe)
+    return ", ".join(named) or ("no actionable problem found" if judged else "GPU work not judged")
 
 
 def _what(trace: TraceReport) -> str:
@@ -134,13 +148,11 @@ def _speaking(traces: Sequence[TraceReport]) -> list[tuple[TraceReport, str]]:
     return [(trace, rank_of(trace, slowest)) for trace in ordered]
 
 
-def _findings(
-    page: Page, report: Report, findings: Mapping[int, Finding], room: int
-) -> Mapping[int, Finding]:
+def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room: int) -> int:
     """Those with something to do: a line of each at least, then as many as there is room for, first above `info`.
 
     Returns:
-        those that are shown.
+        how many of them say what to do.
     """
     blocks = {
         number: [_block(page, number, found, report, detail) for detail in range(WHOLE + 1)]
@@ -171,7 +183,7 @@ def _findings(
             + (f", and the text of finding{'s' * (len(bare) > 1)} {listed(bare)}" if bare else ""),
             style="dim",
         )
-    return {number: findings[number] for number in details}
+    return sum(detail > 0 for detail in details.values())
 
 
 def _grown(
@@ -201,6 +213,18 @@ def _laid_out(blocks: Mapping[int, Sequence[Sequence[str]]], sizes: Mapping[int,
 def _block(page: Page, number: int, finding: Finding, report: Report, detail: int) -> list[str]:
     own = Page(page.width, page.colour, page.ascii_only)
     put_short(own, number, finding, report, detail)
+    return own.lines
+
+
+def _where(page: Page, trace: TraceReport) -> list[str]:
+    """Where the step goes, in two lines: as many of its parts as fit."""
+    own = Page(page.width, page.colour, page.ascii_only)
+    named = [f"{printable(name)} {format_share(share)}" for name, share in trace.parts.items()]
+    while named and not own.lines:
+        own.put(f"Where the step goes ({trace.parts_of} time): {', '.join(named)}", hang=3)
+        if len(own.lines) > _VERDICT_LINES:
+            own.lines.clear()
+            named.pop()
     return own.lines
 
 

@@ -136,7 +136,8 @@ def short_amounts(finding: Finding) -> str:
     return f"{saves} {_percents(saving)}{best}"
 
 
-_PART = re.compile(r"(?:,|;|:) (?=[^,;:]|::)")
+_PART = re.compile(r"[,;:] | (?:and (?=(?:makes|could|the|computes|reads?|reduces|stays) )|while )")
+_WORTH_TRYING = 0.05  # of the step, the high end of a saving: what may help
 
 
 def titled(finding: Finding) -> str:
@@ -149,6 +150,13 @@ def in_one_line(title: str, room: int) -> str:
     while len(title) > room and (parts := list(_PART.finditer(title))):
         title = title[: parts[-1].start()]
     return shortened(title, room)
+
+
+def may_help(finding: Finding) -> bool:
+    """Whether it is no certain problem, but a fix may save much."""
+    saving = finding.saving
+    open_end = saving is not None and saving.high_share >= _WORTH_TRYING and not finding.settled
+    return open_end and finding.severity is Severity.INFO and kind_of(finding.rule) is not Kind.CHOICE
 
 
 def _by_gpu(step: StepEstimate | None) -> bool:

@@ -1,0 +1,81 @@
+"""Where a step goes: its largest regions, as shares of the predicted step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.arrays import Floats
+from traceanalyzer.regions.regions import Regions
+from traceanalyzer.rule.titles import code_words, shortened_name
+
+_MOST = 5  # parts that are named, and the rest
+_LEAST = 0.03  # of the step: what is less is part of the rest
+_OPENED = 0.25  # of the step: what takes more is shown by its parts
+_MAIN = 0.6  # the same of a repeated block
+_INSIDE = 0.8  # of a region: so much lies in its parts, so that they stand for it
+_NEARLY_ALL = 0.97  # of a region: a part with so much stands for it
+_OPS, _BLOCK = 2, 30  # ops of a repeated block that are named, and their characters
+_COMPILED = "## Call CompiledFxGraph"
+_REST = {True: "GPU idle", False: "waiting"}  # whether of GPU time
+_USEFUL = 2  # parts at least; one alone says nothing
+
+
+def step_parts(analysis: Analysis) -> tuple[str, Mapping[str, float]]:
+    """("GPU" or "CPU", whose time is more of the step; region -> share of the step, the largest first)."""
+    regions = analysis.index(Regions)
+    totals, step_ns = regions.totals, max(regions.step_ns, 1.0)
+    of_gpu = bool(totals["gpu_ns"][0] >= totals["predicted_ns"][0])
+    share = (totals["gpu_ns"] if of_gpu else totals["predicted_ns"]) / step_ns
+    parts: dict[str, float] = {}
+    for node in _opened(regions, share):
+        name = _words(regions, node)
+        parts[name] = parts.get(name, 0.0) + float(share[node])
+    named = sorted((item for item in parts.items() if item[1] >= _LEAST), key=lambda item: -item[1])[:_MOST]
+    known, whole = sum(part for _, part in named), min(float(share[0]), 1.0)
+    if len(named) < _USEFUL or known < whole / 2:
+        return "", {}
+    rest = (("other", whole - known), (_REST[of_gpu], 1 - whole))
+    return "GPU" if of_gpu else "CPU", dict([*named, *(one for one in rest if one[1] >= _LEAST)])
+
+
+def _opened(regions: Regions, share: Floats) -> list[int]:
+    """Nodes that stand for the step: the largest are replaced by their parts, as long as few enough are left."""
+    tree = regions.tree
+    inside: dict[int, list[int]] = {}
+    for node, parent in enumerate(tree.parent.tolist()):
+        if node and share[node] >= _LEAST / 3:
+            inside.setdefault(parent, []).append(node)
+    nodes, closed = [0], set[int]()
+    while waiting := [node for node in nodes if node not in closed]:
+        node = max(waiting, key=lambda one: float(share[one]))
+        parts = inside.get(node, [])
+        left = [one for one in nodes if one != node] + parts
+        most = max((share[one] for one in parts), default=0.0)
+        largest = sorted((share[one] for one in left), reverse=True)
+        alone = sum(float(share[one]) >= _LEAST for one in nodes) == 1
+        few = alone or sum(largest[:_MOST]) >= _INSIDE * sum(largest)
+        whole = sum(share[one] for one in parts) >= _INSIDE * share[node]
+        opens = few and whole and share[node] >= (_MAIN if tree.kind[node] == "block" else _OPENED)
+        through = most >= _NEARLY_ALL * share[node] and tree.kind[node] in ("phase", "wrapper")
+        if parts and (node == 0 or opens or through):
+            nodes = left
+        else:
+            closed.add(node)
+    return nodes
+
+
+def _words(regions: Regions, node: int) -> str:
+    """`step()`, `AdamW.step`, `6 x layer_norm, linear, ...`: a region in few words."""
+    kind, name = regions.tree.kind[node], regions.tree.name[node]
+    if kind == "block":
+        ops = [_short(one) for one in name.split(", ")]
+        named = [one for one in ops[:_OPS] if len(", ".join(ops[:_OPS])) <= _BLOCK] or ops[:1]
+        count = regions.tree.calls[node] / regions.steps
+        return f"{count:,.0f} x {', '.join(named)}{' ...' * (len(named) < len(ops))}"
+    return _short(name)
+
+
+def _short(name: str) -> str:
+    plain = "compiled graph" if name.startswith(_COMPILED) else code_words(name).partition(" (")[0]
+    return shortened_name(plain.removeprefix("aten::"), _BLOCK)
