@@ -8,24 +8,7 @@ import pytest
 
 from tests.rules.kernel_programs import F32, Op, found, program
 from tests.support.gathered_products import GEMM, MOVE
-from tests.support.reordered_work import propagated, upsampled
-
-WIDE = [1_280_000, 500]
-
-
-@pytest.mark.parametrize(
-    ("factor", "linear"),
-    [
-        pytest.param([1_280_000, 1], True, id="a weight for each edge"),
-        pytest.param([1], True, id="one number"),
-        pytest.param(WIDE, False, id="other rows"),
-        pytest.param([500], False, id="a weight for each channel"),
-    ],
-)
-def test_rows_may_be_scaled_channels_may_not(factor: list[int], linear: bool) -> None:
-    gather, scale, *rest = propagated()
-    ops = [gather, replace(scale, dims=[WIDE, factor]), *rest]
-    assert bool(found(program(ops), "late-projection")) is linear
+from tests.support.reordered_work import upsampled
 
 
 @pytest.mark.parametrize(
@@ -62,12 +45,3 @@ def test_backward_may_read_what_was_upsampled() -> None:
     node = Op("autograd::engine::evaluate_function: ConvolutionBackward0", GEMM, 10, [wide], [F32])
     assert found(program([*upsampled(), node]), "late-projection")
     assert found(program([*upsampled(), replace(node, name="aten::mean")]), "late-projection") == []
-
-
-@pytest.mark.parametrize(("between", "said"), [(7, 1), (9, 0)])
-@pytest.mark.parametrize("before", [True, False])
-def test_gathers_sums_and_layers_are_near_each_other(between: int, said: int, *, before: bool) -> None:
-    """So many ops on other tensors are between the gather and the sum, or between the sum and the layer."""
-    others = [Op("aten::relu", MOVE, 1, [[7, 7]], [F32])] * (between - before)
-    *sums, layer = propagated(*others) if before else [*propagated()[:-1], *others, propagated()[-1]]
-    assert len(found(program([*sums, layer]), "late-projection")) == said

@@ -12,8 +12,6 @@ from tests.support.reordered_work import (
     GEMM,
     MOVE,
     SHAPES,
-    SUM,
-    propagated,
     upsampled,
 )
 
@@ -40,51 +38,6 @@ def test_scale_factors_take_the_size_of_the_inner_op() -> None:
 def test_nonlinear_or_wide_layers_stay_after_upsampling() -> None:
     relu = Op("aten::relu", MOVE, 100, [[8, 128, 512, 512]], [F32])
     for ops in (upsampled(relu), upsampled(narrow=96), upsampled(kernel=3), [*upsampled(), relu]):
-        assert found(program(ops), "late-projection") == []
-
-
-def test_neighbours_are_summed_after_the_layer_that_narrows_them() -> None:
-    (one,) = found(program(propagated()), "late-projection")
-    assert one.cause == "aggregated"
-    assert (
-        "rows of 500 numbers are gathered, 1280000x500, and summed, and then a linear layer leaves 64"
-        in one.message
-    )
-    assert "in work that could be 7.81 times narrower" in one.message
-
-
-@pytest.mark.parametrize(
-    ("name", "dims", "left"),
-    [
-        ("aten::mm", [[80_000, 500], [500, 64]], 64),
-        ("aten::linear", [[80_000, 500], [251, 500]], 0),
-        ("aten::mm", [[80_000, 500], [500, 500]], 0),
-        ("aten::bmm", [[80_000, 500], [500, 64]], 0),
-    ],
-)
-def test_a_product_that_at_least_halves_the_width_belongs_first(
-    name: str, dims: list[list[int]], left: int
-) -> None:
-    *ops, layer = propagated()
-    said = found(program([*ops, replace(layer, name=name, dims=dims, types=[F32] * 3)]), "late-projection")
-    assert [one.evidence["narrow"] for one in said] == [left] * bool(left)
-
-
-def test_means_of_neighbours_and_sparse_products_are_sums_too() -> None:
-    counts = Op("aten::clamp", MOVE, 3, [[80_000], [], []], [F32, "Scalar", "Scalar"])
-    mean = Op("aten::div", MOVE, 30, [[80_000, 500], [80_000, 1]], [F32, F32])
-    *sums, layer = propagated(counts)
-    (one,) = found(program([*sums, counts, mean, layer]), "late-projection")
-    assert one.cause == "aggregated"
-    sparse = Op("aten::_sparse_mm", SUM, 2_000, [[80_000, 80_000], [80_000, 500]], [F32, F32])
-    (one,) = found(program([sparse, layer]), "late-projection")
-    assert (one.cause, one.by) == ("aggregated", "80000x500")
-    assert one.cost_ns == pytest.approx(6e3 * 2_000 * (1 - 64 / 500), rel=0.01)
-
-
-def test_nonlinear_or_few_messages_stay() -> None:
-    relu = Op("aten::relu", MOVE, 100, [[1_280_000, 500]], [F32])
-    for ops in (propagated(relu), propagated(narrow=400), propagated(nodes=1_000_000)):
         assert found(program(ops), "late-projection") == []
 
 

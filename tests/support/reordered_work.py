@@ -27,28 +27,3 @@ def upsampled(*between: Op, narrow: int = 7, kernel: int = 1) -> list[Op]:
         Op("aten::conv2d", GEMM, 800, [wide, [narrow, 128, kernel, kernel], [narrow]], [F32, F32, F32]),
         Op("aten::relu", MOVE, 100, [[8, narrow, 512, 512]], [F32]),
     ]
-
-
-def propagated(*between: Op, narrow: int = 64, nodes: int = 80_000) -> list[Op]:
-    """Rows of 500 gathered for 1,280,000 edges, scaled, summed by node, and projected."""
-    wide = [1_280_000, 500]
-    return [
-        Op(
-            "aten::index_select",
-            MOVE,
-            1_300,
-            [[nodes, 500], [], wide[:1]],
-            [F32, "Scalar", LONG],
-            scalars=["", "0", ""],
-        ),
-        Op("aten::mul", MOVE, 1_900, [wide, [wide[0], 1]], [F32, F32]),
-        *between,
-        Op(
-            "aten::index_add",
-            SUM,
-            4_100,
-            [[nodes, 500], [], wide[:1], wide, []],
-            [F32, "Scalar", LONG, F32, "Scalar"],
-        ),
-        Op("aten::linear", GEMM, 150, [[nodes, 500], [narrow, 500]], [F32, F32]),
-    ]
