@@ -230,6 +230,13 @@ def test_rare_slow_steps_are_named_with_their_cost(name: str, slow: str) -> None
     assert verdict.step.endswith(f"; {slow}")
 
 
+def test_another_process_is_first_where_it_takes_half_of_the_time() -> None:
+    first = reported("time_sliced").findings[0]
+    assert (first.rule, first.cause, first.severity) == ("kernel-variance", "outliers", Severity.HIGH)
+    assert first.saving is None
+    assert first.evidence["measured_share"] == pytest.approx(6 * 2.44 / (20 * 0.776 + 6 * 2.44), abs=0.02)
+
+
 def looping(slow: dict[int, tuple[str, int]]) -> TraceBuilder:
     """Ten steps of 1 ms of kernels; some contain a call that takes so many us."""
     trace, at = TraceBuilder(), 0

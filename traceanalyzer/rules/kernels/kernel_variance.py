@@ -11,7 +11,7 @@ from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, median_of, 
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
-from traceanalyzer.rule.hits import reduce_to
+from traceanalyzer.rule.hits import MEASURED_SHARE, reduce_to
 from traceanalyzer.timeline.repeated_kernels import (
     RepeatedKernels,
     losing,
@@ -59,6 +59,7 @@ class Limits:
     )
 
 
+_RECURS = 3  # steps: what comes in fewer may be chance; chosen
 # cause -> (message, advice)
 _TEXTS = {
     "drift": (
@@ -170,8 +171,14 @@ def _hits(
     pieces = work[slow.entry]
     numbers = sorted({int(steps.number[position]) for position in slow.step})
     message, advice = _TEXTS[cause]
+    reduced = reduce_to(pieces, pieces.dur_ns - excess)
+    # the usual step is predicted, which has none of them: what they take of the recorded steps is measured
+    rare = cause == "outliers" and _RECURS <= len(numbers) < len(steps) / 2
+    if rare:
+        reduced["fix"] = ()
+    lost_share = float(excess.sum()) / max(int(steps.durations_ns().sum()), 1)
     return Hits(
-        **reduce_to(pieces, pieces.dur_ns - excess),
+        **reduced,
         named_by=pieces.name[0],
         cause=cause,
         message=message,
@@ -182,6 +189,7 @@ def _hits(
             "kernel": short_kernel(pieces.name[0] or ""),
             "grid": pieces.text("grid")[0] or "",
             "slow_steps": numbers,
+            **({MEASURED_SHARE: lost_share} if rare else {}),
         },
     )
 
