@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -305,8 +305,11 @@ def lines(
     together: StepEstimate | None = None,
     culprits: Sequence[int] = (),
     findings: Sequence[Finding] = (),
+    parts_ns: Mapping[str, int] | None = None,
 ) -> Verdict:
-    return _summary(samples.trace(0), of, step, together, culprits, findings)
+    accounting = (samples.accounting(parts_ns=parts_ns),) if parts_ns else ()
+    heads = [samples.trace(0, accounting=accounting) if accounting else samples.trace(0)]
+    return _summary(heads, of, step, together, culprits, findings)
 
 
 @pytest.mark.parametrize(
@@ -358,6 +361,25 @@ def test_unexplained_wait_is_shown_if_one_ranks_and_large(
     else:
         told = f"in the recording, {words} the same work, so do not trust this wait"
         assert f"rank 1 is the slowest, limited by its GPU; {told}" in limit
+
+
+@pytest.mark.parametrize(
+    ("parts_ms", "limit"),
+    [
+        (
+            {"compute": 40, "communication_transfer": 33, "communication_waiting": 27},
+            "communication: 6.60 ms of transfer and 5.40 ms of waiting in each recorded step, without compute",
+        ),
+        (
+            {"compute": 20, "communication": 60, "idle:tail": 20},
+            "communication: 12.0 ms in each recorded step",
+        ),
+        ({"compute": 51, "communication_transfer": 49}, "the GPU of each rank"),
+    ],
+)
+def test_exposed_communication_is_the_limit_where_it_takes_most(parts_ms: dict[str, int], limit: str) -> None:
+    parts_ns = {name: ms * MS for name, ms in parts_ms.items()}
+    assert lines(ranks(3), parts_ns=parts_ns).limit.startswith(limit)
 
 
 def test_the_recorded_step_is_the_longest_median_of_the_ranks() -> None:

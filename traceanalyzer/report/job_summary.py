@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
+from itertools import chain
 
 import numpy as np
 
@@ -168,7 +170,7 @@ def job_report(
     culprits = culprits_of(findings)
     step = None if forecast is None else forecast.step
     uneven = attempt({}, "slowdown", partial(of_job, view), None)
-    summary = _summary(heads[every[0]], reports, step, together, culprits, findings)
+    summary = _summary([heads[rank] for rank in every], reports, step, together, culprits, findings)
     return JobReport(
         reports,
         world,
@@ -242,19 +244,42 @@ def _rank(
 
 
 def _summary(
-    head: TraceReport,
+    heads: Sequence[TraceReport],
     ranks: Sequence[RankReport],
     step: StepEstimate | None,
     together: StepEstimate | None,
     culprits: Sequence[int],
     findings: Sequence[Finding],
 ) -> Verdict:
+    head = heads[0]
     measured = head.measured is not None or (step is not None and step.measured)
     whom = _whom(ranks, culprits, step, measured)
-    pace = _pace(ranks, step) if whom or step is None else _OF_ALL.get(step.bound, step.bound)
+    pace = _pace(ranks, step) if whom or step is None else _exchange(heads, ranks)
+    pace = pace or (_OF_ALL.get(step.bound, step.bound) if step is not None else "")
     lacking = unexplained_text(step) if step is not None and step.unexplained_ns else ""
     limit = "; ".join(part for part in (lacking or pace, whom or _NO_ONE) if part)
     return Verdict(_step(head, ranks, step), limit, _fix(step, together, findings))
+
+
+def _exchange(heads: Sequence[TraceReport], ranks: Sequence[RankReport]) -> str:
+    """The limit where ranks communicate, with nothing computed meanwhile, for longer than they compute or idle."""
+    parts, kinds = Counter[str](), Counter[str]()
+    for device in chain.from_iterable(head.accounting for head in heads):
+        for name, ns in device.parts_ns.items():
+            kind = name.partition(":")[0].partition("_")[0]
+            parts[kind] += ns
+            kinds[name] += ns * (kind == "communication")
+    medians = [float(np.median(rank.dur_ns)) for rank in ranks if rank.dur_ns]
+    if not medians or max(parts, key=parts.__getitem__, default="") != "communication":
+        return ""
+    step_ns = float(np.median(medians)) / parts.total()
+    split = [
+        f"{format_ns(round(kinds[f'communication_{part}'] * step_ns))} of {part}"
+        for part in ("transfer", "waiting")
+        if kinds[f"communication_{part}"]
+    ]
+    whole = format_ns(round(parts["communication"] * step_ns))
+    return f"communication: {' and '.join(split) or whole} in each recorded step, without compute"
 
 
 def _step(head: TraceReport, ranks: Sequence[RankReport], step: StepEstimate | None) -> str:
