@@ -66,6 +66,7 @@ def test_one_call_into_a_package_is_named_with_its_caller() -> None:
     assert "step(), mostly in metrics/accuracy.py(10): update()" in finding.message
     assert finding.saving is not None
     assert finding.saving.share == pytest.approx(20 / 60, abs=0.08)
+    assert finding.saving.low_share <= finding.saving.share / 2
 
 
 def test_the_users_call_of_a_package_is_named_with_the_package() -> None:
@@ -80,6 +81,19 @@ def test_the_users_call_of_a_package_is_named_with_the_package() -> None:
     finding = with_metric(metric)
     assert finding.by == "train.py(10): log_gradients()"
     assert "mostly in library/grads.py(10): grad_norm()" in finding.message
+
+
+def test_calls_of_one_function_are_in_the_title_of_all_launches() -> None:
+    program = CodeProgram()
+    for _ in range(5):
+        for _ in range(6):
+            begin = program.now
+            program.ops(["aten::linear", "aten::relu", "aten::softmax"] * 3)
+            program.function("embed", begin)
+        program.end_step()
+    finding = first_of(program)
+    assert finding.cause != "region"
+    assert "54 come from 6 calls of embed() (train.py:10)" in str(finding.title)
 
 
 def test_weights_that_are_computed_in_a_layer_are_named() -> None:

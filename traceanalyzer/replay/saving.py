@@ -220,6 +220,9 @@ class Forecast:
             low = min(low, share - self.program.work.late_ns / steps / max(wholes[0], 1.0))
         if self.base[0].bound != "gpu":
             low = min(low, self._surely_idle(fixed[0]))
+        low = min(
+            low, max(share, 0.0) * min((getattr(edit, "least_part", 1.0) for edit in edits), default=1.0)
+        )
         unit = self.step.unprofiled_ns
         basis = f"replayed without it: {self.program.sample.text}, bound by the {_WORD[fixed[0].bound]} then"
         if (cold := left.quickened_ns / (len(self.program.sample) * self.program.sample.part)) > LEAST * unit:
