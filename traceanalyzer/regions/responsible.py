@@ -14,6 +14,7 @@ from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.model.step_times import Saving
 from traceanalyzer.model.texts import Texts
+from traceanalyzer.model.trace import ints_at
 from traceanalyzer.regions.drop_region import KERNEL_FLOOR_NS, DropRegion
 from traceanalyzer.regions.regions import Regions
 from traceanalyzer.regions.tree import LOADING, MIN_REPEATS, Tree, subtree_totals
@@ -150,28 +151,35 @@ def responsible_regions(
 
 
 def repeated_function(
-    regions: Regions, min_share: float, packages: Collection[str | None]
+    regions: Regions, events: Events, packages: Collection[str | None]
 ) -> tuple[str, float, float] | None:
-    """(function, its calls and its launches per step): what launches most of the step in several calls.
+    """(function, its calls and its launches per step) of what launches most of the step in several calls, if any.
 
-    One of the program's own packages comes before one of others.
-
-    Args:
-        min_share: of the launches of a step, at least.
+    On all threads: a hook may run on the thread of backward. The program's own functions come before a package's.
     """
-    tree, launches = regions.tree, regions.totals["launches"]
-    library = _of_library(regions, packages)
-    names: dict[str, list[int]] = {}
-    for node in np.flatnonzero(np.array(tree.kind) == "function").tolist():
-        names.setdefault(tree.name[node], []).append(node)
-    found = [
-        (bool(library[nodes[0]]), -float(launches[nodes].sum()), calls, name)
-        for name, nodes in names.items()
-        if (calls := _calls(regions, "function", nodes)) >= MIN_REPEATS
-        and min_share * launches[0] <= launches[nodes].sum() <= launches[0]
-    ]
-    _, negative, calls, name = min(found, default=(False, 0.0, 0.0, ""))
-    return (name, calls, -negative) if name else None
+    code, work, pieces = events.user_code, events.work, regions.tree.pieces
+    if work is None or not len(code.start_ns):
+        return None
+    first, end = pieces.start_ns[0], pieces.end_ns[-1]
+    _, entries = np.unique(work.call, return_index=True)
+    entries = entries[(work.call_start_ns[entries] >= first) & (work.call_start_ns[entries] < end)]
+    tid = ints_at(events.trace.lanes.cpu, "tid", work.call[entries])
+    frame, launch, pairs = code.open_at(work.call_start_ns[entries], tid), np.arange(len(entries)), []
+    while len(going := np.flatnonzero(frame >= 0)):
+        frame, launch = frame[going], launch[going]
+        pairs.append(launch * len(code.names) + code.code[frame])
+        frame = code.caller[frame]
+    # A function that calls itself launches once what it launches.
+    each = distinct(np.concatenate([np.empty(0, np.int64), *pairs])) % len(code.names)
+    launches = np.bincount(each, minlength=len(code.names)) / regions.steps
+    inside = (code.start_ns >= first) & (code.end_ns <= end)
+    calls = np.bincount(code.code[inside], minlength=len(code.names)) / regions.steps
+    large = launches * regions.steps >= _REPEATED * max(len(entries), 1)
+    found = np.flatnonzero(large & (calls >= MIN_REPEATS)).tolist()
+    found.sort(
+        key=lambda name: (package_of(str(code.names[name])) not in packages, -launches[name], calls[name])
+    )
+    return next(((str(code.names[name]), float(calls[name]), float(launches[name])) for name in found), None)
 
 
 def _region(regions: Regions, kind: str, name: str, nodes: list[int], stepping: Mask) -> Responsible:
@@ -375,7 +383,7 @@ class Leading:
             for region in responsible_regions(regions, MIN_SHARE, packages)
         )
         spans = tuple(_spans_of(region, regions.tree, events) for region, _ in each)
-        return cls(regions, each, spans, repeated_function(regions, _REPEATED, packages))
+        return cls(regions, each, spans, repeated_function(regions, events, packages))
 
     def named(self, name: str | None) -> Responsible | None:
         """The function or annotation of that name that computes on the CPU, None if it is not responsible."""
