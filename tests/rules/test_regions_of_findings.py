@@ -83,17 +83,19 @@ def test_the_users_call_of_a_package_is_named_with_the_package() -> None:
     assert "mostly in library/grads.py(10): grad_norm()" in finding.message
 
 
-def test_calls_of_one_function_are_in_the_title_of_all_launches() -> None:
+@pytest.mark.parametrize(("name", "independent"), [("embed", True), ("forward", False)])
+def test_calls_of_one_function_are_in_the_title_of_all_launches(name: str, independent: bool) -> None:
     program = CodeProgram()
     for _ in range(5):
         for _ in range(6):
             begin = program.now
             program.ops(["aten::linear", "aten::relu", "aten::softmax"] * 3)
-            program.function("embed", begin)
+            program.function(name, begin)
         program.end_step()
     finding = first_of(program)
     assert finding.cause != "region"
-    assert "54 come from 6 calls of embed() (train.py:10)" in str(finding.title)
+    assert f"54 come from 6 calls of {name}() (train.py:10)" in str(finding.title)
+    assert finding.advice.startswith("If the calls of this function are independent") == independent
 
 
 def test_weights_that_are_computed_in_a_layer_are_named() -> None:

@@ -57,7 +57,7 @@ _LAYER_NODE = re.compile(
 _OPTIMIZER = re.compile(r"^Optimizer\.step#")
 # Modules in which torch.nn.utils.parametrize computes a weight from other tensors, each time that it is read.
 WEIGHTS = "ParametrizationList"
-_FORWARD = re.compile(r": (_?forward|_?call_impl|__call__)$")
+FORWARD = re.compile(r": (_?forward|_?call_impl|__call__)$")
 _LISTS = re.compile(r"_foreach_|_fused_")
 # Times that a block or function runs in a step: what runs less often may be layers of a model.
 MIN_CALLS = 16
@@ -244,7 +244,7 @@ def _apart_from_model(regions: Regions, layers: Mask, stepping: Mask) -> Mask:
     """
     tree = regions.tree
     phases = [node for node, name in enumerate(tree.name) if (tree.kind[node], name) == ("phase", LOADING)]
-    named_forward = np.array([bool(_FORWARD.search(name)) for name in tree.name])
+    named_forward = np.array([bool(FORWARD.search(name)) for name in tree.name])
     model, steps, forward = (
         subtree_totals(tree.parent, mask.astype(float)) > 0 for mask in (layers, stepping, named_forward)
     )

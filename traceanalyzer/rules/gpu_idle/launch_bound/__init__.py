@@ -10,7 +10,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.finding import NOTHING_TO_DO, Confidence, Severity
 from traceanalyzer.model.texts import STANDS_OUT, Texts
-from traceanalyzer.regions.responsible import Leading
+from traceanalyzer.regions.responsible import FORWARD, Leading
 from traceanalyzer.replay.saving import Forecast, busy_share, is_busy, only_profiled
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, limit, rule
 from traceanalyzer.rule.advice import busy_advice
@@ -38,6 +38,10 @@ _BETWEEN_OPS = ("host-code", "python", "engine")
 _MEASURE = (
     "Measure the step without the profiler, and run again with --step-ms MS: this shows whether the GPU "
     "is idle."
+)
+_CALLS = (
+    "If the calls of this function are independent, as chunks are, make fewer and larger ones; if they compute the "
+    "same, keep the result."
 )
 _MINOR = f"{NOTHING_TO_DO} here: launching explains too little of the {{whole}}. If these waits grow: "
 _OTHERS = "; for {awaited} of the step this rank probably waits for other ranks that launch as slowly"
@@ -207,6 +211,9 @@ def launch_bound(
     parts = graph_parts_advice(eager, steps, syncs) if remedy.name == "graph" else ""
     advice = f"{parts} {remedy.advice}".strip()
     advice = f"{advice} {STACK}" if loop and remedy.name != "batch" else advice
+    repeated = _repeated_calls(leading)
+    if repeated and not FORWARD.search(str(repeated["repeated"])):
+        advice = f"{_CALLS} {advice}"
     # Most of the waiting is estimated: the launches are within collectives.
     guessed = awaited * steps.window_ns > gaps.total_ns
     waits = awaited >= limits.min_window_share
@@ -233,7 +240,7 @@ def launch_bound(
             "busy_share": busy_share(forecast),
             **({"awaited_share": awaited} if awaited else {}),
             **({} if part is None else part.evidence),
-            **_repeated_calls(leading),
+            **repeated,
         },
         info=cause in _NO_FAULT,
     )
