@@ -47,8 +47,11 @@ def launchers(session: nox.Session) -> None:
         "accelerate",
         "lightning",
         "timm",
+        "datasets",
         "nbconvert",
         "ipykernel",
+        "pytest",
+        "uv",
     )
     session.run("python", "benchmarks/recording/launchers.py", *session.posargs)
 
