@@ -22,10 +22,16 @@ _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 
 # Module of each command, where its name is another one.
 _MODULES = {"mcp": "agents", "skill": "agents"}
-_NAMES = (
-    *("annotate", "baseline", "collectives", "compare", "diagnose", "explain", "export", "facts", "mcp"),
-    *("memory", "open", "ops", "record", "regions", "report", "rules", "skill", "table"),
-)
+_FUNCTIONS = {"open": "open_", "list": "list_"}  # names that Python has already
+_GROUPS = {
+    "Diagnose": ("diagnose", "explain", "facts", "rules"),
+    "Look": ("report", "open", "annotate", "regions", "ops", "list", "memory", "table", "collectives"),
+    "Compare": ("compare", "baseline"),
+    "Record": ("record",),
+    "Data": ("export",),
+    "Agents": ("mcp", "skill"),
+}
+_NAMES = tuple(sorted(name for names in _GROUPS.values() for name in names))
 
 
 class _Commands(Mapping[str, click.Command]):
@@ -35,7 +41,7 @@ class _Commands(Mapping[str, click.Command]):
         if name not in _NAMES:
             raise KeyError(name)
         module = import_module(f"traceanalyzer.cli.{_MODULES.get(name, name)}")
-        command: click.Command = getattr(module, "open_" if name == "open" else name)
+        command: click.Command = getattr(module, _FUNCTIONS.get(name, name))
         return command
 
     def __iter__(self) -> Iterator[str]:
@@ -69,6 +75,12 @@ class Program(click.Group):
         )
         return is_path or os.path.exists(first)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands in groups, by what people want to do."""
+        for title, names in _GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(64)) for name in names])
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -89,16 +101,9 @@ class Program(click.Group):
 )
 @click.version_option(__version__, "--version", message="traceanalyzer %(version)s")
 def cli() -> None:
-    """Read a torch.profiler trace and say why the GPU is idle or slow.
+    """Read a torch.profiler trace and report why the GPU is idle or slow.
 
-    TRACE alone means `diagnose TRACE`.
-
-    \b
-    Examples:
-      traceanalyzer trace.json.gz
-      traceanalyzer traces/ --format json --output report.json
-      traceanalyzer ops trace.json.gz
-      traceanalyzer explain launch-bound
+    TRACE alone means `diagnose TRACE`. Each command has its own --help.
     """
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _REMEDY = "Pass a folder with the .json, .json.gz or .json.zst files of one job."
 
 
-@click.command(short_help="Events, or each rank's results, as Parquet; flame graphs for speedscope.")
+@click.command(short_help="Events or results as Parquet; flame graphs for speedscope.")
 @click.argument("trace", type=PATH_OR_URL)
 @click.argument("folder", metavar="[DIR]", type=PATH_OR_URL, required=False)
 @click.option(

@@ -12,7 +12,7 @@ from traceanalyzer.cli.options import view_options
 from traceanalyzer.cli.output import put_page
 
 
-@click.command(short_help="Which code of a step costs what: modules, functions, repeated blocks, ops.")
+@click.command(short_help="Which code of a step costs what, as a tree.")
 @click.option(
     "--depth",
     type=click.IntRange(min=1),

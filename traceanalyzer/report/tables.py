@@ -10,9 +10,10 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
-from traceanalyzer.rule.views import IdleTime
+from traceanalyzer.rule.views import Calls, IdleTime, Work
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.timeline.synchronisation import SyncCalls
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -136,3 +137,73 @@ def _step_numbers(analysis: Analysis) -> pd.Series[int]:
         return pd.Series([pd.NA] * len(work.row), dtype="Int64")
     known = (steps.of_work >= 0) & steps.marked
     return pd.Series(np.append(steps.number, 0)[steps.of_work], dtype="Int64").mask(~known)
+
+
+LISTS = ("kernels", "copies", "syncs", "gaps", "annotations")
+"""What `listed_events` lists."""
+
+
+def listed_events(trace: Trace | Analysis, what: str, step: int | None = None) -> pd.DataFrame:
+    """Events of one sort by name, the one with the most time first.
+
+    Columns: name, count, total_ns, mean_ns, min_ns, max_ns (int64), share (of the time of all that are listed, 0 to
+    1), bytes (int64, of copies, else 0), op and line (those with most of the time, null where not known).
+
+    Args:
+        what: one of `LISTS`; gaps are idle time of a device by cause.
+        step: number of the only step whose events are listed; the trace's own number.
+
+    Raises:
+        Unavailable: the trace has no GPU work, or no such step.
+    """
+    analysis = _analysis(trace)
+    events = _events_of(analysis, what)
+    if step is not None:
+        numbers = analysis.index(Steps).number
+        if step not in numbers.tolist():
+            raise Unavailable(f"no step {step}: the trace has {', '.join(map(str, numbers.tolist()))}")
+        events = events[np.append(numbers, -1)[events.step] == step]
+    return _by_name(events)
+
+
+def _events_of(analysis: Analysis, what: str) -> Calls | Work | IdleTime:
+    if what == "gaps":
+        return analysis.index(IdleTime)
+    if what in ("kernels", "copies"):
+        work = analysis.index(Work)
+        copies = work.kind.matches("^copy")
+        return work[copies] if what == "copies" else work[~copies & ~work.kind.matches("memset")]
+    calls = analysis.index(Calls)
+    if what == "annotations":
+        return calls[calls.events.nesting.annotation[calls.rows]]
+    waits = analysis.index(SyncCalls)
+    return Calls(calls.events, waits.row[~waits.profiler])
+
+
+def _calls_of(events: Calls | Work | IdleTime) -> Calls | Work:
+    return events.launch if isinstance(events, IdleTime) else events
+
+
+def _by_name(events: Calls | Work | IdleTime) -> pd.DataFrame:
+    import pandas as pd
+
+    every = max(int(events.dur_ns.sum()), 1)
+    columns = ("name", "count", "total_ns", "mean_ns", "min_ns", "max_ns", "share", "bytes", "op", "line")
+    table = [
+        (
+            str(name),
+            len(same),
+            int(same.dur_ns.sum()),
+            int(same.dur_ns.mean()),
+            int(same.dur_ns.min()),
+            int(same.dur_ns.max()),
+            float(same.dur_ns.sum()) / every,
+            int(same.bytes.sum()) if isinstance(same, Work) else 0,
+            next(iter(same.op.name.sums(same.dur_ns)), None),
+            next(iter(_calls_of(same).line.sums(same.dur_ns)), None),
+        )
+        for name, same in events.by(events.cause if isinstance(events, IdleTime) else events.name)
+    ]
+    return pd.DataFrame(table, columns=list(columns)).sort_values(
+        "total_ns", ascending=False, ignore_index=True
+    )

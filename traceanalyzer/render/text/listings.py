@@ -5,11 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
+from traceanalyzer.model.short_names import short_op
+from traceanalyzer.model.units import format_bytes, format_ns, format_share
 from traceanalyzer.render.text.page import Page
+from traceanalyzer.render.words.escape import printable
 from traceanalyzer.report.facts import Fact
 from traceanalyzer.rule.limits import LimitInfo, limits_of
 from traceanalyzer.rule.registry import MIN_SHARE, Rule
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Pages start one with what it is about, "Bad: ...", or as an item of a list.
 _PARAGRAPH = re.compile(r"\n(?:\n|(?=[A-Z][^.:]*:)|(?=- ))")
@@ -63,3 +70,27 @@ def render_facts(facts: Sequence[Fact], *, width: int = 100, ascii_only: bool = 
 def _events(ids: Sequence[int]) -> str:
     shown = ", ".join(map(str, ids[:_SHOWN])) + (" ..." if len(ids) > _SHOWN else "")
     return f" (event{'s' * (len(ids) > 1)} {shown})" if ids else ""
+
+
+_COUNTED = ("count", "total", "mean", "min", "max", "share")
+_COUNT_WIDTH = 9
+
+
+def render_listed(
+    rows: pd.DataFrame, what: str, *, top: int, width: int = 100, ascii_only: bool = False
+) -> str:
+    """The events of `listed_events`, two lines for each name: what and where it is, then the numbers."""
+    page = Page(width=width, ascii_only=ascii_only)
+    page.put(f"{what} by name, those with most time first; shares are of all listed".capitalize())
+    page.lines.append("  ".join(f"{title:>{_COUNT_WIDTH}}" for title in _COUNTED))
+    for row in rows.head(top).to_dict("records"):
+        times = [format_ns(row[f"{name}_ns"]) for name in _COUNTED[1:5]]
+        cells = [f"{row['count']:,}", *times, format_share(row["share"])]
+        name = printable(short_op(row["name"]) if what == "kernels" else row["name"])
+        where = [str(row[part]) for part in ("op", "line") if isinstance(row[part], str)]
+        moved = [f"{format_bytes(row['bytes'])}"] * bool(row["bytes"])
+        page.put(f"{name}: {printable(', '.join([*moved, *where]))}".removesuffix(": "), hang=2)
+        page.lines.append("  ".join(f"{cell:>{_COUNT_WIDTH}}" for cell in cells))
+    if len(rows) > top:
+        page.put(f"... and {len(rows) - top:,} more: --top")
+    return page.text()

@@ -1,0 +1,78 @@
+"""`traceanalyzer list`: events of one sort by name."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from tests.support.paths import REPOSITORY
+from traceanalyzer import load
+from traceanalyzer.cli.app import cli
+from traceanalyzer.cli.list import KINDS
+from traceanalyzer.report.tables import LISTS, listed_events
+
+TRACE = REPOSITORY / "fixtures/exposed-copy/bad.json.gz"
+
+
+def listed(*arguments: str) -> str:
+    result = CliRunner().invoke(cli, ["list", *arguments])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_kinds_are_those_of_the_package() -> None:
+    assert KINDS == LISTS
+
+
+@pytest.mark.parametrize("what", ["kernels", "copies"])
+def test_totals_are_those_of_the_trace(what: str) -> None:
+    trace = load(TRACE)
+    every = trace.kernels
+    copies = every["kind"].astype(str).str.startswith("copy")
+    wanted = every[copies if what == "copies" else ~copies & (every["kind"] != "memset")]
+    rows = listed_events(trace, what)
+    assert rows["total_ns"].sum() == wanted["dur_ns"].sum()
+    assert rows["count"].sum() == len(wanted)
+    assert rows["share"].sum() == pytest.approx(1.0)
+    assert rows["total_ns"].is_monotonic_decreasing
+    assert (rows["min_ns"] <= rows["mean_ns"]).all()
+    assert (rows["mean_ns"] <= rows["max_ns"]).all()
+
+
+def test_gaps_are_the_idle_time_by_cause() -> None:
+    trace = load(TRACE)
+    gaps = trace.idle_gaps().groupby("cause")["dur_ns"].sum().to_dict()
+    rows = listed_events(trace, "gaps")
+    assert dict(zip(rows["name"], rows["total_ns"], strict=True)) == gaps
+
+
+def test_one_step_has_its_part_of_the_kernels() -> None:
+    whole, step = (
+        json.loads(listed("kernels", str(TRACE), "--format", "json", *more)) for more in ((), ("--step", "6"))
+    )
+    counts = [sum(row["count"] for row in one["events"]) for one in (whole, step)]
+    assert step["step"] == 6
+    assert 0 < counts[1] < counts[0]
+
+
+def test_text_names_the_op_and_the_line() -> None:
+    text = listed("copies", str(TRACE), "--top", "1")
+    assert "Memcpy HtoD (Pageable -> Device)" in text
+    assert "aten::copy_" in text
+    assert "moving.py(20): step" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_missing_step_is_refused_with_those_that_are_there() -> None:
+    result = CliRunner().invoke(cli, ["list", "syncs", str(TRACE), "--step", "99"])
+    assert result.exit_code != 0
+    assert "no step 99: the trace has" in str(result.exception)
+
+
+def test_every_command_is_in_one_group_of_the_help() -> None:
+    text = CliRunner().invoke(cli, ["--help"]).output
+    for name in cli.commands:
+        assert sum(line.startswith(f"  {name} ") for line in text.splitlines()) == 1
+    titles = [line for line in text.splitlines() if line.endswith(":") and line[0].isupper()]
+    assert titles == ["Options:", "Diagnose:", "Look:", "Compare:", "Record:", "Data:", "Agents:"]
+    assert len(text.splitlines()) <= 42

@@ -1,0 +1,54 @@
+"""`traceanalyzer list`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import click
+
+from traceanalyzer.cli.data import opened, put_rows
+from traceanalyzer.cli.options import view_options
+from traceanalyzer.cli.output import put_page
+
+KINDS = ("kernels", "copies", "syncs", "gaps", "annotations")
+
+
+@click.command("list", short_help="Kernels, copies, waits, idle gaps or annotations, by name.")
+@click.argument("what", type=click.Choice(KINDS))
+@click.option("--step", type=int, metavar="N", help="Only events of this step, by the number in the trace.")
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Only the N names with the most time. Default as text: 20.",
+)
+@view_options("text", "json", "csv", "parquet")
+def list_(
+    what: str, trace: Path, step: int | None, top: int | None, form: str, output: Path | None, force: bool
+) -> None:
+    """List events of one sort by name with count, total, mean, shortest, longest, share, op and line of code.
+
+    \b
+    Examples:
+      traceanalyzer list kernels trace.json.gz
+      traceanalyzer list copies trace.json --step 3
+      traceanalyzer list gaps trace.json --format csv
+    """
+    from traceanalyzer.model.errors import Unavailable
+    from traceanalyzer.render.data.table import records
+    from traceanalyzer.render.text.listings import render_listed
+    from traceanalyzer.report.tables import listed_events
+
+    loaded = opened(trace, form, [output], force)
+    try:
+        rows = listed_events(loaded, what, step)
+    except Unavailable as reason:
+        raise reason.for_user(loaded.meta.source) from reason
+    if form == "text":
+        put_page(partial(render_listed, rows, what, top=top or 20), output)
+    else:
+        rows = rows if top is None else rows.head(top)
+        put_rows(
+            rows, {"what": what, "step": step, "events": records(rows)}, form, output, loaded.meta.source
+        )
