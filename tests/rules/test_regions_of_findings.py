@@ -41,14 +41,16 @@ def test_a_function_beside_the_layers_is_named_with_its_share() -> None:
 
 
 def with_metric(metric: Callable[[CodeProgram], None]) -> Finding:
-    """The first finding of a program whose step calls a module of 20 layers, and then what `metric` adds."""
+    """The first finding of a program whose step calls a module of 20 layers, and then what `metric` adds, in DDP."""
     program = CodeProgram()
     for _ in range(5):
         start = program.now
         for _ in range(20):
             program.ops(["aten::linear", "aten::relu"])
         program.module("Net", start)
+        program.function("forward", start)
         metric(program)
+        program.module("DistributedDataParallel", start)
         program.function("step", start)
         program.end_step()
     return first_of(program)

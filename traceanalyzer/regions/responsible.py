@@ -57,6 +57,8 @@ _LAYER_NODE = re.compile(
 _OPTIMIZER = re.compile(r"^Optimizer\.step#")
 # Modules in which torch.nn.utils.parametrize computes a weight from other tensors, each time that it is read.
 WEIGHTS = "ParametrizationList"
+# Modules that only hand on what a step calls, such as Lightning's training_step.
+_PASSES_ON = re.compile(r"^(DistributedDataParallel|FullyShardedDataParallel|DataParallel|OptimizedModule)$")
 FORWARD = re.compile(r": (_?forward|_?call_impl|__call__)$")
 _LISTS = re.compile(r"_foreach_|_fused_")
 # Times that a block or function runs in a step: what runs less often may be layers of a model.
@@ -251,7 +253,7 @@ def _apart_from_model(regions: Regions, layers: Mask, stepping: Mask) -> Mask:
     inside = np.zeros(len(tree.parent), bool)
     for node in range(1, len(inside)):
         kind, above = tree.kind[node], tree.parent[node]
-        in_module = tree.kind[above] == "module"
+        in_module = tree.kind[above] == "module" and not _PASSES_ON.match(tree.name[above])
         hook = kind == "function" and in_module and not forward[node]
         inside[node] = not (hook or tree.name[node] == WEIGHTS) and (
             inside[above] or (in_module and model[above])
