@@ -341,3 +341,19 @@ def test_only_the_weight_gradient_gemm_is_needless(
 ) -> None:
     findings = found(passed_through(*product).trace, "unused-gradient")
     assert [finding.cost_ns for finding in findings] == costs_ns
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        pytest.param(fine_tuning(), 1, id="never cleared"),
+        pytest.param(fine_tuning(added=False), 0, id="nothing tells what the optimizer has"),
+        pytest.param(fine_tuning(every=2), 0, id="gradients accumulate over two steps"),
+        pytest.param(fine_tuning(changed="aten::_foreach_sub_"), 0, id="the program changes tensors itself"),
+    ],
+)
+def test_numbers_of_gradients_tell_without_shapes(run: FineTuning, said: int) -> None:
+    bare = with_changed_events(run.trace.load(), lambda event: event.get("args", {}).pop("Input Dims", None))
+    assert [one.confidence for one in diagnose(bare, select=["unused-gradient"]).findings] == [
+        "medium"
+    ] * said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import StrEnum
 
 import numpy as np
@@ -19,11 +20,13 @@ from traceanalyzer.rules.tensors.unused_gradient.discarded import (
 )
 from traceanalyzer.rules.tensors.unused_gradient.optimizer_lists import (
     NODE,
+    counted,
     for_unused_alone,
     passes_of,
     updates_are_recorded,
     used_by_optimizers,
 )
+from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
@@ -31,6 +34,8 @@ _LEAF = r"^torch::autograd::AccumulateGrad$"
 _UNRECORDED = "the shapes that the optimizer works on are not recorded"
 _NODE = "autograd::engine::evaluate_function"
 _WRITES = r"^aten::(_foreach_zero|_foreach_copy|zero|fill|copy|add|sub|addcmul|addcdiv)_$"
+_LIST_UPDATES = r"^aten::_foreach_(add|sub|addcmul|addcdiv|lerp|copy)_$"
+_ZEROES = r"^aten::(_foreach_)?zero_$"
 _CONVOLUTION, _LAYERS = "aten::convolution_backward", r"^aten::(convolution_backward|mm)$"
 # A convolution's backward is asked for gradients of input, weight and bias: not of the input.
 _NO_INPUT = "[False"
@@ -70,7 +75,7 @@ class Limits:
 
 
 @rule(since="0.1", claims=Claims.PATTERN, min_share=0.02, limits=Limits)
-def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
+def unused_gradient(calls: Calls, work: Work, flow: Flow | None, limits: Limits) -> Iterator[Hits]:
     """Backward computes gradients that no optimizer uses.
 
     What it looks for: parameters that get a gradient in every step, though no optimizer uses this
@@ -90,20 +95,26 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     are not detached from their generator; an actor's loss through critics that require gradients. Good:
     backbone.requires_grad_(False); discriminator(images.detach()); critics that are frozen while the actor's
     loss is computed.
-    How sure: confidence is high if the gradients are never cleared, else medium.
+    With an execution trace, computed-unused tells this by the ids of tensors, and this rule is silent. Without
+    shapes, only the first case is found, by the number of gradients and of tensors that the optimizer updates.
+    How sure: confidence is high if shapes show that the gradients are never cleared, else medium.
     When it is wrong: an optimizer works on flattened or sharded copies of the parameters.
     Source: "Locally disabling gradient computation" in PyTorch's notes on autograd; measured on an H200.
     """
     leaves = calls[calls.is_op & calls.name.matches(_LEAF)]
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
-    if len(leaves) == 0 or len(marks) == 0:
+    if len(leaves) == 0 or len(marks) == 0 or flow is not None:
         return
     if len(work.of_kind("communication")):
         raise Unavailable("other ranks take part: an optimizer may hold shards of the parameters")
-    if (leaves.text("input_dims").code < 0).any():
-        raise Unavailable(_UNRECORDED)
     added = np.isin(leaves.rows, calls[calls.is_op & calls.name.one_of("aten::add_")].parent.distinct().rows)
     pass_of = passes_of(calls, marks, leaves)
+    if (leaves.text("input_dims").code < 0).any():
+        unused = unused_by_count(calls, work, leaves, marks, added, pass_of, limits)
+        if not unused.any():
+            raise Unavailable(_UNRECORDED)
+        yield replace(_hits(calls, leaves, ~unused, marks, _Reason.NOT_UPDATED), confidence=Confidence.MEDIUM)
+        return
     gone = discarded_gradients(calls, work, leaves, marks, added, pass_of, limits.min_steps)
     if len(np.unique(leaves.step[gone])) >= limits.min_steps:
         yield _hits_of_gradients(calls, work, leaves, gone, marks, _Reason.CLEARED)
@@ -125,6 +136,42 @@ def unused_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
         yield _hits_of_gradients(calls, work, leaves, uncleared, marks, _Reason.NEVER_CLEARED)
     elif not recorded:
         raise Unavailable(_UNRECORDED)
+
+
+def unused_by_count(
+    calls: Calls, work: Work, leaves: Calls, marks: Calls, added: Mask, pass_of: Rows, limits: Limits
+) -> Mask:
+    """Which gradients come last in each pass and are not used, by their number alone; none if it does not tell.
+
+    Each pass adds them to those of the step before, and nothing clears them; or the optimizer updates only as many
+    tensors as there are gradients before them. An optimizer's step must lie between two passes.
+    """
+    none, number = np.zeros(len(leaves), bool), np.unique(pass_of)
+    order = np.argsort(leaves.start_ns, kind="stable")
+    if len(number) <= limits.min_steps or (np.bincount(pass_of)[number] * len(number) != len(leaves)).any():
+        return none
+    table = order.reshape(len(number), -1)
+    step_of = np.searchsorted(leaves.start_ns[table[:, 0]], marks.start_ns) - 1
+    sizes, _ = counted(calls, work, marks)
+    updated = np.bincount(step_of[step_of >= 0], sizes[step_of >= 0], len(number))
+    fresh = (~added[table][1:]).sum(axis=1)
+    writes = calls[calls.is_top_op & calls.name.matches(f"{_WRITES}|{_LIST_UPDATES}") & ~calls.inside(marks)]
+    # Gradients of the first step may be from before the recording.
+    zeroes = writes.name.matches(_ZEROES)
+    used = fresh if not zeroes.any() and fresh[0] < table.shape[1] else updated[1:-1]
+    # Who updates the others without an optimizer calls an op for each, or one for a list.
+    others = writes[~zeroes]
+    by_hand = len(others) >= len(leaves) // 2 or others.name.matches(_LIST_UPDATES).any()
+    if by_hand or (used is not fresh and not sizes.all()):
+        return none
+    first = int(used[0])
+    known = 0 < first <= (1 - limits.min_unused_share) * table.shape[1] and (used == first).all()
+    # What is cleared comes first, too: from there on, each gradient is added to another one, or none is.
+    suffix = added[table[1:, first:]]
+    if not known or suffix.any() != suffix.all() or not np.isin(np.arange(len(number) - 1), step_of).all():
+        return none
+    none[table[:, first:].ravel()] = True
+    return none
 
 
 def _hits(calls: Calls, leaves: Calls, used: Mask, marks: Calls, reason: _Reason) -> Hits:
