@@ -199,7 +199,23 @@ def computed_again(recorded: ExecutionTrace, values: Values, view: Mask, keys: K
         later = later[(later < len(recorded)) & ~values.freed[values.made_by(op)]]
         if (again[later] < 0).any():
             again[op] = -1
+    again[~_feeds_others(values, again >= 0)] = -1
     return again, (guesses > 0) & (again >= 0)
+
+
+def _feeds_others(values: Values, chosen: Mask) -> Mask:
+    """Which of the chosen ops make what the host or another op reads, directly or by way of others.
+
+    A benchmark repeats an op on the same tensors, and drops the results.
+    """
+    feeds = np.append(~chosen | (np.diff(values.results_from) == 0), False)
+    writers = np.repeat(np.arange(len(chosen)), np.diff(values.written_from))
+    # Who writes to a part leaves the others.
+    users, used = np.append(values.reads, writers), np.append(values.read, values.written)
+    order = np.argsort(users, kind="stable")[::-1]
+    for user, maker in zip(users[order].tolist(), values.producer[used[order]].tolist(), strict=True):
+        feeds[maker] |= feeds[user]
+    return feeds[:-1]
 
 
 def _first_of_same(recorded: ExecutionTrace, view: Mask, keys: Keys) -> Rows:
