@@ -76,6 +76,13 @@ def test_time_of_a_measured_delay_is_no_other_findings_to_save() -> None:
     assert "34 % while data is loaded" in report.traces[0].verdict
 
 
+def test_a_given_step_waits_for_batches_as_the_measured_one() -> None:
+    report = diagnose(load(RECORDINGS / "slow_loader.json.gz"), step_ms=40.0)
+    (delay,) = (one for one in report.findings if one.rule == RULE)
+    assert delay.saving is not None
+    assert delay.saving.share == pytest.approx(0.343, abs=0.02)
+
+
 def test_kernels_that_another_process_delays_are_one_finding() -> None:
     rules = [one.rule for one in diagnose(load(RECORDINGS / "second_process.json.gz")).findings]
     assert "kernel-variance" not in rules

@@ -112,10 +112,11 @@ class MeasuredStep:
     unused: str | None = None
     waiting_ms: float = 0.0
 
-    @property
-    def given(self) -> GivenStep:
-        """The time that the report takes for the step."""
-        return GivenStep(self.ms, self.ms, self.ms, self.waiting_ms)
+    def given(self, users: GivenStep | None) -> GivenStep:
+        """The user's time where there is one, else the recorder's; either has the recorder's share of waits."""
+        step = GivenStep.of(self.ms if users is None else users)
+        assert step is not None
+        return replace(step, waiting_ms=step.ms * self.waiting_ms / self.ms)
 
     @property
     def differ(self) -> bool:

@@ -131,10 +131,10 @@ def recorded_step(analysis: Analysis, _: None, step_ms: GivenStep | None) -> Mea
     measured = measured_step(analysis.trace.meta.extra)
     if measured is None:
         return None
-    if step_ms is not None:
-        return replace(measured, unused=GIVEN)
     unprofiled = attempt({}, "step", lambda: analysis.index(Unprofiled), None)
     waiting_ms = measured.ms * unprofiled.waiting_share if unprofiled else 0.0
+    if step_ms is not None:
+        return replace(measured, unused=GIVEN, waiting_ms=waiting_ms)
     forecast = attempt({}, "step", lambda: analysis.index(Forecast), None)
     unused = None if forecast is None else forecast.doubt(measured.ms, waiting_ms)
     return replace(measured, unused=unused, waiting_ms=waiting_ms)

@@ -154,8 +154,8 @@ def _judged(analysis: Analysis, rank: Rank, of_job_ns: int | None, asked: Asked)
         analysis.provide(JobStep(of_job_ns))
     analysis.build_all([Forecast, *indexes_of(asked.rules)])
     measured = recorded_step(analysis, None, step_ms)
-    if measured is not None and not measured.unused:
-        step_ms = measured.given
+    if measured is not None and (step_ms is not None or not measured.unused):
+        step_ms = measured.given(step_ms)
     forecast = attempt(unavailable, "step", lambda: _forecast(analysis, step_ms), None)
     if forecast is not None and step_ms is not None:
         analysis = analysis.with_index(forecast)

@@ -247,7 +247,12 @@ def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
     idle = sum(cost.share for cost in costs if cost.kind == "idle")
     mostly = f", mostly {one.name}" * (2 * one.share > idle and one.name == _longest_idle(trace))
     whom = "" if one.name in _ON_THE_DEVICE or _both_wait(trace) else " for the CPU"
-    if trace.measured is not None and trace.measured.waiting_ms and not trace.measured.unused:
+    if (
+        trace.measured is not None
+        and trace.measured.waiting_ms
+        and trace.step is not None
+        and trace.step.timed
+    ):
         late = sum(cost.share for cost in costs if cost.name == LOADING)
         mostly = f", {percent(late)} {LOADING}"
     return f"the GPU waits{whom} during {percent(idle)} {_of_step(trace)}{mostly}"
