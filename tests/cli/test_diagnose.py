@@ -169,10 +169,7 @@ def test_several_times_of_a_step_give_a_range(given: str) -> None:
 def test_a_step_that_can_be_is_told_as_measured() -> None:
     result = call("diagnose", TIMED, "--step-ms", "3.2")
     said = " ".join(result.stdout.split())
-    assert (
-        "Step 3.39 ms recorded, 3.20 ms without the profiler, as you measured it"
-        in said
-    )
+    assert "Step 3.39 ms recorded, 3.20 ms without the profiler, as you measured it" in said
     assert "as you measured it Limit the GPU" in said
     assert "--step-ms" not in result.stderr
     assert "--step-ms" not in call("diagnose", TIMED).stderr

@@ -51,7 +51,9 @@ def test_github_reads_each_line_as_a_command_at_the_users_line(
     assert commands
     assert all(commands)
     placed = next(line for line in lines if "implicit-sync" in line)
-    assert placed.startswith("::notice file=capture/workloads/reading_back.py,line=19,title=aten%3A%3Aitem reads a value back")
+    assert placed.startswith(
+        "::notice file=capture/workloads/reading_back.py,line=19,title=aten%3A%3Aitem reads a value back"
+    )
     assert summary.read_text("utf-8") == output(PLACED, "--format", "markdown")
 
 

@@ -36,9 +36,8 @@ def said(text: str) -> str:
 def test_it_is_the_step_without_the_profiler(tmp_path: Path) -> None:
     trace = recorded(tmp_path, [3.2, 3.21, 3.19], [3.2, 3.22, 3.18])
     result = call("diagnose", trace)
-    assert (
-        "3.39 ms recorded, 3.20 ms without the profiler, as the recorder measured it"
-        in said(result.stdout)
+    assert "3.39 ms recorded, 3.20 ms without the profiler, as the recorder measured it" in said(
+        result.stdout
     )
     assert "warning" not in result.stderr
     own = call("diagnose", trace, "--step-ms", "3.3")
