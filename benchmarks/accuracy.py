@@ -46,9 +46,9 @@ this repository's. Written by `python -m benchmarks.accuracy`.
 
 ## Savings
 
-The true saving is 1 - fixed/bad of the median steps; what is said is the saving of the fault whose finding names what
+The true saving is 1 - fixed/bad of the median steps; the prediction is the saving of the fault whose finding names what
 was put right, as reported. A pair is *fitted* from the day on which a rule, an edit or a constant was changed in view
-of it; what was said of it before that stays in the ledger (`benchmarks/truth`), with the commit. Intervals are made of
+of it; what was predicted before that stays in the ledger (`benchmarks/truth`), with the commit. Intervals are made of
 the rows that are not fitted, by what the edits rest on (`benchmarks/calibrate_replay.py`); truth
 counts as within the interval up to two points beside it, by which repeats of one program differ.
 
@@ -62,23 +62,23 @@ Of each program the newest row that nothing was fitted on, with the interval tha
 _FITTED = """
 ### Fitted
 
-What is said now of pairs that rules and edits were made in view of: it shows that they do what they were made for, and
+Predictions for pairs that rules and edits were made in view of. They show that they do what they were made for, and
 nothing else.
 
 """
 _TOGETHER = """
 ### All faults fixed
 
-A pair differs in one fault, and its programs mostly have others. What fixing all of the bad program is said to save is
+A pair differs in one fault, and its programs mostly have others. The predicted saving of all its fixes is
 held against what the pair's fix saved and what the report of the fixed program says of the rest, in `round18` and later
-ones, as both were said before anybody looked at them (`python -m benchmarks.together`):
+ones, as both were predicted before anybody looked at them (`python -m benchmarks.together`):
 
 """
 _LEFT_OUT = """
 ### Intervals of a round from all other rounds
 
-What was said of each round before anybody looked at it, with the interval that the rows of all others give: of two
-choices how to make intervals the narrower one that holds as often here is taken. Those of `round5` were said by edits
+What was predicted of each round before anybody looked at it, with the interval that the rows of all others give: of two
+choices how to make intervals the narrower one that holds as often here is taken. Those of `round5` come from edits
 that are no longer there. The range over slowdowns, which is part of a reported interval, is left out.
 
 | left out | pairs | mean error | median | within 10 points | held | width in points |
@@ -120,18 +120,18 @@ LIMITS = """
 - What is copied from a read-back loop costs more without the profiler than the trace shows: the waits that exist there
   hide, since the CPU under the profiler is late (`third/decode_sync`).
 - Of an algorithm that computes too much the trace does not tell what would do: such faults are not found.
-- Long measurements run at lower clocks than a short recording: GPU-bound steps of large GEMMs are said 5 to 15 % too
+- Long measurements run at lower clocks than a short recording: large GEMMs are predicted 5 to 15 % too
   short, the savings hardly.
 - One rank alone: what its collectives take beyond the quickest of their size is taken for the launching of its peers,
   and shrinks as its own does, where it launches for half of the step or more; else it stays. Of 80 recordings of one
   of two ranks the step deviates by 6.4 % on average (12.3 % with the waiting as recorded), and 74 lie in the interval.
-- Contention by another process cannot be told from few steps; power throttling is not modelled. Where a fix takes away
+- Contention by another process is not recognised in few steps; power throttling is not modelled. Where a fix takes away
   idle time of the device, its large GEMMs then take 3 to 16 % longer, all other kernels as long as before: savings are
-  said 7 to 9 points too large (`ranks2/loader`, `ranks/hiccup`).
+  predicted 7 to 9 points too large (`ranks2/loader`, `ranks/hiccup`).
 - Threads of one process run at different speeds by chance: the same calls take 0.3 to 1.5 times as long on the thread
   of the backward pass as on that of the forward pass (56 recordings of `ranks` and `ranks2`). Where a fix leaves the
   CPU to set the pace, its saving is off by as much (`ranks/imbalance`, `ranks2/rank0_metrics`).
-- A compiled step is an estimate of which only the sign should be trusted.
+- A compiled step is an estimate; trust only its sign.
 """
 
 

@@ -273,7 +273,7 @@ def test_what_has_words_of_its_own_keeps_its_unit() -> None:
     assert rows_of({"gpu_ns": 2_500, "gbps": 12.34, "sms": 132, "late": 3, "own_ns": 1_000}) == {
         "GPU time": "2.50 µs",
         "GB/s": "12.3",
-        "multiprocessors": "132",
+        "SMs": "132",
         "comes last": "3",
         "its own work": "1.00 µs",
     }

@@ -49,10 +49,10 @@ def test_steps_are_shown_recorded_or_at_their_own_pace() -> None:
     assert step.split("  ")[0] == "Step"
     told = "10.0 ms -> 12.0 ms +20.0 % slower recorded 15.0 ms -> 16.0 ms"
     assert " ".join(step.split()) == f"Step {told}"
-    assert " ".join(cpu.split()) == "CPU 9.00 ms -> 6.00 ms -33.3 % without waiting, own pace"
+    assert " ".join(cpu.split()) == "CPU 9.00 ms -> 6.00 ms -33.3 % unblocked, raw"
     assert " ".join(gpu.split()) == "GPU 8.00 ms -> 6.00 ms -25.0 % faster beyond noise -1.50 ms"
     paced = replace(axes, step=replace(STEP, new_raw_ns=11 * MS))
-    assert starting("Step ", axes=paced)[0].endswith("own pace 10.0 ms -> 11.0 ms")
+    assert starting("Step ", axes=paced)[0].endswith("raw 10.0 ms -> 11.0 ms")
     bare = replace(axes, step=replace(STEP, new_cpu_ns=None))
     assert starting("CPU ", axes=bare) == []
 

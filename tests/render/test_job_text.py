@@ -98,13 +98,13 @@ def test_empty_columns_are_omitted_and_clocks_have_a_sign() -> None:
     one, two, three = (RankReport(rank, 0, None, dur_ns=(4 * MS, 6 * MS, 7 * MS)) for rank in range(3))
     page = Page(120)
     put_ranks(page, JobReport((one, two)))
-    assert page.lines[0].split() == ["rank", "recorded", "waits", "holds", "up"]
+    assert page.lines[0].split() == ["rank", "recorded", "waits", "delays"]
     assert page.lines[1].split() == ["0", "6.00", "ms", "0", "ns", "0", "ns"]
     behind = replace(two, clock=Clock(0, -1_500_000, 0.04, 2_000), alone_ns=5 * MS)
     ahead = replace(three, clock=Clock(0, 2_500, 0.0, 3_000))
     page = Page(120)
     put_ranks(page, JobReport((one, behind, ahead)))
-    assert page.lines[0].endswith("alone  clock offset     drift        ±")
+    assert page.lines[0].endswith("unblocked  clock offset     drift        ±")
     assert page.lines[2].split("ns", 2)[2].split() == [
         "5.00",
         "ms",

@@ -357,7 +357,7 @@ def test_unexplained_wait_is_shown_if_one_ranks_and_large(
     """From 60 % of all waiting on, and 3 % of the longest step, 21 ms of three ranks."""
     limit = lines(ranks(count, holds_ms)).limit
     if words is None:
-        assert limit == "the GPU of each rank; no single rank holds up the others"
+        assert limit == "the GPU of each rank; no single rank delays the others"
     else:
         told = f"in the recording, {words} the same work, so do not trust this wait"
         assert f"rank 1 is the slowest, limited by its GPU; {told}" in limit

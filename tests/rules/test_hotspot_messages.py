@@ -122,7 +122,7 @@ def test_far_from_its_peak_few_blocks_are_what_limits_an_op() -> None:
     fact = one(program([mm(400, grid=10)]))
     assert fact.cause == "few-blocks"
     assert f"it reaches {TERA / 400:,.0f} TFLOP/s, 35 % of the compute peak" in fact.message
-    assert "; its longest kernel has 10 blocks for 132 multiprocessors" in fact.message
+    assert "; its longest kernel has 10 blocks for 132 SMs" in fact.message
 
 
 @pytest.mark.parametrize(("kernels", "said"), [([NORM, NORM], True), ([NORM, ADD], False)])

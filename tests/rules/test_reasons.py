@@ -75,7 +75,7 @@ def test_additions_are_counted_by_row(
 )
 def test_blocks_are_few_below_half_of_the_multiprocessors(blocks: list[int], few: bool) -> None:
     said = told("add", [[64, 64]], [F32], [""], blocks=np.array(blocks))
-    assert ("leave most of 132 multiprocessors empty" in said) is few
+    assert ("leave most of 132 SMs empty" in said) is few
 
 
 def test_few_blocks_are_the_reason_of_what_fills_no_device() -> None:

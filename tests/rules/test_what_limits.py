@@ -33,9 +33,9 @@ def test_short_norms_alone_are_taken_with_one_call(names: list[str], said: bool)
 @pytest.mark.parametrize(
     ("grid", "told"),
     [
-        (1, "its longest kernel has 1 block for 132 multiprocessors"),
-        (2, "its longest kernel has 2 blocks for 132 multiprocessors"),
-        (65, "its longest kernel has 65 blocks for 132 multiprocessors"),
+        (1, "its longest kernel has 1 block for 132 SMs"),
+        (2, "its longest kernel has 2 blocks for 132 SMs"),
+        (65, "its longest kernel has 65 blocks for 132 SMs"),
         (66, ""),
     ],
 )

@@ -27,7 +27,7 @@ _MIN_STALLED = (
 
 @dataclass(frozen=True, slots=True)
 class ProfilerRows:
-    """The profiler's own rows, and whom they stalled; not loading of kernels or full command buffers.
+    """The profiler's own rows, and which calls they stalled; not loading of kernels or full command buffers.
 
     Arrays of shape (rows,), ordered by start.
 

@@ -209,7 +209,7 @@ _WORDS = {
     "gpu_ns": "GPU time",
     "gpu_share": "of GPU time",
     "late": "comes last",
-    "late_share": "holds up the others, of the step",
+    "late_share": "delays the others, of the step",
     "lines": "functions (first line)",
     "link_gbps": "GB/s of the link",
     "loop_part": "of the launches in the loop",
@@ -217,7 +217,7 @@ _WORDS = {
     "others_ns": "work of the others",
     "own_ns": "its own work",
     "part_share": "of the step",
-    "sms": "multiprocessors",
+    "sms": "SMs",
     "took_ns": "time in these collectives",
     "typical_ns": "typical duration",
 }

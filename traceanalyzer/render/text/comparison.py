@@ -61,10 +61,10 @@ def _axes(page: Page, found: Comparison) -> None:
         own_pace = step.base_raw_ns, step.new_raw_ns
         recorded = f"recorded {formatting.times(step.base_recorded_ns, step.new_recorded_ns)}"
         if own_pace != (step.base_ns, step.new_ns):
-            recorded = f"own pace {formatting.times(*own_pace)}"
+            recorded = f"raw {formatting.times(*own_pace)}"
         _axis(page, "Step", step.base_ns, step.new_ns, str(step.word), recorded)
     if step is not None and step.base_cpu_ns and step.new_cpu_ns:
-        _axis(page, "CPU", step.base_cpu_ns, step.new_cpu_ns, "", "without waiting, own pace")
+        _axis(page, "CPU", step.base_cpu_ns, step.new_cpu_ns, "", "unblocked, raw")
     if device is not None:
         told = f"beyond noise {formatting.signed_ns(device.real_ns)}"
         _axis(page, "GPU", device.base_ns, device.new_ns, str(device.word), told)

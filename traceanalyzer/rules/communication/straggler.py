@@ -20,9 +20,7 @@ _LOADS = "enumerate(DataLoader)"
 _BY_WORKERS = "Load in other processes, DataLoader(num_workers=4 or more). Or: "
 # Bytes to the host in a step, before its host ops. Fewer are single values; chosen.
 _COPIED_BYTES = 4_096
-_RARELY = (
-    "do it rarely, or in another process (Python on another thread would still hold up the launching thread)"
-)
+_RARELY = "do it rarely, or in another process (a thread of the same process still competes for the GIL)"
 _ON_DEVICE = f"Compute it on the device, and read back only the result. Or {_RARELY}."
 _ELSEWHERE = f"Share that work among the ranks, or move it out of this rank's loop: {_RARELY}."
 

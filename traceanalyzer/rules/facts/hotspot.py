@@ -412,7 +412,7 @@ def _few_blocks(kernels: Work) -> Bound | None:
     advice = _FEW_NORMS if few.op.name.matches(_NORMS).all() else _FEW_BLOCKS
     advice = _FEW_CHANNELS if few.name.matches(_BATCH_NORM).all() else advice
     advice = _FEW_TILES if few.name.matches(GEMM_OR_CONVOLUTION).all() else advice
-    return Bound("few-blocks", f"its longest kernel has {blocks_text} for {sms} multiprocessors", advice)
+    return Bound("few-blocks", f"its longest kernel has {blocks_text} for {sms} SMs", advice)
 
 
 def _spent(kernels: Work) -> dict[str, int]:

@@ -31,8 +31,8 @@ _WHOLE = (
 # Minimum share of the time for one function to name the pause; chosen.
 _MOST = 0.5
 _LINE = (
-    "Move this code out of the loop, run it rarely, or run it in another process. Python on another thread would "
-    "still hold up the launching thread."
+    "Move this code out of the loop, run it rarely, or run it in another process. A thread of the same "
+    "process still competes for the GIL."
 )
 _SPREAD = (
     "The time is spread over many calls: move what need not run in every step out of the loop. "

@@ -33,8 +33,8 @@ _WITH_OPS = (
     "Run it on the device: create its tensors there, or move them there first; or take it out of the loop."
 )
 _ELSEWHERE = (
-    "Take it out of the loop, run it on the device, or do it ahead in another process (on another thread Python would "
-    "still hold up the launching thread)."
+    "Take it out of the loop, run it on the device, or do it ahead in another process (a thread of this one "
+    "still competes for the GIL)."
 )
 
 

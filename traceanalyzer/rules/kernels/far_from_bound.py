@@ -345,7 +345,7 @@ def _few_blocks(blocks: Rows, sms: int | None) -> str:
     most = int(np.median(blocks)) if len(blocks) else 0
     if not sms or not 0 < most < _FEW * sms:
         return ""
-    return f"{most} blocks leave most of {sms} multiprocessors empty"
+    return f"{most} blocks leave most of {sms} SMs empty"
 
 
 def _short_rows(op: Signature, kind: str) -> str:

@@ -64,18 +64,17 @@ class Limits:
     )
     statistics_blocks: float = limit(
         2.0,
-        "with at least this many CUDA blocks per multiprocessor, a batch norm's statistics are equally "
+        "with at least this many CUDA blocks per SM, a batch norm's statistics are equally "
         "fast in both layouts; measured on an H200",
     )
     backward_blocks: float = limit(
         4.0,
-        "with at least this many CUDA blocks per multiprocessor, a batch norm's backward pass is equally "
+        "with at least this many CUDA blocks per SM, a batch norm's backward pass is equally "
         "fast in both layouts; measured on an H200",
     )
     unknown_sms: int = limit(
         108,
-        "if the trace does not record the number of multiprocessors, the rule assumes this number, which "
-        "is an A100's",
+        "if the trace does not record the number of SMs, the rule assumes this number, which is an A100's",
     )
 
 
@@ -86,7 +85,7 @@ def layout_conversion(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     What it looks for: kernels that convert the layout around convolutions (nchwToNhwc, nhwcToNchw and
     similar). The rule also reports batch norms in NCHW, and half-precision depthwise convolutions in NCHW.
     Why it costs: tensor cores need channels last (NHWC), so cuDNN converts images before and after each
-    convolution. torch's batch norm for NCHW has only one CUDA block per channel, so most multiprocessors are
+    convolution. torch's batch norm for NCHW has only one CUDA block per channel, so most SMs are
     unused.
     Bad: a convolutional model in the default layout. Good: model.to(memory_format=torch.channels_last), and
     the same for its input images.

@@ -1,4 +1,4 @@
-"""Kernels that leave most of the device's multiprocessors empty."""
+"""Kernels that leave most of the device's SMs empty."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Limits:
     max_grid_share: float = limit(
         0.5,
         "reported only if the number of a kernel's CUDA blocks is less than this share of the number of "
-        "multiprocessors; a kernel with more CUDA blocks could become at most twice as fast",
+        "SMs; a kernel with more CUDA blocks could become at most twice as fast",
     )
     min_dur_ns: int = limit(
         20_000,
@@ -70,21 +70,21 @@ class Limits:
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.02, limits=Limits)
 def low_occupancy(work: Work, gpus: Gpus, inputs: WorkInputs | None, limits: Limits) -> Iterator[Hits]:
-    """A kernel has so few CUDA blocks that most of the device's multiprocessors have no work.
+    """A kernel has so few CUDA blocks that most of the device's SMs have no work.
 
     What it looks for: kernels that take more than 20 µs. Their number of CUDA blocks is less than half the
-    number of multiprocessors.
-    Why it costs: each CUDA block runs on one multiprocessor. The other multiprocessors are unused.
+    number of SMs.
+    Why it costs: each CUDA block runs on one SM. The other SMs are unused.
     Bad: cumsum, sort or a reduction along a few very long rows; a batch of one. Good: more rows at once, or
     an algorithm that splits rows. For a matrix product: smaller tiles or split-K.
-    How sure: the trace records the grid and the number of multiprocessors.
+    How sure: the trace records the grid and the number of SMs.
     When it is wrong: the work cannot be split further.
-    Saving: as if the work were split evenly among all multiprocessors. If it now runs on a quarter of them,
+    Saving: as if the work were split evenly among all SMs. If it now runs on a quarter of them,
     the time shrinks to a quarter.
     Source: CUDA C++ Best Practices Guide, "Thread and block heuristics".
     """
     if not any(gpu.sms for gpu in gpus.known.values()):
-        raise Unavailable("the trace does not record the device's number of multiprocessors")
+        raise Unavailable("the trace does not record the device's number of SMs")
     long = work[(work.dur_ns > limits.min_dur_ns) & ~work.name.matches(_NOT_MEANT)].of_kind("compute")
     for device, kernels in long.by_device():
         sms, busy_ns = gpus[device].sms or 0, work[work.device == device].total_ns
@@ -107,7 +107,7 @@ def _hits(op: str, pieces: Work, sms: int, busy_ns: int, limits: Limits, rows: s
     return Hits(
         **reduce_to(pieces, np.maximum(pieces.dur_ns * (pieces.blocks / sms), limits.floor_ns)),
         named_by=op,
-        message="{by} runs {times_a_step} on at most {blocks} of {sms} multiprocessors, for {typical} each time: "
+        message="{by} runs {times_a_step} on at most {blocks} of {sms} SMs, for {typical} each time: "
         "{gpu} of all GPU work" + ("" if list(evidence["kernels"]) == [op] else ", in {kernels}") + "{where}",
         advice=next(
             (advice for pattern, advice in _NORMS.items() if pieces.name.matches(pattern).all()),

@@ -51,7 +51,7 @@ WITHIN_COLLECTIVES = (
     "launches, mostly within collectives: probably for other ranks, which launch as slowly, for {awaited} of "
     "the step"
 )
-_ALL_RANKS = " Pass the files of all ranks: they show whom this one waits for."
+_ALL_RANKS = " Pass the files of all ranks: they show which rank this one waits for."
 _NO_FAULT = {
     "profiled-only": "",
     "small-part": "; these waits, with short pauses between ops, are {share} of the window",
