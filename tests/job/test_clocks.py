@@ -20,10 +20,10 @@ from tests.job.ranks import REDUCES, US, Recording, Reductions, job_of
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose, load_job
 from traceanalyzer.job.clocks import clocks_of
-from traceanalyzer.job.cross_rank_indexes import _apart_ns, introduce, measured
+from traceanalyzer.job.cross_rank_indexes import introduce, measured
 from traceanalyzer.job.loads import Load
 from traceanalyzer.job.ranks import Here
-from traceanalyzer.job.rates import _Collective, _rate, bus_factor
+from traceanalyzer.job.rates import bus_factor
 from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.overlay import Drift
@@ -182,17 +182,6 @@ def test_collective_after_another_rank_left_it_is_broken(base_ns: int) -> None:
 SEND = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
 
 
-def test_one_collective_far_off_does_not_move_the_clock() -> None:
-    """By the mean of the ends none would overlap."""
-    starts = np.array([0, 10_000_000, 20_000_000, 30_000_000])
-    mine: Any = SimpleNamespace(start_ns=starts, end_ns=starts + 1_000_000)
-    theirs: Any = SimpleNamespace(
-        start_ns=starts + np.array([0, 0, 0, 10**9]), end_ns=starts + np.array([10**6, 10**6, 10**6, 10**9])
-    )
-    every = np.arange(4)
-    assert (_apart_ns(mine, every, theirs, every) < 0).tolist() == [True, True, True, False]
-
-
 @pytest.mark.parametrize(
     ("steps", "compute_ns", "waiting_ns"), [(2, 505.0, 50.5), (3, 10.0, 1.0), (4, 10.0, 1.0)]
 )
@@ -214,17 +203,6 @@ def test_the_first_step_is_left_out_of_three_or_more(
     waits: Any = SimpleNamespace(entry=number, waiting_ns=waited)
     load = Load.of(work, Steps(marked=True, of_work=number), waits, np.zeros(steps))  # type: ignore[arg-type]
     assert (load.compute_ns, load.waiting_ns) == (compute_ns, waiting_ns)
-
-
-def test_a_rate_is_of_the_median_size() -> None:
-    """One collective of another size does not move it; ranks that are seen count where the group tells no size."""
-    every = []
-    for size in (10, 12, 100):
-        every.append(_Collective("all_reduce", ""))
-        for rank in (0, 1):
-            every[-1].add(rank, 0, 100, size, 0, None)
-    rate = _rate(every, None)
-    assert (rate.bytes, rate.size, rate.count) == (12, 2, 3)
 
 
 def test_send_belongs_to_the_two_ranks_that_its_span_names() -> None:

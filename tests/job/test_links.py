@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from traceanalyzer.job.links import (
     NO_LINKS,
     RankLinks,
     SlowLink,
-    _Ends,
     between_two,
     of_groups,
     without_links,
@@ -138,70 +136,6 @@ def test_collective_size_is_what_a_rank_sends_or_receives(what: str, sent: int, 
     assert data_bytes(analysis.trace, work, runs).tolist() == [8_000 * 4]
 
 
-SIZES = np.array([10, 20, 100] * 3) * 10.0  # three of each; the least are of 100 ns, the most of 1,000 ns
-
-
-def ends(*parts: float, transfer: Any = SIZES, off: Any = 0.0) -> _Ends:
-    """Ranks that leave later by these parts of the transfer."""
-    transfer = np.asarray(transfer, float)
-    late = np.array([part * transfer + off for part in parts])
-    return _Ends(late, transfer, np.arange(len(transfer)))
-
-
-@pytest.mark.parametrize(
-    ("parts", "late"),
-    [
-        ((0.25, 0.0, 0.0, 0.0), {0: 0.25}),
-        ((0.0, 0.5, 0.0, 0.25), {1: 0.5, 3: 0.25}),
-        ((0.0, 0.0, 0.0, 0.09), {}),
-        ((-0.5, 0.0, 0.0, 0.125), {3: 0.125}),  # who leaves first is not late
-        ((0.5, 0.5, 0.19, 0.0), {0: 0.5, 1: 0.5, 2: 0.19}),  # late itself
-        ((0.2, 0.2, 0.09, 0.0), {}),  # nearly late: another is late by more than 0.4 of it
-        ((0.0, 0.0, 0.0, 0.0), {}),
-    ],
-)
-def test_ranks_are_late_by_a_tenth_of_the_transfer(parts: tuple[float, ...], late: dict[int, float]) -> None:
-    """Whatever they are late by at all transfers alike."""
-    for off in (0.0, 700.0):
-        found = ends(*parts, off=off).late()
-        assert found == pytest.approx(late)
-
-
-@pytest.mark.parametrize(
-    ("transfer", "decidable"),
-    [
-        (SIZES, True),
-        (SIZES[:8], False),  # of eight there are not three in each third
-        ([100, 150, 200] * 3, True),
-        ([100, 150, 199] * 3, False),  # of less than twice the least any late end may be a clock
-        ([0, 1, 2] * 3, True),
-        ([0, 1, 1.9] * 3, False),
-        ([0] * 9, False),
-    ],
-)
-def test_few_or_equal_size_collectives_give_no_late_ends(transfer: Any, decidable: bool) -> None:
-    assert (ends(0.5, 0.0, 0.0, 0.5, transfer=transfer).late() is not None) is decidable
-
-
-@pytest.mark.parametrize(
-    ("noise", "part", "late"),
-    [
-        # Off by d at the most, errors are 1.25 * 1.4826 * d * sqrt(2 / 3) / 900 of the transfer: 0.00168 d.
-        (10, 0.125, {0: 0.125}),  # five errors: 0.084
-        (20, 0.125, {}),  # 0.168
-        (20, 0.25, {0: 0.25}),
-        (30, 0.5, None),  # 0.252 is more than two tenths
-    ],
-)
-def test_lateness_needs_five_errors_of_the_median(
-    noise: int, part: float, late: dict[int, float] | None
-) -> None:
-    """Medians of the least and of the most transfers are exact; all others are off by as much."""
-    off = noise * np.array([-1, 0, 1, 1, 1, 1, -1, 0, 1])
-    found = ends(part, 0.0, 0.0, 0.0, transfer=np.sort(SIZES), off=off).late()
-    assert found == (None if late is None else pytest.approx(late))
-
-
 def runs(
     first: int, durations: list[int], what: str = "allreduce", group: str | None = "0 [0, 1]"
 ) -> CollectiveRuns:
@@ -270,17 +204,6 @@ def test_own_slow_links_reduce_waiting_but_not_below_zero() -> None:
     assert less.waiting_ns.tolist() == [70, 40, 0]
     assert waited.waiting_ns.tolist() == [100, 100, 100]
     assert without_links(waited, NO_LINKS).waiting_ns.tolist() == [100, 100, 100]
-
-
-def test_slow_link_costs_its_part_of_each_transfer() -> None:
-    """Of what moved nothing together it costs none."""
-    own = {3: runs(4, [900, 5, 700, 60], "alltoall")}
-    waited = {3: waits(own[3], [2, 0, 1, 3], [0, 0, 0, 0])}
-    one = _Ends(np.zeros((2, 4)), np.array([10.0, 0.0, 45.0, 200.0]), np.array([0, 1, 2, 3]))
-    link = one.slow(views_by_hand(own, waited), 3, (1, 3), 0.5)
-    assert (link.ranks, link.group, link.collective, link.part) == ((1, 3), None, None, 0.5)
-    assert link.entry.tolist() == [14, 4, 34]
-    assert link.more_ns.tolist() == [5, 22, 60]  # 22.5 is rounded to the even number
 
 
 def test_exchanges_compare_among_ranks_that_have_them() -> None:

@@ -18,7 +18,7 @@ from traceanalyzer import diagnose, load_job
 from traceanalyzer.job.cross_rank_indexes import partners, waiting_together
 from traceanalyzer.job.loads import Load, RankLoads, comparable
 from traceanalyzer.job.ranks import JobView
-from traceanalyzer.job.rates import Moved, Rate, _Collective, _compared, _rate, data_bytes, roles
+from traceanalyzer.job.rates import Moved, Rate, _compared, data_bytes, roles
 from traceanalyzer.job.runs import PAIR, CollectiveRuns
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.render.data.json import render_json
@@ -50,21 +50,6 @@ def test_group_is_slow_below_six_tenths_of_three_peers(
     told = _compared(found)
     assert [(one.beside, one.slow) for one in told] == list(zip(beside, slow, strict=True))
     assert [replace(one, beside=None, slow=False) for one in told] == found
-
-
-@pytest.mark.parametrize(("group", "size"), [("", 2), ("0 [0, 1]", 2), ("0 [0, 1, 2, 3]", 4), ("0 []", 2)])
-def test_rate_counts_group_ranks_despite_missing_traces(group: str, size: int) -> None:
-    """200 ns a transfer of which rank 0 hides 150 ns and rank 1 nothing; waiting is summed over both."""
-    every = [_Collective("allreduce", group) for _ in range(2)]
-    for one in every:
-        one.add(3, 10, 200, 8_000, 50, None)
-        one.add(1, 0, 200, 4_000, 200, "data")
-    found = _rate(every, "data")
-    assert (found.ranks, found.size, found.count, found.bytes) == ((1, 3), size, 2, 8_000)
-    assert (found.transfer_ns, found.exposed_ns, found.waiting_ns) == (200, 250, 20)
-    assert found.overlap == pytest.approx(1 - 250 / 400)
-    assert found.algbw == 40.0  # bytes a ns: GB/s
-    assert found.busbw == pytest.approx(40.0 * 2 * (size - 1) / size)
 
 
 @pytest.mark.parametrize(

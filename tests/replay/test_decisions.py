@@ -17,7 +17,7 @@ from traceanalyzer.replay.peer_comparison import late_share
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.replay.segments import _less_waiting, _unqueued
 from traceanalyzer.replay.slowdown import Slowed
-from traceanalyzer.replay.steady_work import _edges, _gaps, _medians, undisturbed_ns
+from traceanalyzer.replay.steady_work import _gaps, undisturbed_ns
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import DeviceWork
 
@@ -80,27 +80,6 @@ def test_new_neighbours_are_as_far_apart_as_in_a_stream() -> None:
     assert pair.tolist() == [[1_000]]
 
 
-@pytest.mark.parametrize(("end_ns", "waited"), [(11_000, True), (11_001, False)])
-def test_work_waits_for_ends_by_its_start_within_rounding(end_ns: int, waited: bool) -> None:
-    """A stream is made to wait, and its next work starts at 10 us; work of the other stream ends then."""
-    streams, waits = np.array([0, 1]), np.array([2_000])
-    newest: Any = SimpleNamespace(
-        call_start_ns=np.array([0, 5_000]),
-        start_ns=np.array([1_000, 10_000]),
-        end_ns=np.array([end_ns, 20_000]),
-    )
-    _, (to, source, _) = _edges(newest, np.arange(2), streams, waits, np.zeros(2, bool))
-    assert (to.tolist(), source.tolist()) == (([1], [0]) if waited else ([], []))
-    older: Any = SimpleNamespace(
-        call_start_ns=np.array([0, 1_000, 5_000]),
-        start_ns=np.array([1_000, 12_000, 10_000]),
-        end_ns=np.array([end_ns, 50_000, 20_000]),
-    )
-    measured = np.array([True, False, False])
-    _, (to, source, _) = _edges(older, np.arange(3), np.array([0, 0, 1]), waits, measured)
-    assert (to.tolist(), source.tolist()) == (([2], [0]) if waited else ([], []))
-
-
 @pytest.mark.parametrize(
     ("outstanding", "traced", "taken"),
     [
@@ -121,14 +100,6 @@ def test_launch_into_a_full_queue_takes_a_usual_time(
     cpu[::2] = traced
     left = _unqueued(cpu, work, SimpleNamespace(entry=np.arange(3)), timeline)  # type: ignore[arg-type]
     assert (left[::2].tolist(), left[1::2].tolist()) == (list(taken), [800_000.0] * 2)
-
-
-def test_three_executions_alone_tell_the_usual_time_of_a_kind() -> None:
-    kind = np.array([2, 0, 0, 0, 0, 1, 1, 1, 2, 2, 0])
-    took = np.array([8.0, 9, 1, 4, 2, 5, 5, 5, 3, 7, 99])
-    alone = np.array([*[True] * 5, True, True, False, True, True, False])
-    assert _medians(kind, took, alone, 3).tolist() == [3.0, pytest.approx(np.nan, nan_ok=True), 7.0]
-    assert np.isnan(_medians(kind, took, np.zeros(11, bool), 3)).all()
 
 
 @pytest.mark.parametrize(("beside_us", "left_us"), [(20, 10), (30, 10), (50, 50 / 3)])

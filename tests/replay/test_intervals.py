@@ -13,7 +13,7 @@ from traceanalyzer.model.step_times import Saving, StepEstimate
 from traceanalyzer.replay import saving
 from traceanalyzer.replay.edits import Drop, Edit, Insert, Scale, SplitAcrossRanks
 from traceanalyzer.replay.run import Bound, Step
-from traceanalyzer.replay.saving import Forecast, _bounds, _traced_ns, _wider
+from traceanalyzer.replay.saving import Forecast, _bounds
 
 ROOT = (0.4 * 0.6) ** 0.5  # of a share of 0.4
 
@@ -227,24 +227,6 @@ def test_impossibly_long_or_short_step_is_doubted(given_ms: float, doubted: str 
 
 
 @pytest.mark.parametrize(
-    ("devices", "steps_known", "wider"),
-    [
-        (["NVIDIA H200"], 2, 1.0),
-        (["NVIDIA H200"], 1, 1.25),
-        (["NVIDIA H200", "NVIDIA A100"], 2, 1.5),
-        (["NVIDIA A100"], 1, 1.875),
-    ],
-)
-def test_less_is_known_of_other_devices_and_of_a_single_step(
-    devices: list[str], steps_known: int, wider: float
-) -> None:
-    trace: Any = SimpleNamespace(
-        meta=SimpleNamespace(devices=[SimpleNamespace(name=name) for name in devices])
-    )
-    assert _wider(trace, SimpleNamespace(sample=range(steps_known))) == wider  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
     ("gpu", "bounds"),
     [((950, 850, 950), ("gpu", "cpu")), ((950, 940, 910), ("cpu",)), ((850, 800, 899), ("cpu",))],
 )
@@ -253,40 +235,3 @@ def test_bound_is_open_if_device_idles_a_tenth_once(
 ) -> None:
     base = tuple(Step(1_000, 0, one, 0, "cpu") for one in gpu)
     assert _bounds(base) == bounds  # type: ignore[arg-type]
-
-
-class _Steps(SimpleNamespace):
-    """Marks of 0 to 10, 10 to 20, and so on up to 40; on the device steps of other lengths."""
-
-    cpu_start_ns, cpu_end_ns = np.arange(4) * 10, np.arange(1, 5) * 10
-    window_start_ns = 3
-
-    def __len__(self) -> int:
-        return int(self.count)
-
-    def durations_ns(self, device: int | None = None) -> np.ndarray:
-        return np.full(4, 10) if device is None else np.diff(self.bounds_ns[device])
-
-
-@pytest.mark.parametrize(
-    ("bounds", "traced"),
-    [
-        ({}, 10),
-        ({0: [0, 10, 20, 30, 40]}, 10),
-        ({0: [0, 12, 28, 30, 31], 1: [0, 10, 20, 31, 31]}, 10.5),  # of the busiest device
-        ({0: [0, 10, 26, 32, 32]}, 11),
-        ({0: [0, 5, 6, 7, 8]}, 10),
-        ({0: [0, 16, 22, 30, 40]}, 7),  # 6 behind, and then none: the CPU waited for earlier steps' work
-    ],
-)
-def test_recorded_step_is_mean_of_the_longer_side(bounds: dict[int, list[int]], traced: float) -> None:
-    """Of the second and third step of four."""
-    steps: Any = _Steps(count=4, bounds_ns={device: np.array(one) for device, one in bounds.items()})
-    program: Any = SimpleNamespace(sample=_Sample(steps=np.array([1, 2])))
-    assert _traced_ns(steps, program) == traced
-
-
-@pytest.mark.parametrize(("work_ends", "traced"), [(8, 7), (25, 22)])
-def test_single_step_lasts_from_window_start_to_work_end(work_ends: int, traced: float) -> None:
-    program: Any = SimpleNamespace(sample=_Sample(), work=SimpleNamespace(end_ns=work_ends))
-    assert _traced_ns(_Steps(count=1, bounds_ns={}), program) == traced  # type: ignore[arg-type]

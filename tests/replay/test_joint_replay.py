@@ -24,8 +24,6 @@ from traceanalyzer.replay.peer_comparison import (
     ExcessOverPeers,
     MatchPeers,
     RemainingShare,
-    _median_of_others,
-    _same,
 )
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.recurrence import Block
@@ -121,14 +119,6 @@ def test_first_rank_waits_until_its_partner_is_free() -> None:
     assert step.ns == pytest.approx(300 + 10 + 50 + 10)
     assert step.waiting_ns == pytest.approx({0: (200 + 12 * 260) / 13, 1: 0, 2: 350}, abs=1)
     assert step.last == {0: 0.0, 1: 1.0, 2: 0.0}
-
-
-@pytest.mark.parametrize("ranks", range(2, 8))
-def test_a_rank_s_peers_are_all_others_and_not_itself(ranks: int) -> None:
-    """Column by column, whatever place it has among them, equal values included."""
-    values = np.random.default_rng(ranks).integers(0, 9, (ranks, 20)).astype(float)
-    others = np.array([np.median(np.delete(values, at, axis=0), axis=0) for at in range(ranks)])
-    assert _median_of_others(values).tolist() == others.tolist()
 
 
 def test_what_ranks_wait_is_that_of_one_of_the_block_s_steps() -> None:
@@ -353,22 +343,6 @@ def test_what_peers_do_not_do_at_all_goes_with_what_it_launches() -> None:
     half = names.one_of("aten::mm")
     assert edited.cpu_ns[half].tolist() == (before[half] / 2).tolist()
     assert not edited.kept[share <= 0.02].any()
-
-
-@pytest.mark.parametrize(
-    ("own", "other", "same"),
-    [
-        ({1: 8, 2: 2}, {1: 8}, True),  # four of five
-        ({1: 7.9, 2: 2.1}, {1: 7.9}, False),
-        ({1: 8}, {1: 8, 3: 90}, True),  # of the rank's own
-        ({1: 8}, {1: 7}, False),
-        ({}, {1: 8}, False),
-    ],
-)
-def test_most_kernels_are_the_other_s_as_often(
-    own: dict[int, float], other: dict[int, float], same: bool
-) -> None:
-    assert _same(own, other) is same
 
 
 @pytest.mark.parametrize(("pause_us", "told"), [(301, True), (300, False)])

@@ -16,7 +16,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.cpu_timeline import CpuTimeline
-from traceanalyzer.replay.program import Program, _step_of, loading
+from traceanalyzer.replay.program import Program, loading
 from traceanalyzer.replay.sample import _middle, _pace
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.replay.segments import _less_waiting, _python_calls, _stalled, rank_within
@@ -331,14 +331,6 @@ def test_python_calls_are_counted_where_they_are_recorded(names: list[str], coun
     trace.python("f.py(9): g", 900 * US, 10 * US, python_id=9)
     found = _python_calls(trace.load(), timeline(5, 100, 400))
     assert found.tolist() == counted
-
-
-def test_instants_within_the_steps() -> None:
-    at = np.array([9, 10, 19, 20, 25, 30, 39, 40])
-    step = _step_of(at, np.array([10, 30]), np.array([20, 40]))
-    assert (at[step >= 0].tolist(), step[step >= 0].tolist()) == ([10, 19, 30, 39], [0, 0, 1, 1])
-    segments = timeline(10, 20, 40)
-    assert segments.at(np.array([5, 10, 19, 20, 90]) * US).tolist() == [0, 0, 0, 1, 1]
 
 
 def test_waiting_for_data_is_that_of_threads_that_launch() -> None:

@@ -13,9 +13,9 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.replay.program import Program
-from traceanalyzer.replay.sample import _left_out, _undisturbed, _usual
+from traceanalyzer.replay.sample import _left_out, _undisturbed
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.replay.steady_work import _edges, _gaps, _latencies, _latency, _previous
+from traceanalyzer.replay.steady_work import _gaps, _latencies, _latency, _previous
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
@@ -131,39 +131,6 @@ def test_no_step_takes_longer_without_the_profiler() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dur", "warm", "usual"),
-    [
-        ([10, 10, 10, 10], False, [1, 2, 3]),
-        ([10, 10, 10, 10], True, [0, 1, 2, 3]),
-        ([16, 10, 10, 10], True, [0, 1, 2, 3]),
-        ([17, 10, 10, 10], True, [1, 2, 3]),
-        ([10, 0, 10, 10], False, [2, 3]),  # an empty one
-        ([0, 10, 10, 10], False, [1, 2, 3]),  # the first of all is none of these
-        ([0, 0], False, [0]),
-        ([10], False, [0]),
-        ([10, *[10] * 7, 17, 17, 17], False, list(range(1, 8))),
-        ([10, 10, 17, 10, 10, 17, 10], False, list(range(1, 7))),  # every third is slow: that is the program
-        ([10, 10, 17, 10, 10, 17, 10, 10, 10], False, [1, 3, 4, 6, 7, 8]),
-        ([10, *[10] * 7, 16, 16], False, list(range(1, 10))),
-    ],
-)
-def test_usual_steps_are_neither_empty_nor_cold_nor_hiccups(
-    dur: list[int], warm: bool, usual: list[int]
-) -> None:
-    none = np.zeros(len(dur), bool)
-    assert _usual([np.array(dur)], none, warm=warm)[0].tolist() == usual
-    captured = none.copy()
-    captured[-1:] = len(dur) > 1
-    assert len(dur) - 1 not in _usual([np.array(dur)], captured, warm=warm)[0][1:]
-
-
-def test_a_step_that_is_slow_on_the_device_alone_is_a_hiccup() -> None:
-    times = [np.array([10, 10, 11, 15, 10]), np.array([90, 90, 90, 166, 90])]
-    usual, slow = _usual(times, np.zeros(5, bool), warm=False)
-    assert (usual.tolist(), slow.tolist()) == ([1, 2, 4], [3])
-
-
-@pytest.mark.parametrize(
     ("pace", "rows", "kept"),
     [
         ([30, 10, 20, 10], [100, 100, 100, 100], [1, 2, 3]),  # twice as slow is the program
@@ -258,55 +225,6 @@ def test_launch_after_previous_work_ended_is_not_queued() -> None:
     found, pairs = _gaps(work, kinds, np.arange(5), before, np.array([0, 40_000, 20_000, 500, 105_000]))
     assert found[1:].tolist() == [500, 500, 500, 500]  # one queued gap is all there is
     assert pairs.tolist() == [[1_000, 1_000], [1_000, 500]]
-
-
-@pytest.mark.parametrize(("woken_us", "waited"), [(20, True), (20.001, False)])
-def test_work_awaiting_an_older_collective_began_at_its_end(woken_us: float, waited: bool) -> None:
-    """The newest of the other stream ends too late; of the two before it one is measured."""
-    work: Any = SimpleNamespace(
-        call_start_ns=np.array([0, 1, 2, 3, 9]),
-        start_ns=np.array([0, 10, 30, 60, 40 + woken_us]) * US,
-        end_ns=np.array([5, 40, 38, 900, 300]) * US,
-    )
-    measured = np.array([False, True, False, False, False])
-    streams, waits = np.array([0, 0, 0, 0, 1]), np.array([5])
-    _, found = _edges(work, np.arange(5), streams, waits, measured)
-    assert [side.tolist() for side in found] == ([[4], [1], [5]] if waited else [[], [], []])
-    _, none = _edges(work, np.arange(5), streams, waits[:0], measured)
-    assert [len(side) for side in none] == [0, 0, 0]
-
-
-def test_only_the_newest_work_of_another_stream_is_awaited() -> None:
-    """And of several calls that make streams wait before the same work the last is told."""
-    work: Any = SimpleNamespace(
-        call_start_ns=np.array([0, 1, 2, 9]),
-        start_ns=np.array([0, 10, 20, 40]) * US,
-        end_ns=np.array([5, 15, 25, 50]) * US,
-    )
-    for waits in ([5], [3, 4, 5]):
-        _, found = _edges(work, np.arange(4), np.array([0, 0, 1, 1]), np.array(waits), np.zeros(4, bool))
-        assert [side.tolist() for side in found] == [[3], [1], [5]]
-
-
-def test_edges_that_stream_order_implies_are_left_out() -> None:
-    """The second work of stream 1 waits for the end that its first work has waited for: no new edge."""
-    work: Any = SimpleNamespace(
-        call_start_ns=np.array([0, 10, 20]),
-        start_ns=np.array([0, 10, 20]) * US,
-        end_ns=np.array([5, 15, 25]) * US,
-    )
-    waiting, edges = _edges(work, np.arange(3), np.array([0, 1, 1]), np.array([5, 15]), np.zeros(3, bool))
-    assert waiting.tolist() == [1, 2]
-    assert edges[:2].tolist() == [[1], [0]]
-
-
-@pytest.mark.parametrize("streams", [10, 100, 500])
-def test_edges_are_linear_in_the_streams(streams: int) -> None:
-    """Each of 2,000 pieces of work goes to the next stream, and each second one comes after a wait."""
-    at = np.arange(2_000)
-    work: Any = SimpleNamespace(call_start_ns=at * 10, start_ns=at * 100, end_ns=at * 100 + 50)
-    _, edges = _edges(work, at, at % streams, at[::2] * 10 - 5, np.zeros(len(at), bool))
-    assert edges.shape[1] < 32 * 2_000
 
 
 def test_work_is_in_order_of_launch_and_streams_are_of_a_device() -> None:

@@ -12,7 +12,7 @@ from tests.report import report_samples as samples
 from tests.support.trace_builder import TID, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding, Occurrence
-from traceanalyzer.render.html.timeline_events import Chosen, _bound, _longest, _representative, chosen
+from traceanalyzer.render.html.timeline_events import Chosen, _representative, chosen
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.selection import Events
 from traceanalyzer.timeline.steps import Steps
@@ -159,19 +159,6 @@ def test_longest_160_events_of_each_side_surround_a_span() -> None:
     for at in range(200):
         trace.kernel(at * 200, 150 if at == 190 else 100, at + 1)
     assert kept_of(trace, (0, 40 * US), most=190) == [*range(159), 190]
-
-
-@pytest.mark.parametrize(("durations", "most"), [([5, 5, 9], 2), ([7, 7, 7], 1), ([2, 1], 1)])
-def test_a_bound_leaves_at_most_so_many(durations: list[int], most: int) -> None:
-    bound = _bound(np.array(durations, np.int64), most)
-    assert sum(one >= bound for one in durations) <= most
-    assert _bound(np.array(durations, np.int64), len(durations)) == 0
-
-
-def test_the_longest_of_rows_and_of_equals_the_first() -> None:
-    durations = np.array([0, 5, 9, 5, 5, 1])
-    assert _longest(np.array([1, 2, 3, 4, 5]), durations, 3).tolist() == [2, 1, 3]
-    assert _longest(np.array([5, 1]), durations, 2).tolist() == [5, 1]
 
 
 def steps_of(*lengths_us: int, mark_us: int = 5) -> TraceBuilder:

@@ -5,16 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from tests.report import report_samples as samples
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.idle.cause_texts import TEXTS
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.texts import Texts
-from traceanalyzer.report.costs import Cost, _fitted, _idle_ns, _unprofiled, largest_costs, usual_steps
+from traceanalyzer.report.costs import Cost, _fitted, largest_costs
 from traceanalyzer.rule.views import IdleTime
 
 US = 1_000
@@ -129,44 +126,6 @@ def test_kernels_without_an_op_are_added_up_by_their_short_name() -> None:
             name = f"void at::native::reduce_kernel<{threads}, 1, x>(x)"
             trace.kernel(at + (100 + 200 * place) * US, (100 + place) * US, number, name=name)
     assert took_us(costs_of(trace)) == [("reduce_kernel", "gpu", 201)]
-
-
-def test_without_replay_the_step_is_as_recorded_without_cold() -> None:
-    assert _unprofiled(without(), 60.0, {"a": 30.0, "b": 10.0}) == (100.0, {"a": 30.0, "b": 10.0})
-    for steady, usual in (([False, True, True], [1, 2]), ([False] * 3, [0, 1, 2])):
-        assert usual_steps(without(), many(3, steady=np.array(steady))).tolist() == usual
-
-
-@pytest.mark.parametrize(
-    ("busy_ns", "step_ns", "loading", "launching"), [(40.0, 100.0, 50.0, 10.0), (120.0, 120.0, 50.0, 10.0)]
-)
-def test_shares_are_never_of_less_than_the_work(
-    busy_ns: float, step_ns: float, loading: float, launching: float
-) -> None:
-    """A step of 100 ns of which the replayed work leaves 60; where the recording is cut it may have more work."""
-    idle = {TEXTS["data-loading"].idle: 50.0, TEXTS["dispatching"].idle: 20.0}
-    whole, left = _unprofiled(samples.forecast_of(100.0, 40.0), busy_ns, idle)
-    assert whole == step_ns
-    assert list(left.values()) == pytest.approx([loading, launching])
-
-
-@pytest.mark.parametrize(
-    ("end_ns", "kept"),
-    [((55,), [30.0, 5.0]), ((40, 60), [15.0, 5.0]), ((40, 70), [15.0, 10.0]), ((40, 200), [20.0, 15.0])],
-)
-def test_idle_after_the_last_launch_is_of_the_last_marked_step(
-    end_ns: tuple[int, ...], kept: list[float]
-) -> None:
-    """What loading takes is its own, whatever the marks; of several steps all is per step."""
-    idle: Any = SimpleNamespace(
-        dur_ns=np.array([30, 40]),
-        start_ns=np.array([5, 50]),
-        end_ns=np.array([35, 90]),
-        step=np.array([0, len(end_ns) - 1]),
-        cause=Texts(np.array([0, 1]), np.array(["data-loading", "tail"], object)),
-    )
-    marks = many(len(end_ns), cpu_end_ns=np.array(end_ns))
-    assert list(_idle_ns(idle, marks, len(end_ns)).values()) == kept
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,7 @@ import pytest
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
 from tests.support.cached_reports import reported, reported_job
-from traceanalyzer.idle.cause_texts import TEXTS
 from traceanalyzer.model.finding import Severity
-from traceanalyzer.report.costs import _unprofiled
 from traceanalyzer.report.verdict import verdict_of
 from traceanalyzer.rule.evidence_texts import launched_in_steps, uncovered_ns
 
@@ -56,28 +54,6 @@ def test_what_the_trace_does_not_show_is_said_from_a_quarter_on(unseen: int, sai
     assert (
         f"for {unseen} % of the window the GPU waits for something that the trace does not show" in limit
     ) is said
-
-
-def test_unprofiled_idle_time_is_at_most_the_recorded() -> None:
-    """Of several streams the busiest may do nothing while others work."""
-    given = samples.forecast_of(155.0, 125.0)
-    idle = {TEXTS["allocator"].idle: 6.0, TEXTS["dispatching"].idle: 4.0}
-    assert _unprofiled(given, 145.0, idle)[1] == idle
-
-
-@pytest.mark.parametrize(("gpu_ns", "loading", "launching"), [(40.0, 50.0, 10.0), (70.0, 30.0, 0.0)])
-def test_loading_takes_as_long_without_the_profiler(gpu_ns: float, loading: float, launching: float) -> None:
-    """Of 100 ns the device leaves 60, or 30: the 50 of loading come first, since the profiler stretches launches."""
-    idle = {TEXTS["data-loading"].idle: 50.0, TEXTS["dispatching"].idle: 80.0}
-    left = _unprofiled(samples.forecast_of(100.0, gpu_ns), gpu_ns, idle)[1]
-    assert list(left.values()) == pytest.approx([loading, launching])
-
-
-def test_waits_for_late_batches_are_added_to_the_recorded() -> None:
-    """Of a step of 100 ns the device works 30 and 45 pass for a late batch; in the recording it waits 5 for a batch."""
-    idle = {TEXTS["dispatching"].idle: 80.0, TEXTS["data-loading"].idle: 5.0}
-    left = _unprofiled(samples.forecast_of(100.0, 30.0, late_ns=45.0), 30.0, idle)[1]
-    assert list(left.values()) == pytest.approx([20.0, 50.0])
 
 
 def test_an_allocation_of_the_first_step_alone_limits_no_step(shared: Callable[[str], Path]) -> None:

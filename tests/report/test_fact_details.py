@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.report.facts import Fact, _rate, facts_of
-from traceanalyzer.roofline.peaks import Peaks
+from traceanalyzer.report.facts import Fact, facts_of
 
 US = 1_000
 COPY = "Memcpy DtoD (Device -> Device)"
@@ -212,40 +209,6 @@ def test_server_step_without_requests_or_number_is_known() -> None:
     facts = trace.facts("serving-steps")
     assert [fact.text.partition(": ")[0] for fact in facts] == ["decode of 0 requests", "prefill"]
     assert [fact.values["batch"] for fact in facts] == [0, None]
-
-
-PEAKS = Peaks("GPU", {"fp32": 60.0, "tf32": 500.0, "bf16": 1_000.0}, 4_800.0, "data sheet")
-
-
-@pytest.mark.parametrize(
-    ("types", "peak", "done", "words"),
-    [
-        ("float", 60.0, 30.0, "matmul in float: 30 TFLOP/s, 50 % of the peak of 60"),
-        ("float", 500.0, 125.0, "matmul in float by TF32: 125 TFLOP/s, 25 % of the peak of 500"),
-        ("float", None, 30.0, "matmul in float: 30 TFLOP/s, peak unknown"),
-        ("float", 60.0, 66.0, "matmul in float: 66 TFLOP/s, more than the peak of 60: it does fewer"),
-        (
-            "c10::BFloat16",
-            1_000.0,
-            100.0,
-            "matmul in c10::BFloat16: 100 TFLOP/s, 10 % of the peak of 1,000 and",
-        ),
-    ],
-)
-def test_a_rate_is_told_beside_its_own_peak(types: str, peak: float | None, done: float, words: str) -> None:
-    assert _rate("matmul", types, PEAKS, done, peak, 5).text.startswith(words)
-
-
-def test_what_was_reached_is_achievable() -> None:
-    usual = PEAKS.reached_tflops("matmul", "bf16")
-    assert usual is not None
-    for done, achievable in ((usual / 2, usual), (usual + 1, usual + 1)):
-        one: Any = _rate("matmul", "c10::BFloat16", PEAKS, done, 1_000.0, 5)
-        assert one.values["achievable_tflops"] == achievable
-        assert (f"and 50 % of the achievable {usual:,.0f}" in one.text) is (done < usual)
-        assert ("all that is achievable" in one.text) is (done >= usual)
-    beyond = _rate("matmul", "c10::BFloat16", PEAKS, 1_100.0, 1_000.0, 5)
-    assert "achievable" not in beyond.text
 
 
 def test_chain_is_of_a_usual_run_of_the_costliest_kernel() -> None:

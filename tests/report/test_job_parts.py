@@ -21,14 +21,11 @@ from traceanalyzer.job.ranks import Here, JobView, Ranks
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption, Unavailable
 from traceanalyzer.model.finding import Severity, Status
-from traceanalyzer.model.report import Fault
-from traceanalyzer.model.step_times import GivenStep
 from traceanalyzer.model.trace import Job
 from traceanalyzer.replay import sample
 from traceanalyzer.report import diagnosis, job_replay
-from traceanalyzer.report.diagnosis import _head, analyses_of, left_together, report_of, view_of
+from traceanalyzer.report.diagnosis import analyses_of, left_together, report_of, view_of
 from traceanalyzer.report.job_replay import (
-    _recorded_ms,
     _sample_alike,
     _waited_for,
     hours,
@@ -39,7 +36,6 @@ from traceanalyzer.report.job_summary import collectives_of_job
 from traceanalyzer.timeline.device_work import DeviceWork
 
 US = 1_000
-Analysed = list[tuple[int | None, Analysis]]
 
 
 @pytest.fixture
@@ -120,13 +116,6 @@ def test_omitted_rules_appear_once_per_job_or_trace(job: Job, monkeypatch: pytes
     assert told(Job({2: job[2], 5: job[2]})) == [(2, Status.FAILED, why), (5, Status.FAILED, why)]
 
 
-def test_fault_stands_with_the_rank_of_its_first_finding() -> None:
-    findings = [replace(samples.findings(rank)[0], severity=Severity.HIGH) for rank in (1, 0)]
-    fault = Fault("F1", "one cause", samples.saving(), Severity.HIGH, (1, 2))
-    heads = [_head(samples.trace(rank), None, None, [fault], findings) for rank in (0, 1)]
-    assert [one.faults for one in heads] == [(), (fault,)]
-
-
 def test_a_finding_without_a_saving_leaves_nothing_to_give() -> None:
     head = samples.trace(0, step=samples.estimate(), together=samples.estimate(9 * MS))
     high = replace(samples.findings(0)[0], severity=Severity.HIGH, saving=None)
@@ -200,20 +189,6 @@ def test_ranks_are_replayed_by_the_steps_that_all_of_them_have(
     _sample_alike(ranks, {0: None, 1: None})
     told = [np.asarray(shared).tolist() for name, shared in ranks.asked if name == "replay_these"]
     assert told == ([] if alike is None else [alike])
-
-
-def test_job_step_is_the_median_rank_time_if_all_are_sure() -> None:
-    def timed(ms: float, unused: str | None = None) -> Any:
-        return SimpleNamespace(ms=ms, unused=unused, waiting_ms=0.0)
-
-    every = dict.fromkeys(range(3))
-    for answers, ms in (
-        ({0: timed(3.0), 1: timed(9.0), 2: timed(4.0)}, 4.0),
-        ({0: timed(3.0), 1: None, 2: timed(4.0)}, None),
-        ({0: timed(3.0), 1: timed(9.0, "doubted"), 2: timed(4.0)}, None),
-        ({0: timed(3.0), 1: timed(9.0)}, None),
-    ):
-        assert _recorded_ms(Asked([answers]), every) == GivenStep.of(ms)
 
 
 def test_others_wait_by_mean_step_and_step_is_a_median() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.report import report_samples as samples
@@ -17,7 +16,6 @@ from traceanalyzer.report.costs import Cost
 from traceanalyzer.report.finding_order import is_minor, triaged, turn_of
 from traceanalyzer.report.job_summary import rank_of, slowest_of
 from traceanalyzer.report.step_line import step_line
-from traceanalyzer.report.summary import _cold
 from traceanalyzer.report.verdict import verdict_of
 
 HIGH, LOW, INFO = Severity.HIGH, Severity.LOW, Severity.INFO
@@ -80,23 +78,6 @@ def test_low_value_evidence_follows_the_next_fault() -> None:
     assert [finding.rule for finding in told] == ["implicit-sync", "host-gap", "exposed-copy"]
     assert [finding.fault for finding in told] == ["F1", "F2", "F1"]
     assert (first.findings, second.findings) == ((1, 3), (2,))
-
-
-@pytest.mark.parametrize(
-    ("durations", "cold"),
-    [
-        ((41, 10, 10), 1),
-        ((40, 10, 10), 0),
-        ((41, 10), 0),
-        ((90, 80, 10, 10), 2),
-        ((90, 80, 70, 10, 10, 10), 3),
-        ((90, 80, 70, 10, 10), 0),
-        ((90, 10, 80, 10, 10, 10), 1),
-        ((10, 10, 10, 90), 0),
-    ],
-)
-def test_cold_steps_lead_are_4x_slower_and_at_most_half(durations: tuple[int, ...], cold: int) -> None:
-    assert _cold(np.array(durations, np.int64)) == cold
 
 
 # -- the step ---------------------------------------------------------------------------------------------

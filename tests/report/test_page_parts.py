@@ -19,7 +19,6 @@ from traceanalyzer.render.html.page_data import (
     MOST_OPS,
     Page,
     TracePage,
-    _detailed,
     _Room,
     op_table,
     page_of,
@@ -28,7 +27,6 @@ from traceanalyzer.render.html.page_data import (
 from traceanalyzer.render.html.plot_data import Stretch, longest_stretches
 from traceanalyzer.render.html.strip_data import MOST_BARS
 from traceanalyzer.render.html.timeline_data import overviews
-from traceanalyzer.render.html.timeline_events import _bound
 from traceanalyzer.report.diagnosis import report_of
 from traceanalyzer.report.time_tree import MOST_NODES
 from traceanalyzer.rule.registry import all_rules
@@ -141,12 +139,6 @@ def job_of(ranks: int, culprits: tuple[int, ...] | None, *found: int) -> Any:
     )
 
 
-def test_culprits_then_ranks_with_findings_are_shown_first() -> None:
-    assert _detailed(job_of(12, (9, 4), 7, 4, 7, 2)) == [9, 4, 7, 2, 0, 1, 3, 5]
-    assert _detailed(job_of(3, None, 2)) == [2, 0, 1]
-    assert _detailed(job_of(2, ())) == [0, 1]
-
-
 def test_first_half_of_the_remaining_ranks_stays() -> None:
     """Of 8 of 12 ranks, and of 3 that were left; strips go first, the later half of them."""
     report = job_of(12, (9, 4), 7, 4, 7, 2)
@@ -236,23 +228,6 @@ def test_of_findings_each_trace_has_its_own() -> None:
     page = page_of(replace(report_of(analyses), findings=findings), analyses)
     marks = [trace.timeline and [mark.finding for mark in trace.timeline.marks] for trace in page.traces]
     assert marks == [[0, 2], [1]]
-
-
-@pytest.mark.parametrize(
-    ("durations", "most", "kept"),
-    [
-        ([3, 5, 9], 3, [3, 5, 9]),
-        ([3, 5, 9], 2, [5, 9]),
-        ([3, 5, 9], 1, [9]),
-        ([3, 5, 9], 0, []),
-        ([3, 5, 9], -4, []),
-        ([5, 5, 9, 5], 2, [9]),  # of equal ones all or none
-        ([], 0, []),
-    ],
-)
-def test_as_many_are_kept_as_there_is_room_for(durations: list[int], most: int, kept: list[int]) -> None:
-    least = _bound(np.array(durations, np.int64), most)
-    assert [one for one in durations if one >= least] == kept
 
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
