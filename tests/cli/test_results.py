@@ -27,7 +27,7 @@ from tests.support.fixtures import FIXTURES
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.cli import export
-from traceanalyzer.cli.export import _run_of
+from traceanalyzer.cli.export import run_name
 from traceanalyzer.job import ranks as here
 from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.model.analysis import Analysis
@@ -405,7 +405,7 @@ def test_results_are_of_the_run_that_their_folder_names(
     monkeypatch.chdir(tmp_path)
     if "://" in trace:
         pytest.importorskip("upath")
-    assert _run_of(as_path(trace) if "://" in trace else Path(trace)) == run
+    assert run_name(as_path(trace) if "://" in trace else Path(trace)) == run
 
 
 def test_frames_of_ranks_that_are_there_are_kept_unless_forced(tmp_path: Path) -> None:

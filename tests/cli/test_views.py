@@ -17,7 +17,7 @@ from tests.support.remembered_calls import remembering
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.cli import data
 from traceanalyzer.cli.app import cli
-from traceanalyzer.cli.options import _names, settings_of
+from traceanalyzer.cli.options import settings_of, split_names
 from traceanalyzer.model.errors import BadOption, OutputExists
 
 TABLE = pd.DataFrame({"op": ["a", "b"], "ns": [3, 4]})
@@ -142,7 +142,7 @@ def test_a_table_has_its_source_and_notes_within(notes: Sequence[str], tmp_path:
     [((), ()), (("a",), ("a",)), (("a,b", "c"), ("a", "b", "c")), ((" a , b,", ",", ""), ("a", "b"))],
 )
 def test_names_come_one_by_one_or_with_commas(given: Sequence[str], names: Sequence[str]) -> None:
-    assert _names(*nothing(), given) == tuple(names)
+    assert split_names(*nothing(), given) == tuple(names)
 
 
 def nothing() -> tuple[click.Context, Any]:

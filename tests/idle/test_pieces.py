@@ -19,7 +19,7 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import load
 from traceanalyzer.idle.cause_conditions import refill
 from traceanalyzer.idle.causes import CAUSES, Idle
-from traceanalyzer.idle.gap_evidence import _DEFAULT_DELAY_NS, _MAX_DELAY_NS, Evidence, _chained
+from traceanalyzer.idle.gap_evidence import DEFAULT_DELAY_NS, MAX_DELAY_NS, Evidence, chained_call
 from traceanalyzer.idle.gap_segments import Cutter, Proof
 from traceanalyzer.idle.gaps import Gaps, longest_row
 from traceanalyzer.model import intervals
@@ -386,7 +386,7 @@ def test_a_gap_goes_back_to_the_call_that_its_chain_began_with(
     gaps: Any = SimpleNamespace(
         previous_work=np.array(before), next_work=np.array([1, 2, 3]), in_time=np.array(in_time)
     )
-    chained = _chained(np.array([7, 8, 9]), gaps)
+    chained = chained_call(np.array([7, 8, 9]), gaps)
     assert [
         call if back < 0 else back for call, back in zip([7, 8, 9], chained.tolist(), strict=True)
     ] == calls
@@ -417,10 +417,10 @@ class _Gaps(SimpleNamespace):
 def test_delay_is_usual_unless_disagreeing_clocks_explain_it() -> None:
     device = np.array([0, 0, 1, 2, 3])
     launched = np.array([10, 20, 30, 40, 5])
-    delay = np.array([7_000, 7_000, _MAX_DELAY_NS, _MAX_DELAY_NS + 1, 9_000])
+    delay = np.array([7_000, 7_000, MAX_DELAY_NS, MAX_DELAY_NS + 1, 9_000])
     gaps = _Gaps(device=device, launched_ns=launched, start_ns=np.full(5, 5), end_ns=launched + delay)
     usual = Evidence.usual_delay_ns.func(SimpleNamespace(gaps=gaps))  # type: ignore[attr-defined, arg-type]
-    assert usual.tolist() == [7_000, 7_000, _MAX_DELAY_NS, _DEFAULT_DELAY_NS, _DEFAULT_DELAY_NS]
+    assert usual.tolist() == [7_000, 7_000, MAX_DELAY_NS, DEFAULT_DELAY_NS, DEFAULT_DELAY_NS]
 
 
 def test_a_gap_may_wait_for_the_call_in_the_first_row() -> None:

@@ -18,7 +18,7 @@ from traceanalyzer import diagnose, load_job
 from traceanalyzer.job.cross_rank_indexes import partners, waiting_together
 from traceanalyzer.job.loads import Load, RankLoads, comparable
 from traceanalyzer.job.ranks import JobView
-from traceanalyzer.job.rates import Moved, Rate, _compared, data_bytes, roles
+from traceanalyzer.job.rates import Moved, Rate, compared_rates, data_bytes, roles
 from traceanalyzer.job.runs import PAIR, CollectiveRuns
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.render.data.json import render_json
@@ -47,7 +47,7 @@ def rated(busbw: float, *, size: int = 8, data: int = 1 << 20, what: str = "allr
 def test_group_is_slow_below_six_tenths_of_three_peers(
     found: list[Rate], beside: list[float | None], slow: list[bool]
 ) -> None:
-    told = _compared(found)
+    told = compared_rates(found)
     assert [(one.beside, one.slow) for one in told] == list(zip(beside, slow, strict=True))
     assert [replace(one, beside=None, slow=False) for one in told] == found
 

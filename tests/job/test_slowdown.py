@@ -13,7 +13,7 @@ import pytest
 
 from tests.job.ranks import job, view_of
 from tests.support.paths import SHARED
-from traceanalyzer.job.slowdown import Program, Slowdown, Task, _recorded, of_job, slowdown, stages_of
+from traceanalyzer.job.slowdown import Program, Slowdown, Task, of_job, recorded_rank, slowdown, stages_of
 
 FOLDER = SHARED / "jobs" / "straggler_analysis"
 PIPES = {"forward-send": 0, "forward-recv": -1, "backward-send": 0, "backward-recv": 1}  # stage that sends
@@ -140,7 +140,7 @@ def recorded_view(
 @pytest.mark.parametrize(("starts", "before"), [((10, 40), 20), ((10, 20), 0), ((10, 15), 0), ((10, 12), 0)])
 def test_work_lies_between_two_collectives(starts: tuple[int, int], before: int) -> None:
     """Before the first it counts as none; a transfer lasts from the last rank's start."""
-    assert list(_recorded(recorded_view({0: 1}, starts), 0)) == [
+    assert list(recorded_rank(recorded_view({0: 1}, starts), 0)) == [
         [Task(("before", 7), 0.0)],
         [Task(("transfer", 7), 6.0, 7)],
         [Task(("before", 8), float(before))],
@@ -152,7 +152,7 @@ def test_work_begins_when_all_collectives_before_have_ended() -> None:
     """The second lies within the first, which ends last."""
     view = recorded_view({0: 1}, (10, 12, 40))
     view.runs[0].end_ns[1] = 35
-    tasks = [task for (task,) in _recorded(view, 0)]
+    tasks = [task for (task,) in recorded_rank(view, 0)]
     assert [task.ns for task in tasks if task.meets is None] == [0.0, 0.0, 5.0]
 
 

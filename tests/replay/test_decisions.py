@@ -15,9 +15,9 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.replay.calibration import RESIDUAL
 from traceanalyzer.replay.peer_comparison import late_share
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.replay.segments import _less_waiting, _unqueued
+from traceanalyzer.replay.segments import without_queueing, without_waits
 from traceanalyzer.replay.slowdown import Slowed
-from traceanalyzer.replay.steady_work import _gaps, undisturbed_ns
+from traceanalyzer.replay.steady_work import undisturbed_ns, work_gaps
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import DeviceWork
 
@@ -59,7 +59,7 @@ def test_gaps_within_one_graph_stay_and_others_get_the_median() -> None:
         end_ns=np.array([1_000, 5_000, 15_000]),
         call_end_ns=np.full(3, 20_000),  # nothing had to wait in the queue
     )
-    gap, _ = _gaps(work, every, np.arange(3), np.array([-1, 0, 1]), np.array([0, 3_000, 9_000]))
+    gap, _ = work_gaps(work, every, np.arange(3), np.array([-1, 0, 1]), np.array([0, 3_000, 9_000]))
     assert gap.tolist() == [3_000, 3_000, 3_000]
 
 
@@ -75,7 +75,7 @@ def test_new_neighbours_are_as_far_apart_as_in_a_stream() -> None:
         end_ns=end + 50_000,
         call_end_ns=np.zeros(9, np.int64),
     )
-    gap, pair = _gaps(work, np.zeros(9, np.int64), np.arange(9), np.arange(-1, 8), gaps)
+    gap, pair = work_gaps(work, np.zeros(9, np.int64), np.arange(9), np.arange(-1, 8), gaps)
     assert gap[1:].tolist() == gaps[1:].tolist()
     assert pair.tolist() == [[1_000]]
 
@@ -98,7 +98,7 @@ def test_launch_into_a_full_queue_takes_a_usual_time(
     )
     cpu = np.full(5, 800_000.0)
     cpu[::2] = traced
-    left = _unqueued(cpu, work, SimpleNamespace(entry=np.arange(3)), timeline)  # type: ignore[arg-type]
+    left = without_queueing(cpu, work, SimpleNamespace(entry=np.arange(3)), timeline)  # type: ignore[arg-type]
     assert (left[::2].tolist(), left[1::2].tolist()) == (list(taken), [800_000.0] * 2)
 
 
@@ -221,5 +221,5 @@ def test_segment_before_a_collective_loses_its_waiting_part(
     work: Any = SimpleNamespace(start_ns=np.array([0]), end_ns=np.array([3_000_000]))
     none = np.zeros(1, np.int64)
     waits = CollectiveWaits(none, np.array([2_000_000]), none, none, np.ones(1, bool))
-    left = _less_waiting((end - start).astype(np.float64), work, timeline, waits)
+    left = without_waits((end - start).astype(np.float64), work, timeline, waits)
     assert left == pytest.approx([left_ms * 1e6])

@@ -13,7 +13,7 @@ from traceanalyzer.model.step_times import Saving, StepEstimate
 from traceanalyzer.replay import saving
 from traceanalyzer.replay.edits import Drop, Edit, Insert, Scale, SplitAcrossRanks
 from traceanalyzer.replay.run import Bound, Step
-from traceanalyzer.replay.saving import Forecast, _bounds
+from traceanalyzer.replay.saving import Forecast, possible_bounds
 
 ROOT = (0.4 * 0.6) ** 0.5  # of a share of 0.4
 
@@ -234,4 +234,4 @@ def test_bound_is_open_if_device_idles_a_tenth_once(
     gpu: tuple[int, int, int], bounds: tuple[Bound, ...]
 ) -> None:
     base = tuple(Step(1_000, 0, one, 0, "cpu") for one in gpu)
-    assert _bounds(base) == bounds  # type: ignore[arg-type]
+    assert possible_bounds(base) == bounds  # type: ignore[arg-type]

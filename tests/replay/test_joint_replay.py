@@ -29,7 +29,7 @@ from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.recurrence import Block
 from traceanalyzer.replay.run import LEAST
 from traceanalyzer.replay.schedule import Schedule
-from traceanalyzer.replay.steady_work import _slower, undisturbed_ns
+from traceanalyzer.replay.steady_work import slowdown_by_kind, undisturbed_ns
 from traceanalyzer.replay.step_breakdown import StepBreakdown, segment_names
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import DeviceWork
@@ -404,7 +404,7 @@ def test_by_how_much_a_kind_is_slower_beside_communication(
 ) -> None:
     """Each three times."""
     trace, work, (took, beside) = kernels(*[one for one in alike for _ in range(3)])
-    found = _slower(trace, work, np.arange(len(took)), took, beside)
+    found = slowdown_by_kind(trace, work, np.arange(len(took)), took, beside)
     assert found[::3].tolist() == pytest.approx(ratios)
 
 

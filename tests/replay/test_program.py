@@ -17,9 +17,9 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.cpu_timeline import CpuTimeline
 from traceanalyzer.replay.program import Program, loading
-from traceanalyzer.replay.sample import _middle, _pace
+from traceanalyzer.replay.sample import mean_pace, middle_steps
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.replay.segments import _less_waiting, _python_calls, _stalled, rank_within
+from traceanalyzer.replay.segments import python_call_counts, rank_within, stalled_ns, without_waits
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 
@@ -247,7 +247,7 @@ def test_as_many_steps_are_replayed_as_fit(
     monkeypatch: pytest.MonkeyPatch, usable: int, most: int, run: list[int]
 ) -> None:
     monkeypatch.setattr("traceanalyzer.replay.sample._MAX_ROWS", most)
-    assert _middle(np.arange(1, usable + 1), np.full(usable, 10)).tolist() == run
+    assert middle_steps(np.arange(1, usable + 1), np.full(usable, 10)).tolist() == run
 
 
 @pytest.mark.parametrize(("others", "waits"), [(0, 3), (1, 3), (2, 0), (8, 0)])
@@ -295,7 +295,7 @@ def test_the_cpu_waited_in_a_segment_that_ends_with_a_collective(
     waiting: Any = SimpleNamespace(waiting_ns=np.array([round(waited * US)]), entry=np.zeros(1, np.int64))
     work: Any = SimpleNamespace(start_ns=np.array([round(start * US)]), end_ns=np.array([round(end * US)]))
     took = np.array([1_000.0, 4_000.0, 1_000.0]) * US
-    found = _less_waiting(took, work, timeline(0, 1_000, 5_000, 6_000), waiting)
+    found = without_waits(took, work, timeline(0, 1_000, 5_000, 6_000), waiting)
     assert found.tolist() == [1_000 * US, left * US, 1_000 * US]
 
 
@@ -307,7 +307,7 @@ def test_buffer_request_stalls_the_segment_that_contains_it(until_us: int, stall
     trace.overhead("Activity Buffer Request", 100 * US, 100 * US)
     trace.overhead("Resource", 20 * US, 50 * US)
     analysis = Analysis(trace.load())
-    found = _stalled(analysis.trace, analysis.index(Nesting), timeline(0, 80, until_us, 500))
+    found = stalled_ns(analysis.trace, analysis.index(Nesting), timeline(0, 80, until_us, 500))
     assert found.tolist() == [0, stalled_us * US, 0]
 
 
@@ -329,7 +329,7 @@ def test_python_calls_are_counted_where_they_are_recorded(names: list[str], coun
     ):
         trace.python(name, start * US, (end - start) * US, python_id=number)
     trace.python("f.py(9): g", 900 * US, 10 * US, python_id=9)
-    found = _python_calls(trace.load(), timeline(5, 100, 400))
+    found = python_call_counts(trace.load(), timeline(5, 100, 400))
     assert found.tolist() == counted
 
 
@@ -366,7 +366,7 @@ def test_the_pace_of_a_step_is_its_mean_without_stalls(rows: int, pace: float) -
     """However many they are up to a tenth, and wherever; of a few rows it tells nothing."""
     apart = np.ones(rows, np.int64)
     apart[::10] = 10_000
-    assert _pace(apart) == pace
+    assert mean_pace(apart) == pace
 
 
 def test_places_within_groups_that_come_in_runs_or_not() -> None:

@@ -13,9 +13,9 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.replay.program import Program
-from traceanalyzer.replay.sample import _left_out, _undisturbed
+from traceanalyzer.replay.sample import left_out_share, undisturbed_steps
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.replay.steady_work import _gaps, _latencies, _latency, _previous
+from traceanalyzer.replay.steady_work import latencies_ns, previous_on_stream, usual_latency_ns, work_gaps
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
@@ -146,16 +146,16 @@ def test_steps_doing_the_same_twice_as_slowly_are_disturbed(
     pace: list[float], rows: list[int], kept: list[int]
 ) -> None:
     usable = np.arange(1, len(pace))
-    found = _undisturbed(usable, np.array(pace, float), np.array(rows))
+    found = undisturbed_steps(usable, np.array(pace, float), np.array(rows))
     assert found.tolist() == kept
     assert (found is usable) == (kept == usable.tolist())
 
 
 def test_left_out_share_is_of_later_steps_without_capture() -> None:
     dur, capturing = np.array([90, 10, 20, 70, 50]), np.array([False, False, False, False, True])
-    assert _left_out(dur, np.array([0, 1, 2]), capturing) == pytest.approx(0.7)
-    assert _left_out(dur, np.array([0, 1, 2, 3]), capturing) == 0.0
-    assert _left_out(dur[:1], np.array([0]), capturing[:1]) == 0.0
+    assert left_out_share(dur, np.array([0, 1, 2]), capturing) == pytest.approx(0.7)
+    assert left_out_share(dur, np.array([0, 1, 2, 3]), capturing) == 0.0
+    assert left_out_share(dur[:1], np.array([0]), capturing[:1]) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_left_out_share_is_of_later_steps_without_capture() -> None:
     ],
 )
 def test_how_long_an_idle_stream_takes_to_begin(delays_us: tuple[int, ...], latency_us: float) -> None:
-    assert _latency(np.array(delays_us, np.int64) * US) == latency_us * US
+    assert usual_latency_ns(np.array(delays_us, np.int64) * US) == latency_us * US
 
 
 def test_first_graph_work_has_its_own_latency() -> None:
@@ -180,14 +180,14 @@ def test_first_graph_work_has_its_own_latency() -> None:
         call=np.array([0, 1, 2, 2, 3, 4]),
     )
     idle = np.array([True, True, True, True, True, False])
-    assert _latencies(work, np.arange(6), idle).tolist() == [5_000, 5_000, 40_000, 5_000, 5_000, 5_000]
+    assert latencies_ns(work, np.arange(6), idle).tolist() == [5_000, 5_000, 40_000, 5_000, 5_000, 5_000]
 
 
 def test_the_work_before_on_the_same_stream() -> None:
     """Also of work that is not among those that are asked about, and none for the first of each."""
     key = np.array([0, 1, 0, 1, 0])
-    assert _previous(SimpleNamespace(), key, np.array([4, 1, 2, 3])).tolist() == [2, -1, 0, 1]  # type: ignore[arg-type]
-    assert _previous(SimpleNamespace(), key, np.empty(0, np.int64)).tolist() == []  # type: ignore[arg-type]
+    assert previous_on_stream(SimpleNamespace(), key, np.array([4, 1, 2, 3])).tolist() == [2, -1, 0, 1]  # type: ignore[arg-type]
+    assert previous_on_stream(SimpleNamespace(), key, np.empty(0, np.int64)).tolist() == []  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_gap_is_as_traced_where_work_was_queued_for_8_us(call_end_ns: int, gap: 
         call_end_ns=np.array([0, call_end_ns, 39_000, 41_000]),
     )
     before, traced = np.array([-1, 0, -1, 2]), np.array([0, 3_000, 0, 700])
-    found, pairs = _gaps(work, np.zeros(4, np.int64), np.arange(4), before, traced)
+    found, pairs = work_gaps(work, np.zeros(4, np.int64), np.arange(4), before, traced)
     assert found[[1, 3]].tolist() == [gap, 700]
     assert pairs.tolist() == [[1_850 if gap == 3_000 else 700]]
 
@@ -222,7 +222,7 @@ def test_launch_after_previous_work_ended_is_not_queued() -> None:
         call_end_ns=np.array([0, 10_001, 61_000, 70_000, 150_000]),
     )
     kinds, before = np.array([0, 0, 1, 1, 0]), np.array([-1, 0, 1, 2, 3])
-    found, pairs = _gaps(work, kinds, np.arange(5), before, np.array([0, 40_000, 20_000, 500, 105_000]))
+    found, pairs = work_gaps(work, kinds, np.arange(5), before, np.array([0, 40_000, 20_000, 500, 105_000]))
     assert found[1:].tolist() == [500, 500, 500, 500]  # one queued gap is all there is
     assert pairs.tolist() == [[1_000, 1_000], [1_000, 500]]
 

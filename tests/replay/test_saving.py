@@ -27,8 +27,8 @@ from traceanalyzer.replay.edits import (
     merge_edits,
 )
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch, Replace
-from traceanalyzer.replay.run import PROCESS, Bound, Step, _bound, unknown
-from traceanalyzer.replay.saving import Forecast, _bounds, _drained_ns, evidence
+from traceanalyzer.replay.run import PROCESS, Bound, Step, step_bound, unknown
+from traceanalyzer.replay.saving import Forecast, drained_ns, evidence, possible_bounds
 
 
 def measured(times_ms: float | list[float]) -> GivenStep:
@@ -273,9 +273,9 @@ def test_a_queue_that_earlier_steps_filled_is_their_time() -> None:
         bounds_ns={0: np.array([5, 25, 35, 45, 55])},
     )
     sample: Any = SimpleNamespace(steps=np.array([1, 2, 3]))
-    assert _drained_ns(steps, sample) == 20  # 50 on the CPU, 30 on the device
+    assert drained_ns(steps, sample) == 20  # 50 on the CPU, 30 on the device
     ahead: Any = SimpleNamespace(steps=np.array([0]))
-    assert _drained_ns(steps, ahead) == 0  # the queue grows: that is the CPU's time as it is
+    assert drained_ns(steps, ahead) == 0  # the queue grows: that is the CPU's time as it is
 
 
 def test_queue_gaps_are_separate_from_device_work(gpu_bound: Forecast) -> None:
@@ -317,7 +317,7 @@ def test_step_is_bound_by_the_side_that_is_nearly_always_busy(
         program=SimpleNamespace(work=SimpleNamespace(communication=np.array([False, True, True, True]))),
     )
     block: Any = SimpleNamespace(cpu_ns=cpu_ns, taken_ns=[5.0, gpu_ns])
-    assert _bound(edited, block, 100.0) == bound
+    assert step_bound(edited, block, 100.0) == bound
 
 
 def steps(*idle: tuple[float, Bound]) -> tuple[Step, Step, Step]:
@@ -339,7 +339,7 @@ def steps(*idle: tuple[float, Bound]) -> tuple[Step, Step, Step]:
 def test_bound_is_open_if_the_device_idles_at_one_slowdown(
     base: tuple[Step, Step, Step], bounds: tuple[str, ...]
 ) -> None:
-    assert _bounds(base) == bounds
+    assert possible_bounds(base) == bounds
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from traceanalyzer.replay.job_saving import Fixes, JobForecast, RankForecast, Si
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.recurrence import Block, State
 from traceanalyzer.replay.sample import Sample
-from traceanalyzer.replay.schedule import Schedule, _edges, _gaps
+from traceanalyzer.replay.schedule import Schedule, edited_edges, edited_gaps
 
 
 def scheduled(
@@ -90,7 +90,7 @@ def left(kept: Sequence[int], gap: Sequence[float], set_gap: dict[int, float] | 
     program: Any = SimpleNamespace(
         program=SimpleNamespace(work=work), stream=np.array([0, 0, 0, 1]), gap_ns=edited
     )
-    found: list[float] = _gaps(program, np.array(kept)).tolist()
+    found: list[float] = edited_gaps(program, np.array(kept)).tolist()
     return found
 
 
@@ -118,9 +118,9 @@ def test_edge_stays_if_both_ends_do_and_points_forward() -> None:
         kept=np.ones(3, bool),
     )
     position = np.array([2, 0, 1, 4])
-    assert [one.tolist() for one in _edges(program, position)] == [[2, 3], [1, 1]]
+    assert [one.tolist() for one in edited_edges(program, position)] == [[2, 3], [1, 1]]
     program.kept[2] = False  # the call has gone, and both ends are there
-    assert [one.tolist() for one in _edges(program, position)] == [[2, 3], [1, 1]]
+    assert [one.tolist() for one in edited_edges(program, position)] == [[2, 3], [1, 1]]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_wait_outlives_what_waited_and_what_was_waited_for(
         kept=~np.isin(np.arange(3), dropped),
     )
     position = np.flatnonzero(program.alive)
-    to, source = _edges(program, position)
+    to, source = edited_edges(program, position)
     assert list(zip(position[to].tolist(), position[source].tolist(), strict=True)) == edges
 
 

@@ -11,19 +11,27 @@ import pytest
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.replay.cpu_timeline import CpuTimeline
-from traceanalyzer.replay.slowdown import Slowed, _left, _slow_launches
-from traceanalyzer.replay.waits import Waits, _copies, _explicit, _frees, _here, _Order, _unrecorded
+from traceanalyzer.replay.slowdown import Slowed, remaining_ns, slow_launches
+from traceanalyzer.replay.waits import (
+    LaunchOrder,
+    Waits,
+    explicit_waits,
+    rows_in_sample,
+    unrecorded_waits,
+    waits_of_copies,
+    waits_of_frees,
+)
 from traceanalyzer.timeline.device_work import DeviceWork
 
 US = 1_000
 
 
-def order(*work: tuple[int, int, int]) -> _Order:
+def order(*work: tuple[int, int, int]) -> LaunchOrder:
     """Of work by stream, launch and end in us."""
     stream, launched, ends = (np.array([one[i] for one in work], np.int64) for i in range(3))
     device: Any = SimpleNamespace(entry=np.arange(len(work)), stream=stream, streams=int(stream.max()) + 1)
     every: Any = SimpleNamespace(call_start_ns=launched * US, end_ns=ends * US, start_ns=launched * US)
-    return _Order(every, device)
+    return LaunchOrder(every, device)
 
 
 def calls(*spans: tuple[float, float]) -> tuple[np.ndarray, Any]:
@@ -51,7 +59,7 @@ def test_synchronisation_waits_for_the_streams_so_far(
     span: tuple[float, float], whole: bool, streams: list[bool] | None, tail_us: float
 ) -> None:
     rows, nesting = calls(span)
-    part = _explicit(rows, nesting, order(*TWO), np.array([whole]))
+    part = explicit_waits(rows, nesting, order(*TWO), np.array([whole]))
     assert part.streams.tolist() == ([] if streams is None else [streams])
     assert part.tail_ns.tolist() == ([] if streams is None else [tail_us * US])
 
@@ -59,7 +67,7 @@ def test_synchronisation_waits_for_the_streams_so_far(
 def test_hidden_wait_returns_as_late_as_the_median_of_visible() -> None:
     """Three that waited return 1, 2 and 9 us later; each costs 4 us at most."""
     rows, nesting = calls((10, 51), (20, 52), (30, 59), (60, 63))
-    part = _explicit(rows, nesting, order((0, 0, 50)), np.zeros(4, bool))
+    part = explicit_waits(rows, nesting, order((0, 0, 50)), np.zeros(4, bool))
     assert part.tail_ns.tolist() == [1_000, 2_000, 9_000, 2_000]
     assert part.own_ns.tolist() == [4_000, 4_000, 4_000, 3_000]
     assert part.copy.tolist() == [-1] * 4
@@ -72,7 +80,7 @@ def test_hidden_wait_returns_as_late_as_the_median_of_visible() -> None:
 def test_free_waits_for_pending_work_ended_by_its_return(span: tuple[int, int], tail_us: int | None) -> None:
     """What it does itself follows, however long: none of it is the call's before the wait."""
     rows, nesting = calls(span)
-    part = _frees(rows, nesting, order(*TWO))
+    part = waits_of_frees(rows, nesting, order(*TWO))
     assert part.tail_ns.tolist() == ([] if tail_us is None else [tail_us * US])
     assert part.own_ns.tolist() == ([] if tail_us is None else [0])
     assert part.streams.tolist() == ([] if tail_us is None else [[True, True]])
@@ -95,7 +103,7 @@ def test_long_copy_call_that_returned_after_its_copy_waits(
 ) -> None:
     rows, nesting = calls(span)
     none, mine = np.array([7, 0]), np.array([False, pageable])
-    part = _copies(rows, nesting, order((1, 0, 900), (0, 0, 50)), none, mine)
+    part = waits_of_copies(rows, nesting, order((1, 0, 900), (0, 0, 50)), none, mine)
     assert part.copy.tolist() == [1] * waits
     assert part.streams.tolist() == [[True, False]] * waits
     assert part.own_ns.tolist() == [4_000] * waits
@@ -104,7 +112,7 @@ def test_long_copy_call_that_returned_after_its_copy_waits(
 
 def test_a_copy_s_call_without_a_copy_waits_for_none() -> None:
     rows, nesting = calls((0, 900), (0, 900))
-    part = _copies(rows, nesting, order((0, 0, 50)), np.array([1]), np.array([True]))
+    part = waits_of_copies(rows, nesting, order((0, 0, 50)), np.array([1]), np.array([True]))
     assert part.row.tolist() == [1]
 
 
@@ -112,7 +120,7 @@ def test_a_copy_s_call_without_a_copy_waits_for_none() -> None:
 def test_copy_call_that_returns_far_later_takes_that_time(returns_us: int, tail_us: int) -> None:
     """Ends at 50 us: up to 0.1 ms later may be the profiler; a driver that stages pageable memory takes longer."""
     rows, nesting = calls((0, returns_us))
-    part = _copies(rows, nesting, order((0, 0, 50)), np.array([0]), np.array([True]))
+    part = waits_of_copies(rows, nesting, order((0, 0, 50)), np.array([0]), np.array([True]))
     assert part.tail_ns.tolist() == [tail_us * US]
 
 
@@ -123,7 +131,7 @@ def test_calls_within_the_sampled_steps_on_the_program_s_threads() -> None:
     nesting: Any = SimpleNamespace(
         start_ns=np.array([9, 10, 19, 20, 25, 30, 39, 40, 12]), thread=np.array([4, 4, 2, 4, 4, 2, 4, 4, 3])
     )
-    assert _here(nesting, timeline, np.arange(9)).tolist() == [1, 2, 5, 6]
+    assert rows_in_sample(nesting, timeline, np.arange(9)).tolist() == [1, 2, 5, 6]
 
 
 def test_a_call_that_waits_costs_its_own_time_once() -> None:
@@ -148,7 +156,7 @@ def unrecorded(*gaps: tuple[str, float, float, float], rows: tuple[int, ...] = (
     timeline = CpuTimeline(end - took, end, row, np.zeros(len(gaps), np.int64), np.zeros(1, np.int64))
     work = analysis.index(DeviceWork)
     device: Any = SimpleNamespace(entry=np.arange(len(gaps)), stream=np.zeros(len(gaps), np.int64), streams=1)
-    part = _unrecorded(analysis.trace, timeline, np.ones(len(gaps), bool), work, device)
+    part = unrecorded_waits(analysis.trace, timeline, np.ones(len(gaps), bool), work, device)
     assert (part.row.tolist(), part.own_ns.tolist()) == ([-1] * len(part.row), [4_000] * len(part.row))
     assert part.streams.all()
     return [(int(at) // (10_000 * US), tail / US) for at, tail in zip(part.end_ns, part.tail_ns, strict=True)]
@@ -276,7 +284,7 @@ def test_strengths_and_slowdowns_are_each_other_s_inverse() -> None:
 
 
 def test_twentieth_of_a_stretch_stays_the_programs() -> None:
-    left = _left(np.array([100.0, 100.0]), np.array([30.0, 90.0]), 2.0)
+    left = remaining_ns(np.array([100.0, 100.0]), np.array([30.0, 90.0]), 2.0)
     assert left.tolist() == [40, 5]
 
 
@@ -292,7 +300,7 @@ def test_twentieth_of_a_stretch_stays_the_programs() -> None:
     ],
 )
 def test_where_launches_are_slower_less_of_all_is_the_program_s(launches: list[float], stays: float) -> None:
-    assert _slow_launches(np.array(launches)) == pytest.approx(stays)
+    assert slow_launches(np.array(launches)) == pytest.approx(stays)
 
 
 def test_only_launches_tell_how_slow_a_host_is() -> None:

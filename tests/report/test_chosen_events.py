@@ -12,7 +12,7 @@ from tests.report import report_samples as samples
 from tests.support.trace_builder import TID, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding, Occurrence
-from traceanalyzer.render.html.timeline_events import Chosen, _representative, chosen
+from traceanalyzer.render.html.timeline_events import Chosen, chosen, representative_steps
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.selection import Events
 from traceanalyzer.timeline.steps import Steps
@@ -181,13 +181,13 @@ def test_steps_that_are_shown_whole(named: tuple[int, ...], positions: list[int]
     steps = Analysis(steps_of(100, 200, 150, 900, 400).load()).index(Steps)
     steady = replace(steps, steady=np.ones(5, np.bool_))
     found = [replace(samples.finding(0), step=number) for number in named]
-    assert list(_representative(steady, found)) == positions
+    assert list(representative_steps(steady, found)) == positions
 
 
 def test_the_median_step_is_a_steady_one() -> None:
     steps = Analysis(steps_of(800, 700, 100, 200, 150).load()).index(Steps)
     cold = replace(steps, steady=np.array([False, False, True, True, True]))
-    assert list(_representative(cold, [])) == [4, 0]
+    assert list(representative_steps(cold, [])) == [4, 0]
 
 
 def test_step_is_whole_until_its_launched_work_ends() -> None:

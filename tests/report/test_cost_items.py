@@ -11,7 +11,7 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.idle.cause_texts import TEXTS
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.report.costs import Cost, _fitted, largest_costs
+from traceanalyzer.report.costs import Cost, fitted_communication, largest_costs
 from traceanalyzer.rule.views import IdleTime
 
 US = 1_000
@@ -141,7 +141,7 @@ def test_kernels_without_an_op_are_added_up_by_their_short_name() -> None:
 def test_communication_has_the_room_left_by_the_replay(bound: str, work_ns: float, left: list[float]) -> None:
     known = SimpleNamespace(step=SimpleNamespace(unprofiled_ns=100.0, bound=bound))
     given: Any = SimpleNamespace(index=lambda _: known)
-    assert list(_fitted(given, work_ns, {"a": 20.0, "b": 10.0}).values()) == pytest.approx(left)
+    assert list(fitted_communication(given, work_ns, {"a": 20.0, "b": 10.0}).values()) == pytest.approx(left)
 
 
 def test_a_copy_and_an_op_of_one_length_stand_by_their_names() -> None:

@@ -26,10 +26,10 @@ from traceanalyzer.replay import sample
 from traceanalyzer.report import diagnosis, job_replay
 from traceanalyzer.report.diagnosis import analyses_of, left_together, report_of, view_of
 from traceanalyzer.report.job_replay import (
-    _sample_alike,
-    _waited_for,
     hours,
+    replay_order,
     replayed_together,
+    sample_alike,
     sampled,
 )
 from traceanalyzer.report.job_summary import collectives_of_job
@@ -150,8 +150,8 @@ def test_ranks_replay_by_outliers_delays_then_time() -> None:
         rank: SimpleNamespace(step=SimpleNamespace(unprofiled_ns=ns)) for rank, ns in steps.items()
     }
     held = {0: 7.0, 1: 0.0, 2: 9.0, 3: 0.0, 4: 8.0}
-    assert _waited_for([], forecasts, held) == [2, 1, 4, 3, 0]
-    assert _waited_for([0, 4], forecasts, held) == [4, 0, 2, 1, 3]
+    assert replay_order([], forecasts, held) == [2, 1, 4, 3, 0]
+    assert replay_order([0, 4], forecasts, held) == [4, 0, 2, 1, 3]
 
 
 @dataclass
@@ -186,7 +186,7 @@ def test_ranks_are_replayed_by_the_steps_that_all_of_them_have(
 ) -> None:
     """Not where one of two has none that stand for it."""
     ranks = Asked([chosen])
-    _sample_alike(ranks, {0: None, 1: None})
+    sample_alike(ranks, {0: None, 1: None})
     told = [np.asarray(shared).tolist() for name, shared in ranks.asked if name == "replay_these"]
     assert told == ([] if alike is None else [alike])
 

@@ -18,8 +18,8 @@ from traceanalyzer.render.html.page_data import (
     MOST_INPUTS,
     MOST_OPS,
     Page,
+    Room,
     TracePage,
-    _Room,
     op_table,
     page_of,
     thinner,
@@ -116,18 +116,18 @@ def test_rows_are_found_by_ids_that_are_there() -> None:
 @pytest.mark.parametrize(
     ("traces", "findings", "room"),
     [
-        (0, 0, _Room(0, MOST_BARS, MOST_NODES, 120, MOST_OPS, 14_000, 5_000)),
-        (1, 5, _Room(5, 90, MOST_NODES, 120, MOST_OPS, 14_000, 5_000)),
-        (1, 6, _Room(6, 75, MOST_NODES, 120, MOST_OPS, 14_000, 5_000)),
-        (2, 37, _Room(37, 12, 1_500, 60, 40, 7_000, 2_500)),
-        (3, 40, _Room(40, 12, 1_000, 40, 26, 4_666, 1_666)),
-        (8, 41, _Room(40, 12, 375, 20, 10, 1_750, 625)),
-        (20, 41, _Room(40, 12, 150, 20, 5, 1_000, 500)),
+        (0, 0, Room(0, MOST_BARS, MOST_NODES, 120, MOST_OPS, 14_000, 5_000)),
+        (1, 5, Room(5, 90, MOST_NODES, 120, MOST_OPS, 14_000, 5_000)),
+        (1, 6, Room(6, 75, MOST_NODES, 120, MOST_OPS, 14_000, 5_000)),
+        (2, 37, Room(37, 12, 1_500, 60, 40, 7_000, 2_500)),
+        (3, 40, Room(40, 12, 1_000, 40, 26, 4_666, 1_666)),
+        (8, 41, Room(40, 12, 375, 20, 10, 1_750, 625)),
+        (20, 41, Room(40, 12, 150, 20, 5, 1_000, 500)),
     ],
 )
-def test_of_more_traces_and_findings_less_is_drawn_each(traces: int, findings: int, room: _Room) -> None:
+def test_of_more_traces_and_findings_less_is_drawn_each(traces: int, findings: int, room: Room) -> None:
     """A strip has 450 bars of all strips, a trace 3,000 nodes, 120 steps, 80 ops, 14,000 events, 5,000 marks of all."""
-    assert _Room.of(traces, findings) == room
+    assert Room.of(traces, findings) == room
 
 
 def job_of(ranks: int, culprits: tuple[int, ...] | None, *found: int) -> Any:

@@ -11,7 +11,7 @@ from traceanalyzer.render.html.plot_data import (
     MOST_OWNERS,
     MOST_POINTS,
     StepSeries,
-    _highest,
+    highest_points,
     kernel_spreads,
     memory_curves,
     step_series,
@@ -136,11 +136,11 @@ def test_curve_has_first_maxima_of_each_part_and_ends() -> None:
     """Parts of 20 ns; the values of each are highest at its fourth and eighth."""
     at = np.arange(20 * MOST_POINTS + 1)
     values = np.where(np.isin(at % 20, (3, 7)), 5, 1)
-    assert _highest(at, values).tolist() == [0, *range(3, len(at), 20), len(at) - 1]
+    assert highest_points(at, values).tolist() == [0, *range(3, len(at), 20), len(at) - 1]
     few = np.arange(MOST_POINTS)
-    assert _highest(few, few % 3).tolist() == few.tolist()
+    assert highest_points(few, few % 3).tolist() == few.tolist()
     more = np.arange(MOST_POINTS + 1)
-    assert len(_highest(more, -more)) <= MOST_POINTS + 1
+    assert len(highest_points(more, -more)) <= MOST_POINTS + 1
 
 
 def test_each_allocator_has_a_curve_that_of_the_gpu_first() -> None:

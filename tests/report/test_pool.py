@@ -20,7 +20,7 @@ from tests.support.merged_traces import labelled, rank_trace
 from tests.support.merged_traces import written as write_merged
 from traceanalyzer import Report, diagnose, load_job
 from traceanalyzer.cli import ranks as ranks_of_commands
-from traceanalyzer.read.cache import _hash, place_of
+from traceanalyzer.read.cache import content_hash, place_of
 from traceanalyzer.read.folders import layout_of
 from traceanalyzer.render.data.json import render_json
 from traceanalyzer.report.diagnosis import report_of_ranks, with_iterations
@@ -248,7 +248,7 @@ def test_a_job_that_was_broken_off_goes_on(
     assert none.asked == 0
 
     (kept,) = (Path(os.environ["XDG_CACHE_HOME"]) / "traceanalyzer").glob(
-        f"{_hash(job / 'rank3.json')}-*.answers"
+        f"{content_hash(job / 'rank3.json')}-*.answers"
     )
     kept.write_bytes(kept.read_bytes()[:-10])  # the machine went down while it wrote
     torn = _Until()

@@ -17,7 +17,7 @@ from traceanalyzer.model.report import Fault, RankReport, TraceReport, Verdict
 from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.report.costs import Cost
 from traceanalyzer.report.diagnosis import left_together
-from traceanalyzer.report.job_summary import _summary, culprits_of, rank_of, slowest_of
+from traceanalyzer.report.job_summary import culprits_of, job_verdict, rank_of, slowest_of
 from traceanalyzer.report.rank_report import as_recorded
 from traceanalyzer.report.step_line import step_line
 from traceanalyzer.report.verdict import verdict_of
@@ -309,7 +309,7 @@ def lines(
 ) -> Verdict:
     accounting = (samples.accounting(parts_ns=parts_ns),) if parts_ns else ()
     heads = [samples.trace(0, accounting=accounting) if accounting else samples.trace(0)]
-    return _summary(heads, of, step, together, culprits, findings)
+    return job_verdict(heads, of, step, together, culprits, findings)
 
 
 @pytest.mark.parametrize(

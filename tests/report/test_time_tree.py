@@ -12,22 +12,22 @@ from tests.report import report_samples as samples
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Severity
-from traceanalyzer.render.html.timeline_events import _representative
-from traceanalyzer.render.perfetto.overlay import MOST_SAMPLES, _drawn
+from traceanalyzer.render.html.timeline_events import representative_steps
+from traceanalyzer.render.perfetto.overlay import MOST_SAMPLES, drawn_curve
 from traceanalyzer.report.facts import dispatch_chains
 from traceanalyzer.report.finding_order import by_fault
-from traceanalyzer.report.job_summary import _pace
+from traceanalyzer.report.job_summary import job_pace
 from traceanalyzer.report.time_tree import (
     ALL_CPU,
     ALL_GPU,
     NO_OP,
     OTHER,
     OUTSIDE,
+    Forest,
     Node,
-    _Forest,
-    _tree,
     flame_of,
     flame_of_cpu,
+    tree_of,
 )
 from traceanalyzer.rule.faults import FaultOf
 
@@ -37,10 +37,10 @@ US = 1_000
 def tree(durations: dict[str, tuple[int, ...]], most: int = 100) -> Node:
     """Of one op "x" with these kernels, each with its executions, and another op "w" with one of 30 ns."""
     names = ["x", "w", "last", *durations]
-    forest = _Forest([-1, -1, 1, *[0] * len(durations)], names, ["op", "op", *["kernel"] * (len(names) - 2)])
+    forest = Forest([-1, -1, 1, *[0] * len(durations)], names, ["op", "op", *["kernel"] * (len(names) - 2)])
     leaf = [2, *(3 + at for at, every in enumerate(durations.values()) for _ in every)]
     times = [30, *(ns for every in durations.values() for ns in every)]
-    return _tree(forest, np.array(leaf), np.array(times), most)
+    return tree_of(forest, np.array(leaf), np.array(times), most)
 
 
 def test_nodes_sum_their_contents_largest_first_then_name() -> None:
@@ -142,13 +142,13 @@ def test_the_rank_that_waits_least_sets_the_pace() -> None:
     waits = {0: 5, 1: 1, 2: None, 3: 9}
     ranks: Any = [SimpleNamespace(rank=rank, predicted_waiting_ns=ns) for rank, ns in waits.items()]
     step: Any = SimpleNamespace(bound="cpu")
-    assert _pace(ranks, step).startswith("rank 1 is the slowest")
+    assert job_pace(ranks, step).startswith("rank 1 is the slowest")
 
 
 def test_the_mean_of_a_curve_that_does_not_change_is_its_value() -> None:
     at = np.arange(2 * MOST_SAMPLES) * 10
     steps: Any = SimpleNamespace(window_start_ns=0, window_end_ns=int(at[-1]))
-    _, mean, note = _drawn(at, np.ones(len(at)), steps)
+    _, mean, note = drawn_curve(at, np.ones(len(at)), steps)
     assert note
     assert mean.tolist() == [1.0] * len(mean)
 
@@ -173,8 +173,8 @@ def test_step_beyond_the_requested_is_not_shown() -> None:
         durations_ns=lambda device: np.array([9, 2, 3, 4, 9]),
     )
     findings: Any = [SimpleNamespace(step=14), SimpleNamespace(step=14), SimpleNamespace(step=11)]
-    assert list(_representative(steps, findings)) == [2, 1, 3]
-    assert list(_representative(steps, findings[:2])) == [2, 3]
+    assert list(representative_steps(steps, findings)) == [2, 1, 3]
+    assert list(representative_steps(steps, findings[:2])) == [2, 3]
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from traceanalyzer.render.html.timeline_data import (
     Marks,
     Timeline,
     Track,
-    _marks,
-    _steps,
-    _waits,
+    drawn_steps,
+    finding_marks,
+    longest_waits,
     timeline_of,
 )
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
@@ -125,7 +125,7 @@ def test_of_more_than_four_hundred_steps_every_nth_is_drawn(count: int, every: i
     steps = Analysis(made.load()).index(Steps)
     edges = np.arange(count) * 10
     many = replace(steps, number=np.arange(count) + 5, cpu_start_ns=edges, cpu_end_ns=edges + 8)
-    found = _steps(many)
+    found = drawn_steps(many)
     assert found[:2] == ((5, 0, 10), (5 + every, 10 * every, 10 * every + 10))
     assert len(found) == -(-count // every)
     if every == 1:
@@ -136,10 +136,10 @@ def test_marked_steps_are_drawn_on_the_first_device() -> None:
     made = TraceBuilder()
     made.op("aten::mm", 0, 10 * US)
     steps = Analysis(made.load()).index(Steps)
-    assert _steps(steps) == ()
+    assert drawn_steps(steps) == ()
     made.step(3, 20 * US, 10 * US)
     marked = replace(Analysis(made.load()).index(Steps), bounds_ns={1: np.array([5, 6]), 0: np.array([7, 9])})
-    assert _steps(marked) == ((3, 7, 9),)
+    assert drawn_steps(marked) == ((3, 7, 9),)
 
 
 def found_at(*occurrences: tuple[int, tuple[int, ...]], typical: int = 0) -> Finding:
@@ -154,7 +154,7 @@ def found_at(*occurrences: tuple[int, tuple[int, ...]], typical: int = 0) -> Fin
 def marked(finding: Finding, share: int, ids: tuple[int, ...] = (), streams: int | None = None) -> Marks:
     tracks = [] if streams is None else [Track("stream", 0, 7, 1, streams, 1)]
     columns: Any = SimpleNamespace(event_id=ids)
-    return _marks(4, finding, columns, [Track("thread", None, TID, 1, 0, 1), *tracks], share)
+    return finding_marks(4, finding, columns, [Track("thread", None, TID, 1, 0, 1), *tracks], share)
 
 
 def test_occurrence_leads_to_its_work_or_first_event() -> None:
@@ -203,6 +203,6 @@ def test_the_longest_waits_for_other_ranks_are_drawn_in_time() -> None:
     work: Any = SimpleNamespace(start_ns=np.arange(2 * count) * 100)
     analysis: Any = SimpleNamespace(index={CollectiveWaits: waits, DeviceWork: work}.__getitem__)
     kept = [at for at in range(count) if at not in (7, 100)]
-    assert _waits(analysis) == tuple((200 * at, at + 10, at % 8) for at in kept)
+    assert longest_waits(analysis) == tuple((200 * at, at + 10, at % 8) for at in kept)
     waits.waiting_ns[:300] = 0
-    assert _waits(analysis) == ((60_000, 310, 4), (60_200, 311, 5))
+    assert longest_waits(analysis) == ((60_000, 310, 4), (60_200, 311, 5))

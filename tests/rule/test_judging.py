@@ -16,7 +16,7 @@ from traceanalyzer.model.finding import Status
 from traceanalyzer.model.step_times import Saving
 from traceanalyzer.replay.edits import Drop, Resize
 from traceanalyzer.rule.claims import Claims, resolve_claims
-from traceanalyzer.rule.grouping import _typical, group_hits
+from traceanalyzer.rule.grouping import group_hits, typical_duration
 from traceanalyzer.rule.hits import Hits, LostTime, clamp_to_floor
 from traceanalyzer.rule.judging import judge
 from traceanalyzer.rule.registry import Kind, Rule, all_rules
@@ -211,9 +211,9 @@ def test_of_one_order_no_loss_decides_but_what_the_rules_declare(small: Rule, tu
 
 def test_usual_occurrence_reaches_half_of_the_cost() -> None:
     steps = np.array([0, 0, 0])
-    assert _typical(np.array([9, 1, 1]), np.array([0, 5, 5]), steps) == 2
-    assert _typical(np.array([9, 1, 1]), np.array([1, 4, 6]), steps) == 2
-    assert _typical(np.array([9, 1, 1]), np.array([1, 7, 5]), steps) == 1
+    assert typical_duration(np.array([9, 1, 1]), np.array([0, 5, 5]), steps) == 2
+    assert typical_duration(np.array([9, 1, 1]), np.array([1, 4, 6]), steps) == 2
+    assert typical_duration(np.array([9, 1, 1]), np.array([1, 7, 5]), steps) == 1
 
 
 def test_collective_takes_at_least_its_best_rate_time() -> None:

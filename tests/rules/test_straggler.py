@@ -12,7 +12,7 @@ import pytest
 from tests.rules.programs import PINNED_TO_HOST, US, Program
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.replay.peer_comparison import ExcessOverPeers, MatchPeers, RemainingShare
-from traceanalyzer.replay.step_breakdown import _GAP
+from traceanalyzer.replay.step_breakdown import GAP
 from traceanalyzer.rule import Calls, Work
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rules.communication.exposed_communication import late_rank_text
@@ -42,7 +42,7 @@ def behind(**how: Any) -> Any:
         ({"computes_more": True}, LOADER, "more-work"),  # 6 ms more, as on the CPU
         ({"computes_more": True, "compute_ns": 19.9 * MS}, LOADER, "late-input"),
         ({"computes_more": False, "compute_ns": 99.0 * MS}, LOADER, "late-input"),
-        ({}, f"{_GAP}aten::mm", "host-pause"),
+        ({}, f"{GAP}aten::mm", "host-pause"),
         ({}, "aten::sort", "host-work"),
     ],
 )
@@ -57,7 +57,7 @@ def test_places_are_told_with_what_the_rank_spends_there() -> None:
     assert straggler_message(behind(), ["aten::sort"], 4.0 * MS, 0.0, 0, "") == (
         "rank 3 spends 4.00 ms a step in aten::sort, the other ranks none"
     )
-    assert straggler_message(behind(), [f"{_GAP}aten::mm"], 4.0 * MS, 1.0 * MS, 0, " inside") == (
+    assert straggler_message(behind(), [f"{GAP}aten::mm"], 4.0 * MS, 1.0 * MS, 0, " inside") == (
         "rank 3 spends 5.00 ms a step in Python before aten::mm inside, the other ranks 1.00 ms"
     )
     two = straggler_message(behind(), ["aten::sort", "aten::cat"], 6.0 * MS, 1.0 * MS, 1 << 20, "")

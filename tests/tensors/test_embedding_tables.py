@@ -9,7 +9,7 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.rule.views import Calls, Work
-from traceanalyzer.tensors.embedding_tables import _part, passes_of, rarely_touched, tables_of
+from traceanalyzer.tensors.embedding_tables import needed_part, passes_of, rarely_touched, tables_of
 
 US = 1_000
 
@@ -95,10 +95,10 @@ def test_without_shapes_only_missing_gradients_are_known() -> None:
 
 def test_of_several_tensors_the_part_is_by_their_elements() -> None:
     shares = {(100, 4): 0.25}
-    assert _part([(100, 4)], shares) == 0.75
-    assert _part([(100, 4), (50, 4)], shares) == pytest.approx(0.5)
-    assert _part([(50, 4)], shares) == 0.0
-    assert _part([], shares) == 0.0
+    assert needed_part([(100, 4)], shares) == 0.75
+    assert needed_part([(100, 4), (50, 4)], shares) == pytest.approx(0.5)
+    assert needed_part([(50, 4)], shares) == 0.0
+    assert needed_part([], shares) == 0.0
 
 
 def test_optimizer_clipping_and_accumulation_pass_gradients() -> None:

@@ -115,7 +115,7 @@ def _write_results(
     with readers(every, jobs, scheduler) as ranks:
         done = store(
             folder,
-            run or _run_of(trace),
+            run or run_name(trace),
             layout,
             lambda files, hashes: ranks.once(rank_tables, files, hashes),
             _put_bytes,
@@ -127,7 +127,7 @@ def _write_results(
     emit(f"{folder}: {done.written} written, {done.kept} done before, {len(done.failed)} failed\n".encode())
 
 
-def _run_of(trace: Path) -> str:
+def run_name(trace: Path) -> str:
     """Of a folder its name, of a file or pattern that of the folder around it."""
     if "://" in str(trace):
         return trace.name or "run"

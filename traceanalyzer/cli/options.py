@@ -85,10 +85,10 @@ def view_options(*forms: str) -> Callable[[F], F]:
 
 def names_option(name: str, text: str) -> Callable[[F], F]:
     """An option that takes names, one or several with commas, and may be repeated."""
-    return click.option(name, multiple=True, metavar="RULE", callback=_names, help=text)
+    return click.option(name, multiple=True, metavar="RULE", callback=split_names, help=text)
 
 
-def _names(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
+def split_names(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
     return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
 
 

@@ -60,7 +60,7 @@ def report(
     from traceanalyzer.report.diagnosis import analyses_of, report_of
 
     asked = parse_window(window) if window else None
-    _check_ending(output)
+    check_ending(output)
     check_outputs([output], inputs=traces, force=force)
     analysed = analyses_of(load_all(traces, jobs=jobs, cache=cache), asked)
     judged = report_of(analysed, step_ms=step_ms)
@@ -70,7 +70,7 @@ def report(
     warn_of_step(step_ms, Here(dict(analysed)))
 
 
-def _check_ending(output: Path) -> None:
+def check_ending(output: Path) -> None:
     """Raises BadOption: the file's ending is that of another format."""
     if output.suffix.lower() not in ("", ".html", ".htm"):
         remedy = "Name the file like report.html; a browser prints it as a PDF."

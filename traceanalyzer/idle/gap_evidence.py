@@ -55,7 +55,7 @@ def round_trips(
     following = np.minimum(np.searchsorted(starts, gaps.launched_ns, side="right"), len(rows) - 1)
     waited_for = gaps.in_time & _reads_back(gaps, work) & (gaps.call >= 0)
     waited_for &= (starts[following] > gaps.launched_ns) & (starts[following] < gaps.end_ns)
-    return direct, np.where(waited_for, rows[following], _chained(direct, gaps))
+    return direct, np.where(waited_for, rows[following], chained_call(direct, gaps))
 
 
 def _drained_nothing(gaps: Gaps, work: DeviceWork, call: Rows, start_ns: Rows) -> Mask:
@@ -99,7 +99,7 @@ def _reads_back(gaps: Gaps, work: DeviceWork) -> Mask:
     return np.asarray((gaps.next_work >= 0) & to_host[gaps.next_work])
 
 
-def _chained(direct: Rows, gaps: Gaps) -> Rows:
+def chained_call(direct: Rows, gaps: Gaps) -> Rows:
     """The call of the gap before, where each gap since was launched in time after the work of the last."""
     chained = np.zeros(len(direct), bool)
     follows = (gaps.previous_work[1:] == gaps.next_work[:-1]) & (gaps.next_work[1:] >= 0)
@@ -111,10 +111,10 @@ def _chained(direct: Rows, gaps: Gaps) -> Rows:
 Pieces = tuple[Rows, Rows, Rows]  # gap, start and end of each
 
 _USUAL_QUANTILE = 0.9  # of the delays onto an idle device: what is usual there
-_DEFAULT_DELAY_NS = (
+DEFAULT_DELAY_NS = (
     10_000  # where nothing was launched onto an idle device: V100 to MI300 show minima of 2 to 26 us
 )
-_MAX_DELAY_NS = 100_000  # a usual delay above this would mean that the clocks of CPU and GPU disagree
+MAX_DELAY_NS = 100_000  # a usual delay above this would mean that the clocks of CPU and GPU disagree
 
 
 @dataclass(frozen=True)
@@ -156,13 +156,13 @@ class Evidence:
     def usual_delay_ns(self) -> Rows:
         """The device's usual delay from launch to start where it was idle, int64."""
         gaps = self.gaps
-        usual = np.full(len(gaps), _DEFAULT_DELAY_NS)
+        usual = np.full(len(gaps), DEFAULT_DELAY_NS)
         for device in distinct(gaps.device):
             on_device = gaps.device == device
             fresh = on_device & (gaps.launched_ns > gaps.start_ns)
             if fresh.any():
                 delay = int(np.quantile((gaps.end_ns - gaps.launched_ns)[fresh], _USUAL_QUANTILE))
-                usual[on_device] = delay if delay <= _MAX_DELAY_NS else _DEFAULT_DELAY_NS
+                usual[on_device] = delay if delay <= MAX_DELAY_NS else DEFAULT_DELAY_NS
         return usual
 
     @cached_property

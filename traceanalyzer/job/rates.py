@@ -197,7 +197,9 @@ def rates(
         _rate([known[number] for number in numbers], role_of.get(group))
         for (_, group, _), numbers in groups.items()
     ]
-    told = zip(_compared(made), (np.array(numbers, np.int64) for numbers in groups.values()), strict=True)
+    told = zip(
+        compared_rates(made), (np.array(numbers, np.int64) for numbers in groups.values()), strict=True
+    )
     return sorted(
         told,
         key=lambda one: (
@@ -268,7 +270,7 @@ def _size_of(group: str) -> int:
     return len([part for part in inside.split(",") if part.strip()])
 
 
-def _compared(found: Sequence[Rate]) -> list[Rate]:
+def compared_rates(found: Sequence[Rate]) -> list[Rate]:
     """The same beside groups that do the same, with those marked that are far slower."""
     alike: dict[tuple[str, int, int], list[float]] = {}
     for one in found:

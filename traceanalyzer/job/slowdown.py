@@ -155,13 +155,13 @@ def of_job(view: JobView) -> Slowdown | None:
 
     What runs beside a collective is not in its way, and counts as none.
     """
-    programs = {rank: list(_recorded(view, rank)) for rank in view.waits}
+    programs = {rank: list(recorded_rank(view, rank)) for rank in view.waits}
     held = {rank: float(ns.sum()) for rank, ns in view.held_up_ns().items()}
     most = sorted(programs, key=lambda rank: (-held[rank], rank))[:_MOST]
     return slowdown([programs], stages_of(view), sorted(most)) if any(programs.values()) else None
 
 
-def _recorded(view: JobView, rank: int) -> Iterator[Sequence[Task]]:
+def recorded_rank(view: JobView, rank: int) -> Iterator[Sequence[Task]]:
     waits, runs = view.waits[rank], view.runs[rank]
     position = np.searchsorted(runs.entry, waits.entry)
     start, end = runs.start_ns[position], runs.end_ns[position]

@@ -62,10 +62,10 @@ def place_of(path: Path, suffix: str) -> Path | None:
         return None
     state = path.stat()
     parts = (state.st_size, state.st_mtime_ns, SCHEMA_VERSION, __version__)
-    return Path(home, "traceanalyzer", f"{_hash(path.resolve())}-{_hash(parts)}{suffix}")
+    return Path(home, "traceanalyzer", f"{content_hash(path.resolve())}-{content_hash(parts)}{suffix}")
 
 
-def _hash(what: object) -> str:
+def content_hash(what: object) -> str:
     return hashlib.sha256(str(what).encode()).hexdigest()[:16]
 
 

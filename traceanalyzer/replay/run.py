@@ -89,11 +89,11 @@ def _run(edited: EditedProgram, schedule: Schedule, block: Block) -> Step:
     gpu = max(block.taken_ns, default=0.0)
     busiest = schedule.stream == (int(np.argmax(block.taken_ns)) if block.taken_ns else -1)
     gap = float(schedule.gap_ns[busiest].sum())
-    bound = _bound(edited, block, period)
+    bound = step_bound(edited, block, period)
     return Step(period / steps, block.cpu_ns / steps, gpu / steps, gap / steps, bound)
 
 
-def _bound(edited: EditedProgram, block: Block, period: float) -> Bound:
+def step_bound(edited: EditedProgram, block: Block, period: float) -> Bound:
     gpu = max(block.taken_ns, default=0.0)
     if block.cpu_ns >= max(_BOUND * period, gpu):
         return "cpu"

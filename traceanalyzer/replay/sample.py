@@ -109,10 +109,10 @@ class Sample:
         )
         if steps.open_end and len(usual) > 1 and usual[-1] == len(begin) - 1:
             usual = usual[:-1]
-        usable = _undisturbed(usual, *_paces(nesting, loading, begin, end))
-        left = _left_out(end - begin, usable, unusual)
+        usable = undisturbed_steps(usual, *_paces(nesting, loading, begin, end))
+        left = left_out_share(end - begin, usable, unusual)
         first, last = (_rows_before(nesting, edges[usable]) for edges in (begin, end))
-        chosen = _middle(usable, last - first)
+        chosen = middle_steps(usable, last - first)
         begin, end = begin[chosen], end[chosen]
         if len(chosen) == 1 and (rows := int((last - first)[usable == chosen[0]][0])) > _MAX_ROWS_OF_ONE:
             whole = int(end[0] - begin[0])
@@ -154,7 +154,7 @@ def _median(dur: Rows) -> int:
     return int(np.sort(dur)[(len(dur) - 1) // 2])
 
 
-def _left_out(dur: Rows, usable: Rows, capturing: Mask) -> float:
+def left_out_share(dur: Rows, usable: Rows, capturing: Mask) -> float:
     """Share of the later steps' time that is in none of the usable ones."""
     later = ~capturing
     later[:1] = False
@@ -172,17 +172,17 @@ def _paces(nesting: Nesting, loading: intervals.Set, begin: Rows, end: Rows) -> 
     if len(loading[0]):
         busiest = busiest[intervals.covered(loading, busiest, busiest + 1) == 0]
     first, last = np.searchsorted(busiest, begin), np.searchsorted(busiest, end)
-    paces = [_pace(np.diff(busiest[low:high])) for low, high in zip(first, last, strict=True)]
+    paces = [mean_pace(np.diff(busiest[low:high])) for low, high in zip(first, last, strict=True)]
     return np.array(paces), np.asarray(last - first, np.int64)
 
 
-def _pace(apart: Rows) -> float:
+def mean_pace(apart: Rows) -> float:
     """Mean without the longest tenth, which are stalls and long ops; 0 of few."""
     usual = np.sort(apart)[: int(len(apart) * (1 - _STALLS))]
     return float(usual.mean()) if len(apart) >= _PACED_ROWS else 0.0
 
 
-def _undisturbed(usable: Rows, pace: Floats, rows: Rows) -> Rows:
+def undisturbed_steps(usable: Rows, pace: Floats, rows: Rows) -> Rows:
     """Without steps that do what the others do, each row of it more slowly: the host was busy with something else."""
     alike = np.ptp(rows[usable]) <= _SAME_ROWS * rows[usable].max() and pace[usable].min() > 0
     quick = pace <= _DISTURBED * pace[usable].min()
@@ -195,7 +195,7 @@ def _undisturbed(usable: Rows, pace: Floats, rows: Rows) -> Rows:
     return undisturbed
 
 
-def _middle(usable: Rows, rows: Rows) -> Rows:
+def middle_steps(usable: Rows, rows: Rows) -> Rows:
     """As many as fit, from the middle of the trace on, where all is warm, or from before where fewer follow."""
     before = np.concatenate(([0], np.cumsum(rows)))
     first = len(usable) // 2

@@ -120,7 +120,7 @@ class Forecast:
             round(high),
             "wait" if lacking else typical.bound,
             basis,
-            ("wait",) if lacking else _bounds(base),
+            ("wait",) if lacking else possible_bounds(base),
             *typical.on_device,
             program.sample.left_out,
             slow=slow_steps(trace, nesting, work, steps, program),
@@ -144,7 +144,7 @@ class Forecast:
         base = replays.steps(())
         basis = f"{self.program.sample.text} replayed; {replays.slowdown.basis}"
         wholes = [max(step.ns, given) for step, given in zip(base, given_ns, strict=True)]
-        bounds = _bounds(base, wholes)
+        bounds = possible_bounds(base, wholes)
         whole, low, high = (round(ms * 1e6) for ms in (measured.ms, measured.low_ms, measured.high_ms))
         step = StepEstimate(
             self.step.traced_ns,
@@ -292,7 +292,7 @@ def evidence(edits: Sequence[Edit], left: EditedProgram) -> str:
     return "gone" if any(isinstance(edit, DropWork | Fuse) for edit in edits) else "measured"
 
 
-def _bounds(base: tuple[Step, Step, Step], wholes: Sequence[float] = ()) -> tuple[Bound, ...]:
+def possible_bounds(base: tuple[Step, Step, Step], wholes: Sequence[float] = ()) -> tuple[Bound, ...]:
     """The bound; two where the device idles at one of the slowdowns and at another does not.
 
     Args:
@@ -345,11 +345,11 @@ def _traced_ns(steps: Steps, program: Program) -> float:
         begin = max(int(steps.cpu_start_ns[0]), steps.window_start_ns)
         return float(max(int(steps.cpu_end_ns[0]), program.work.end_ns) - begin)
     on_device = [np.mean(steps.durations_ns(device)[sample.steps]) for device in steps.bounds_ns]
-    on_cpu = np.mean(steps.durations_ns()[sample.steps]) - _drained_ns(steps, sample) / len(sample)
+    on_cpu = np.mean(steps.durations_ns()[sample.steps]) - drained_ns(steps, sample) / len(sample)
     return float(max([on_cpu, *on_device]))
 
 
-def _drained_ns(steps: Steps, sample: Sample) -> int:
+def drained_ns(steps: Steps, sample: Sample) -> int:
     """By how much less the device is behind the CPU after the sampled steps than before them."""
     marks, ends = (
         np.append(steps.cpu_start_ns, steps.cpu_end_ns[-1:]),

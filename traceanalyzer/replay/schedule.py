@@ -70,8 +70,8 @@ class Schedules:
         self._position = position[np.argsort(edited.launch[position], kind="stable")]
         self._launch = edited.launch[self._position]
         self._added_ns = edited.program.segments.slowed.added(edited.cpu_ns)
-        self._edges = _edges(edited, self._position)
-        self._gap_ns = _gaps(edited, self._position)
+        self._edges = edited_edges(edited, self._position)
+        self._gap_ns = edited_gaps(edited, self._position)
         waits, added = edited.program.waits, len(edited.added_waits)
         kept = np.flatnonzero(edited.waits)
         last = np.append(waits.last[kept], edited.added_waits)
@@ -120,7 +120,7 @@ class Schedules:
         return cpu_ns
 
 
-def _gaps(edited: EditedProgram, position: Rows) -> Floats:
+def edited_gaps(edited: EditedProgram, position: Rows) -> Floats:
     """The gap before each piece of work: that of the pair where an edit has put another piece before it."""
     device = edited.program.work
     order = np.argsort(edited.stream[position], kind="stable")
@@ -133,7 +133,7 @@ def _gaps(edited: EditedProgram, position: Rows) -> Floats:
     return np.where(other, np.minimum(pairs, edited.gap_ns[position]), edited.gap_ns[position])
 
 
-def _edges(edited: EditedProgram, position: Rows) -> tuple[Rows, Rows]:
+def edited_edges(edited: EditedProgram, position: Rows) -> tuple[Rows, Rows]:
     """Places in `position` of the edges, each as long as the call that makes the stream wait, or both ends, are left.
 
     Where an end has gone, the next work of its stream waits, or what was before it there is waited for.

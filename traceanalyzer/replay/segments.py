@@ -78,11 +78,11 @@ class Segments:
         is_call = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
         call = np.where(_of_rows(is_call, row), row, -1)
         gap = (pick(nesting.op, row) < 0) & (call < 0)
-        cpu = np.maximum(_traced(timeline) - _stalled(trace, nesting, timeline), 0.0)
-        cpu = waits.less_waiting(_unqueued(cpu, work, device, timeline))
-        cpu = cpu if waiting is None else _less_waiting(cpu, work, timeline, waiting)
+        cpu = np.maximum(_traced(timeline) - stalled_ns(trace, nesting, timeline), 0.0)
+        cpu = waits.less_waiting(without_queueing(cpu, work, device, timeline))
+        cpu = cpu if waiting is None else without_waits(cpu, work, timeline, waiting)
         launch, steady = _named(trace, call, _KERNEL_LAUNCH), _named(trace, call, ALLOCATOR)
-        python = _python_calls(trace, timeline)
+        python = python_call_counts(trace, timeline)
         top = nesting.top_op(row)
         host = ~gap & (call < 0) & ~_of_rows(_calling(nesting, is_call), top)
         is_communication = bool(device.communication.any())
@@ -122,7 +122,7 @@ def _traced(timeline: CpuTimeline) -> Floats:
     return (timeline.end_ns - timeline.start_ns).astype(np.float64)
 
 
-def _stalled(trace: Trace, nesting: Nesting, timeline: CpuTimeline) -> Floats:
+def stalled_ns(trace: Trace, nesting: Nesting, timeline: CpuTimeline) -> Floats:
     """How long a buffer request or flush stalled each segment: one that covers most of it; float64 (segments,)."""
     buffer = np.flatnonzero(matching(trace.lanes.cpu, "name", BUFFER_OVERHEAD.search))
     start, end = nesting.start_ns[buffer], nesting.end_ns[buffer]
@@ -134,7 +134,7 @@ def _stalled(trace: Trace, nesting: Nesting, timeline: CpuTimeline) -> Floats:
     return sums
 
 
-def _unqueued(cpu: Floats, work: DeviceWork, device: SteadyWork, timeline: CpuTimeline) -> Floats:
+def without_queueing(cpu: Floats, work: DeviceWork, device: SteadyWork, timeline: CpuTimeline) -> Floats:
     """Launches into a full queue at a typical cost: the replay has a queue of its own."""
     segment = timeline.at(work.call_start_ns[device.entry])
     full = (work.outstanding[device.entry] > _LAUNCH_QUEUE) & (cpu[segment] > _LAUNCH_STALL_NS)
@@ -144,7 +144,7 @@ def _unqueued(cpu: Floats, work: DeviceWork, device: SteadyWork, timeline: CpuTi
     return cpu
 
 
-def _less_waiting(cpu: Floats, work: DeviceWork, timeline: CpuTimeline, waiting: CollectiveWaits) -> Floats:
+def without_waits(cpu: Floats, work: DeviceWork, timeline: CpuTimeline, waiting: CollectiveWaits) -> Floats:
     """Without the waiting for other ranks, where a segment ends when the collective does: some waits have no call."""
     long = waiting.waiting_ns >= _WAITED_NS
     entry, waited = waiting.entry[long], waiting.waiting_ns[long]
@@ -158,7 +158,7 @@ def _less_waiting(cpu: Floats, work: DeviceWork, timeline: CpuTimeline, waiting:
     return np.maximum(cpu, 0.0)
 
 
-def _python_calls(trace: Trace, timeline: CpuTimeline) -> Floats:
+def python_call_counts(trace: Trace, timeline: CpuTimeline) -> Floats:
     """Python calls recorded within each segment; none where most look at the clock: such loops last as long as ever."""
     if not trace.meta.capabilities.get("stacks"):
         return np.zeros(len(timeline.row))

@@ -100,7 +100,7 @@ class Slowed:
         """
         kind = np.select([gap, call, host_op], [_GAP, _CALL, _HOST_OP], _OP)
         program_share = (
-            _STAYS + _SHAPES * bool(trace.meta.capabilities.get("shapes")) + _slow_launches(cpu_ns[launch])
+            _STAYS + _SHAPES * bool(trace.meta.capabilities.get("shapes")) + slow_launches(cpu_ns[launch])
         )
         program_share = np.maximum(program_share, _MIN_STAYS)[kind]
         most = np.where(steady, 0.0, _MOST_NS[kind])
@@ -113,7 +113,7 @@ class Slowed:
         tail_ns = np.where(kind == _CALL, _LONG_CALL_NS, np.inf)
         per_segment = most, program_share, tail_overhead, tail_ns, python_overhead
         slowed = cls(*per_segment, float(cpu_ns.sum()), 0.0, of_rank)
-        left = _left(cpu_ns, slowed.added(cpu_ns), 1.0)
+        left = remaining_ns(cpu_ns, slowed.added(cpu_ns), 1.0)
         return replace(slowed, added_ns=float((cpu_ns - left).sum()))
 
     def slower(self, times: float) -> Self:
@@ -132,7 +132,7 @@ class Slowed:
 
     def unprofiled(self, cpu_ns: Floats, added_ns: Floats, slowdown: float) -> Floats:
         """What segments of these durations, to which so much was `added`, take without the profiler; (segments,)."""
-        return _left(cpu_ns, added_ns, self.strength(slowdown))
+        return remaining_ns(cpu_ns, added_ns, self.strength(slowdown))
 
     def strength(self, slowdown: float) -> float:
         """What the profiler added at that slowdown, over what it is said to have added."""
@@ -155,12 +155,12 @@ class Slowed:
         return Slowdown(self.slowdown(low), self.typical, self.slowdown(high), basis)
 
 
-def _left(cpu_ns: Floats, added_ns: Floats, strength: float) -> Floats:
+def remaining_ns(cpu_ns: Floats, added_ns: Floats, strength: float) -> Floats:
     """What is left of the durations when so many times what the profiler added is taken off."""
     return np.maximum(cpu_ns - strength * added_ns, _MIN_STAYS * cpu_ns)
 
 
-def _slow_launches(launch_ns: Floats) -> float:
+def slow_launches(launch_ns: Floats) -> float:
     if len(launch_ns) < 20:  # too few for a median
         return 0.0
     return float(

@@ -41,7 +41,7 @@ def undisturbed_ns(trace: Trace, work: DeviceWork, entry: Rows, waits: Collectiv
         overlapping[on_device] = _covered(work.start_ns[there], work.end_ns[there], starts, ends)
     if not waiting.any():
         return took
-    slower = _slower(trace, work, entry, took, np.where(computes, overlapping, -1.0))
+    slower = slowdown_by_kind(trace, work, entry, took, np.where(computes, overlapping, -1.0))
     return took - waiting * (1 - 1 / slower)
 
 
@@ -49,7 +49,9 @@ def _covered(begins: Rows, finishes: Rows, starts: Rows, ends: Rows) -> Rows:
     return intervals.covered(intervals.union(begins, finishes), starts, ends)
 
 
-def _slower(trace: Trace, work: DeviceWork, entry: Rows, took: Floats, overlapping: Floats) -> Floats:
+def slowdown_by_kind(
+    trace: Trace, work: DeviceWork, entry: Rows, took: Floats, overlapping: Floats
+) -> Floats:
     """By how much each entry's kind is slower beside communication than alone; float64 (entries,)."""
     columns = (codes_at(trace.lanes.gpu, name, work.row[entry]) for name in ("name", "grid", "block"))
     kind, first = grouped(list(columns))
@@ -168,13 +170,13 @@ class SteadyWork:
         waited, meet = (none, none) if waiting is None else (waiting.of(entry)[0], waiting.numbers(entry))
         key, _ = numbered(work.device * (1 << 20) + work.stream)
         stream, _ = numbered(key[entry])
-        before = _previous(work, key, entry)
+        before = previous_on_stream(work, key, entry)
         traced = work.start_ns[entry] - pick(work.end_ns, before, 0)
         code, _ = numbered(category)
-        gap, pair_gap = _gaps(work, code, entry, before, traced)
+        gap, pair_gap = work_gaps(work, code, entry, before, traced)
         idle = (before >= 0) & (pick(work.end_ns, before, 0) <= work.call_start_ns[entry])
         late, held = late_starts_ns(work, entry, step[entry], stream_waits, since_ns)
-        latency = _latencies(work, entry, idle) + late
+        latency = latencies_ns(work, entry, idle) + late
         waits_for, recorded = _edges(work, entry, stream, stream_waits, waited >= 0)
         edges = np.append(recorded, _hidden_edges(work, entry, hidden), axis=1)
         waits_for = np.append(waits_for, edges[0, recorded.shape[1] :])
@@ -203,7 +205,7 @@ class SteadyWork:
         )
 
 
-def _previous(work: DeviceWork, key: Rows, entry: Rows) -> Rows:
+def previous_on_stream(work: DeviceWork, key: Rows, entry: Rows) -> Rows:
     """Entry of the work before on the same stream, of those near; -1 for none."""
     before = np.full(len(entry), -1, np.int64)
     if len(entry) == 0:
@@ -217,7 +219,9 @@ def _previous(work: DeviceWork, key: Rows, entry: Rows) -> Rows:
     return previous[entry - low]
 
 
-def _gaps(work: DeviceWork, category: Rows, entry: Rows, before: Rows, traced: Rows) -> tuple[Floats, Floats]:
+def work_gaps(
+    work: DeviceWork, category: Rows, entry: Rows, before: Rows, traced: Rows
+) -> tuple[Floats, Floats]:
     """(gaps as traced where the work was queued, else the median of its pair of categories; those medians)."""
     graph = work.shared[entry] & (pick(work.call, before) == work.call[entry])
     ended = pick(work.end_ns, before, 0)
@@ -239,16 +243,16 @@ def _gaps(work: DeviceWork, category: Rows, entry: Rows, before: Rows, traced: R
     return gap, medians.reshape(kinds, kinds)
 
 
-def _latencies(work: DeviceWork, entry: Rows, idle: Mask) -> Floats:
+def latencies_ns(work: DeviceWork, entry: Rows, idle: Mask) -> Floats:
     """The trace's usual latency; of a CUDA graph's first work its own, which grows with the graph."""
-    usual = _latency(work.delay_ns[entry][idle & ~work.shared[entry]])
+    usual = usual_latency_ns(work.delay_ns[entry][idle & ~work.shared[entry]])
     latency = np.full(len(entry), usual)
     first = idle & work.shared[entry] & (np.diff(work.call[entry], prepend=-1) != 0)
     latency[first] = np.maximum(work.delay_ns[entry][first], usual)
     return latency
 
 
-def _latency(delays: Rows) -> float:
+def usual_latency_ns(delays: Rows) -> float:
     if len(delays) == 0:
         return float(np.mean(_LATENCY_NS)) / 2
     return float(np.clip(np.quantile(delays, _LATENCY_QUANTILE), *_LATENCY_NS))

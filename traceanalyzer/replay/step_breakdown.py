@@ -24,7 +24,7 @@ from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 
 _MOST = 0.5  # of what a slow step takes longer: so much of one row is the reason; chosen
-_GAP, _LOADS = "before ", "enumerate(DataLoader)"
+GAP, _LOADS = "before ", "enumerate(DataLoader)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def segment_names(trace: Trace, program: Program) -> tuple[Texts, Rows]:
     )
     loads = np.array([text.startswith(_LOADS) for text in texts])[around]
     number, used = numbered(np.where(named >= 0, own, np.where(loads, around, follows + len(texts))))
-    every = [*texts, *(_GAP + text for text in texts)]
+    every = [*texts, *(GAP + text for text in texts)]
     sorted_names = [every[one] for one in used.tolist()]
     place = {name: at for at, name in enumerate(sorted(set(sorted_names)))}
     code = np.array([place[one] for one in sorted_names], np.int64)[number]
@@ -144,7 +144,7 @@ def _next(named: Rows) -> Rows:
 
 def gap_of(name: str) -> str | None:
     """The op that follows, where the name is a gap's."""
-    return name.removeprefix(_GAP) if name.startswith(_GAP) else None
+    return name.removeprefix(GAP) if name.startswith(GAP) else None
 
 
 def _kernels(trace: Trace, work: DeviceWork, program: Program, steps: float) -> dict[int, float]:

@@ -91,18 +91,20 @@ class Waits:
 
         Older profilers do not record the call that waits for an event: its time is a gap that ends with the work.
         """
-        order = _Order(work, device)
+        order = LaunchOrder(work, device)
         is_call = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
         free = np.flatnonzero(is_call & matching(trace.lanes.cpu, "name", _FREES.__contains__))
-        explicit = _here(nesting, timeline, syncs.row[~syncs.profiler & ~syncs.copy])
+        explicit = rows_in_sample(nesting, timeline, syncs.row[~syncs.profiler & ~syncs.copy])
         copies = np.flatnonzero(is_call & matching(trace.lanes.cpu, "name", COPY_CALL.search))
         unpinned = pageable(trace)[work.row[device.entry]]
         gap = (pick(nesting.op, timeline.row) < 0) & ~np.append(is_call, False)[timeline.row]
         parts = [
-            _explicit(explicit, nesting, order, np.isin(explicit, syncs.row[syncs.whole_device])),
-            _frees(_here(nesting, timeline, free), nesting, order),
-            _copies(_here(nesting, timeline, copies), nesting, order, work.call[device.entry], unpinned),
-            _unrecorded(trace, timeline, gap, work, device),
+            explicit_waits(explicit, nesting, order, np.isin(explicit, syncs.row[syncs.whole_device])),
+            waits_of_frees(rows_in_sample(nesting, timeline, free), nesting, order),
+            waits_of_copies(
+                rows_in_sample(nesting, timeline, copies), nesting, order, work.call[device.entry], unpinned
+            ),
+            unrecorded_waits(trace, timeline, gap, work, device),
         ]
         return cls._joined(parts, timeline, device.streams)
 
@@ -136,7 +138,7 @@ class _Part:
         return _Part(*(getattr(self, name)[kept] for name in self.__slots__))
 
 
-class _Order:
+class LaunchOrder:
     """Newest end per stream of the work that was launched before an instant."""
 
     def __init__(self, work: DeviceWork, device: SteadyWork) -> None:
@@ -155,14 +157,14 @@ class _Order:
         return newest
 
 
-def _here(nesting: Nesting, timeline: CpuTimeline, rows: Rows) -> Rows:
+def rows_in_sample(nesting: Nesting, timeline: CpuTimeline, rows: Rows) -> Rows:
     """Those within the sampled steps, on the program's threads."""
     start = nesting.start_ns[rows]
     inside = (start >= timeline.start_ns[0]) & (start < timeline.end_ns[timeline.at(start)])
     return np.asarray(rows[inside & np.isin(nesting.thread[rows], timeline.threads)], np.int64)
 
 
-def _explicit(rows: Rows, nesting: Nesting, order: _Order, whole: Mask) -> _Part:
+def explicit_waits(rows: Rows, nesting: Nesting, order: LaunchOrder, whole: Mask) -> _Part:
     """A stream's or an event's synchronisation waits for the streams that had come so far when it returned.
 
     The profiler makes the CPU late, so that work may have ended when the call begins. Without it the call waits, and
@@ -179,7 +181,7 @@ def _explicit(rows: Rows, nesting: Nesting, order: _Order, whole: Mask) -> _Part
     return part.where(np.any(streams, axis=1))
 
 
-def _frees(rows: Rows, nesting: Nesting, order: _Order) -> _Part:
+def waits_of_frees(rows: Rows, nesting: Nesting, order: LaunchOrder) -> _Part:
     """Freeing waits for the whole device, if work was pending and had ended when it returned; its own work follows."""
     start, end = nesting.start_ns[rows], nesting.end_ns[rows]
     newest = order.newest(start)
@@ -191,7 +193,7 @@ def _frees(rows: Rows, nesting: Nesting, order: _Order) -> _Part:
     return part.where(waited)
 
 
-def _copies(rows: Rows, nesting: Nesting, order: _Order, call: Rows, pageable: Mask) -> _Part:
+def waits_of_copies(rows: Rows, nesting: Nesting, order: LaunchOrder, call: Rows, pageable: Mask) -> _Part:
     """A copy's call that waits for its own copy.
 
     What it takes long after that, as to stage pageable memory or to wait for a lock of the driver, is the program's.
@@ -209,7 +211,7 @@ def _copies(rows: Rows, nesting: Nesting, order: _Order, call: Rows, pageable: M
     return _Part(rows, start, end, np.minimum(end - start, _OWN_NS), tail, own, streams).where(waited)
 
 
-def _unrecorded(
+def unrecorded_waits(
     trace: Trace, timeline: CpuTimeline, gap: Mask, work: DeviceWork, device: SteadyWork
 ) -> _Part:
     """Long gaps that end just after work that was launched before them; twice or more after kernels of one name.

@@ -92,7 +92,7 @@ def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
     exchanged = _exchanged_ns(every[of_step & shared], took_ns[of_step & shared], len(usual))
     idle_ns = _idle_ns(idle[(idle.device == device) & np.isin(idle.step, usual)], steps, len(usual))
     work_ns = sum(times.values()) + sum(copies.values())
-    exchanged = _fitted(analysis, work_ns, exchanged)
+    exchanged = fitted_communication(analysis, work_ns, exchanged)
     step_ns, idle_ns = _unprofiled(analysis, work_ns + sum(exchanged.values()), idle_ns)
     found = [Cost(name, "gpu", ns, ns / step_ns) for name, ns in times.items()]
     found += [Cost(name, "copy", ns, ns / step_ns) for name, ns in copies.items()]
@@ -126,7 +126,7 @@ def _exchanged_ns(work: Work, took_ns: NDArray[np.int64], steps: int) -> dict[st
     return {f"{name} (exposed communication)": ns / max(steps, 1) for name, ns in sums.items()}
 
 
-def _fitted(analysis: Analysis, work_ns: float, exchanged: dict[str, float]) -> dict[str, float]:
+def fitted_communication(analysis: Analysis, work_ns: float, exchanged: dict[str, float]) -> dict[str, float]:
     """Communication without what the replayed step has no room for: there, ranks wait for each other less.
 
     Where the CPU sets the pace, they wait for launches, of which `in_exchanges` tells: if other work leaves any room.

@@ -43,7 +43,7 @@ def replayed_together(
         Unavailable: they cannot be replayed together.
     """
     every = dict.fromkeys(sorted(view.waits))
-    _sample_alike(ranks, every)
+    sample_alike(ranks, every)
     by_call = view.held_up_ns()
     held = {rank: float(ns.sum()) for rank, ns in by_call.items()}
     told = ranks.each(hours, {rank: (view.waits[rank].entry, by_call[rank]) for rank in every})
@@ -62,7 +62,7 @@ def replayed_together(
     def made(fixes: Fixes, side: Side) -> dict[int, Block]:
         return ranks.each(block, fixes, side)
 
-    waited_for = _waited_for([*first, *more], forecasts, held)
+    waited_for = replay_order([*first, *more], forecasts, held)
     return JobForecast.of(forecasts, made, waited_for)
 
 
@@ -75,7 +75,7 @@ def _recorded_ms(ranks: Ranks, every: Mapping[int, None]) -> GivenStep | None:
     return GivenStep(ms, ms, ms, median(one.waiting_ms for one in told))
 
 
-def _waited_for(
+def replay_order(
     first: Sequence[int], forecasts: Mapping[int, RankForecast], held: Mapping[int, float]
 ) -> list[int]:
     """All ranks: those first that stand out, then in turn those that held up others and those that take longest."""
@@ -85,7 +85,7 @@ def _waited_for(
     return list(dict.fromkeys([*sorted(first, key=lambda rank: -held.get(rank, 0.0)), *in_turn]))
 
 
-def _sample_alike(ranks: Ranks, every: Mapping[int, None]) -> None:
+def sample_alike(ranks: Ranks, every: Mapping[int, None]) -> None:
     """Let all ranks be replayed by the same steps, where all count their steps alike."""
     chosen = ranks.each(sampled, every)
     both = same_steps(list(chosen.values())) if len(chosen) == len(every) else frozenset()

@@ -170,7 +170,7 @@ def job_report(
     culprits = culprits_of(findings)
     step = None if forecast is None else forecast.step
     uneven = attempt({}, "slowdown", partial(of_job, view), None)
-    summary = _summary([heads[rank] for rank in every], reports, step, together, culprits, findings)
+    summary = job_verdict([heads[rank] for rank in every], reports, step, together, culprits, findings)
     return JobReport(
         reports,
         world,
@@ -243,7 +243,7 @@ def _rank(
     return replace(plain, **{one.name: getattr(told, one.name) for one in fields(told)})
 
 
-def _summary(
+def job_verdict(
     heads: Sequence[TraceReport],
     ranks: Sequence[RankReport],
     step: StepEstimate | None,
@@ -254,7 +254,7 @@ def _summary(
     head = heads[0]
     measured = head.measured is not None or (step is not None and step.measured)
     whom = _whom(ranks, culprits, step, measured)
-    pace = _pace(ranks, step) if whom or step is None else _exchange(heads, ranks)
+    pace = job_pace(ranks, step) if whom or step is None else _exchange(heads, ranks)
     pace = pace or (_OF_ALL.get(step.bound, step.bound) if step is not None else "")
     lacking = unexplained_text(step) if step is not None and step.unexplained_ns else ""
     limit = "; ".join(part for part in (lacking or pace, whom or _NO_ONE) if part)
@@ -321,7 +321,7 @@ def _possible(findings: Sequence[Finding]) -> str:
     return f"no certain saving; finding {number} may save something"
 
 
-def _pace(ranks: Sequence[RankReport], step: StepEstimate | None) -> str:
+def job_pace(ranks: Sequence[RankReport], step: StepEstimate | None) -> str:
     if step is None:
         return ""
     known = [

@@ -63,7 +63,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class _Forest:
+class Forest:
     """Numbered paths: of each the path around it (-1 for none), a name and a kind; int64 (paths,) and lists."""
 
     above: list[int]
@@ -89,7 +89,7 @@ def flame_of(analysis: Analysis, most: int = MOST_NODES) -> Node:
     events = analysis.index(Events)
     if events.work is None:
         raise Unavailable("no kernels, copies or memsets in the trace")
-    forest = _Forest([], [], [])
+    forest = Forest([], [], [])
     path = _of_rows(forest, events, events.work.op)[events.work.op]  # the last entry is of work without op
     loose = np.flatnonzero(path < 0)
     path[loose] = forest.add(np.full(len(loose), -1), _same(NO_OP, len(loose)), "op")
@@ -100,7 +100,7 @@ def flame_of(analysis: Analysis, most: int = MOST_NODES) -> Node:
         chosen = np.flatnonzero(np.isin(events.work.kind, same))
         leaf[chosen] = forest.add(path[chosen], kernel[chosen], kind)
     inside, durations = _in_window(events)
-    return _tree(forest, leaf[inside], durations, most)
+    return tree_of(forest, leaf[inside], durations, most)
 
 
 def _in_window(events: Events) -> tuple[Rows, Rows]:
@@ -129,7 +129,7 @@ def flame_of_cpu(analysis: Analysis, most: int = MOST_NODES) -> Node:
     nesting, rows = events.nesting, _rows_in_window(events)
     if len(rows) == 0:
         raise Unavailable("no ops or calls in the trace")
-    forest = _Forest([], [], [])
+    forest = Forest([], [], [])
     path = _of_rows(forest, events, rows[_told(events)[rows]])
     nearest = nearest_marked(nesting.parent, path[:-1] >= 0, rows)
     leaf = pick(path[:-1], nearest)
@@ -137,7 +137,7 @@ def flame_of_cpu(analysis: Analysis, most: int = MOST_NODES) -> Node:
     leaf[loose] = forest.add(np.full(len(loose), -1), _same(OUTSIDE, len(loose)), "op")
     calls = np.flatnonzero(Texts.column(events.trace.lanes.cpu, "category", rows).one_of(*CALL_CATEGORIES))
     leaf[calls] = forest.add(leaf[calls], _names(events, rows[calls]), "call")
-    return _tree(forest, leaf, nesting.self_ns[rows], most, ALL_CPU)
+    return tree_of(forest, leaf, nesting.self_ns[rows], most, ALL_CPU)
 
 
 def _rows_in_window(events: Events) -> Rows:
@@ -159,7 +159,7 @@ def flame_of_idle(analysis: Analysis, most: int = MOST_NODES) -> Node:
     segments = np.flatnonzero(accounting.piece >= 0)
     if len(segments) == 0:
         raise Unavailable("no device is ever idle")
-    forest = _Forest([], [], [])
+    forest = Forest([], [], [])
     piece = accounting.piece[segments]
     op = idle.op[piece]
     path = _of_rows(forest, events, op)[op]
@@ -167,10 +167,10 @@ def flame_of_idle(analysis: Analysis, most: int = MOST_NODES) -> Node:
     path[loose] = forest.add(np.full(len(loose), -1), _same(OUTSIDE, len(loose)), "op")
     causes = Texts(idle.cause[piece], np.array([in_words(cause) for cause in CAUSES], object))
     leaf = forest.add(path, causes, "idle")
-    return _tree(forest, leaf, accounting.dur_ns[segments], most, ALL_IDLE)
+    return tree_of(forest, leaf, accounting.dur_ns[segments], most, ALL_IDLE)
 
 
-def _of_rows(forest: _Forest, events: Events, rows: Rows) -> Rows:
+def _of_rows(forest: Forest, events: Events, rows: Rows) -> Rows:
     """The path of each row of `trace.cpu` that is or is around one of `rows`; int64 (rows + 1,), -1 for none and as
     the last."""
     around = _around(events, rows)
@@ -265,7 +265,7 @@ def _joined(first: Texts, second: Texts) -> Texts:
     return Texts(code, np.concatenate((first.names, second.names)))
 
 
-def _tree(forest: _Forest, leaf: Rows, durations: Rows, most: int, whole_name: str = ALL_GPU) -> Node:
+def tree_of(forest: Forest, leaf: Rows, durations: Rows, most: int, whole_name: str = ALL_GPU) -> Node:
     """The paths as nodes, with times summed from the leaves up; what is too small goes into one node beside."""
     size = len(forest.names)
     ns, count = sums_of(leaf, durations, size), np.bincount(leaf, minlength=size)

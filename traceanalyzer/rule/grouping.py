@@ -114,7 +114,7 @@ def build_finding(
     share = pending.cost_ns / scope.length_ns if scope.length_ns else 0.0
     steps = hits.occurrences.step[pending.which]
     typical = pending.which[
-        _typical(hits.occurrences.dur_ns[pending.which], costs, _shown(pending, steps, scope))
+        typical_duration(hits.occurrences.dur_ns[pending.which], costs, _shown(pending, steps, scope))
     ]
     (place,) = spans_of(hits.occurrences[np.array([typical])], pending.device)
     marked = hits.occurrences.events.steps.marked
@@ -235,7 +235,7 @@ def _shown(pending: PendingFinding, steps: Rows, scope: Scope) -> Rows:
     return np.where(overlap, np.maximum(steps, 0), -1)
 
 
-def _typical(durations: Rows, costs: Rows, steps: Rows) -> int:
+def typical_duration(durations: Rows, costs: Rows, steps: Rows) -> int:
     """The weighted median, by cost, of those within steps: half of it is lost in as costly ones or costlier.
 
     By duration where nothing was lost. The plain median of a few that cost it all and many that cost next to nothing

@@ -122,13 +122,13 @@ def parts_of(calls: Calls, ops: Calls, chosen: Mask, shares: Mapping[Shape, floa
     leaves = calls[calls.is_op & calls.name.one_of("torch::autograd::AccumulateGrad")]
     number, signatures = signatures_of(calls.events.trace, leaves.rows)
     gradients = [tensors(signatures[signature]) for signature in number.tolist()]
-    every = _part([shape for shapes in gradients for shape in shapes], shares)
+    every = needed_part([shape for shapes in gradients for shape in shapes], shares)
     number, signatures = signatures_of(ops.events.trace, np.where(chosen, ops.rows, -1))
     unknown = [not any(signature.dims) and "TensorList" in signature.types for signature in signatures]
-    parts = [_part(tensors(signature), shares) for signature in signatures]
+    parts = [needed_part(tensors(signature), shares) for signature in signatures]
     return np.where(unknown, every, np.array(parts, np.float64))[number]
 
 
-def _part(passed: list[tuple[int, ...]], shares: Mapping[Shape, float]) -> float:
+def needed_part(passed: list[tuple[int, ...]], shares: Mapping[Shape, float]) -> float:
     needless: float = sum(math.prod(one) * (1 - shares.get(one, 1.0)) for one in passed)
     return needless / max(sum(map(math.prod, passed)), 1)

@@ -170,7 +170,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class _Room:
+class Room:
     """How much of everything is drawn: less of each where there is more of them, so that a page stays below 600 kB.
 
     Attributes:
@@ -206,7 +206,7 @@ def page_of(report: Report, analysed: Analysed, *, confidential: bool = False) -
     """The page of a report and the analyses that it was made of, as `analyses_of` returned them."""
     redactor = redactor_of(one.trace for _, one in analysed) if confidential else NO_REDACTION
     by_rank, detailed = dict(analysed), _detailed(report)
-    room = _Room.of(len(detailed), len(report.findings))
+    room = Room.of(len(detailed), len(report.findings))
     drawn = [
         _strip(by_rank[found.rank], found, room.bars, redactor) for found in report.findings[: room.strips]
     ]
@@ -257,7 +257,7 @@ def _of_rank(report: Report, rank: int | None) -> list[tuple[int, Finding]]:
 
 
 def _trace_page(
-    rank: int | None, one: Analysis, room: _Room, redactor: Redactor, findings: Sequence[tuple[int, Finding]]
+    rank: int | None, one: Analysis, room: Room, redactor: Redactor, findings: Sequence[tuple[int, Finding]]
 ) -> TracePage:
     """Each part by itself: one that fails costs none of the others. Ops, memory and facts are of the whole trace, as
     the commands that print them have no window."""

@@ -273,7 +273,7 @@ def memory_curves(analysis: Analysis) -> tuple[MemoryCurve, ...]:
 def _curve(position: int, device: DeviceMemory) -> MemoryCurve:
     at, allocated = ints(device.curve, "time_ns"), ints(device.curve, "allocated_bytes")
     known = device.peak_reserved_bytes is not None
-    chosen = _highest(at, allocated)
+    chosen = highest_points(at, allocated)
     largest = device.alive.head(MOST_OWNERS)
     columns = (largest[name].tolist() for name in ("op", "python", "blocks", "bytes"))
     owners = tuple(
@@ -297,7 +297,7 @@ def _curve(position: int, device: DeviceMemory) -> MemoryCurve:
     )
 
 
-def _highest(at: Rows, values: Rows) -> Rows:
+def highest_points(at: Rows, values: Rows) -> Rows:
     """Positions of the highest value in each of `MOST_POINTS` equal parts of the time, the first and the last point."""
     if len(at) <= MOST_POINTS:
         return np.arange(len(at))

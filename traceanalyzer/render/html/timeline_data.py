@@ -310,18 +310,18 @@ def timeline_of(
         end_ns=steps.window_end_ns,
         least_ns=kept.least_ns,
         bands=kept.bands,
-        steps=_steps(steps),
+        steps=drawn_steps(steps),
         overviews=attempt({}, "overview", lambda: overviews(analysis), none),
         tracks=tracks,
         kinds=kinds,
         texts=texts,
         events=columns,
-        marks=tuple(_marks(i, finding, columns, tracks, share) for i, finding in findings),
-        waits=attempt({}, "waits", lambda: _waits(analysis), unmeasured),
+        marks=tuple(finding_marks(i, finding, columns, tracks, share) for i, finding in findings),
+        waits=attempt({}, "waits", lambda: longest_waits(analysis), unmeasured),
     )
 
 
-def _waits(analysis: Analysis) -> tuple[tuple[int, int, int], ...]:
+def longest_waits(analysis: Analysis) -> tuple[tuple[int, int, int], ...]:
     """Raises Unavailable: the traces of other ranks are not there."""
     waits, work = analysis.index(CollectiveWaits), analysis.index(DeviceWork)
     longest = np.lexsort((waits.entry, -waits.waiting_ns))[:_WAITS]
@@ -335,7 +335,7 @@ def _without_annotations(events: Events, kept: Chosen) -> Chosen:
     return Chosen(threads, kept.streams, kept.bands, kept.least_ns)
 
 
-def _steps(steps: Steps) -> tuple[tuple[int, int, int], ...]:
+def drawn_steps(steps: Steps) -> tuple[tuple[int, int, int], ...]:
     if not steps.marked:
         return ()
     edges = steps.bounds_ns.get(min(steps.bounds_ns, default=-1))
@@ -346,7 +346,9 @@ def _steps(steps: Steps) -> tuple[tuple[int, int, int], ...]:
     return tuple(list(rows)[::every])
 
 
-def _marks(position: int, finding: Finding, columns: Columns, tracks: Sequence[Track], share: int) -> Marks:
+def finding_marks(
+    position: int, finding: Finding, columns: Columns, tracks: Sequence[Track], share: int
+) -> Marks:
     """The first occurrences, the typical one, and the costliest as far as there is room."""
     every = finding.occurrences
     numbers = list(range(len(every)))

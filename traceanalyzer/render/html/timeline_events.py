@@ -227,7 +227,7 @@ def _keep_steps(
 ) -> tuple[Band, ...]:
     """All events of a few steps; of the first of them, where it has too many, the longest."""
     bands: list[Band] = []
-    for position in _representative(steps, findings):
+    for position in representative_steps(steps, findings):
         cpu, gpu, low, high = _of_step(events, steps, kept, position)
         room = most - kept.count
         fresh = int((~kept.cpu[cpu]).sum() + (~kept.gpu[gpu]).sum())
@@ -248,7 +248,7 @@ def _thinned(events: Events, kept: _Kept, cpu: Rows, gpu: Rows, room: int, thin:
     return least
 
 
-def _representative(steps: Steps, findings: Sequence[Finding]) -> Iterator[int]:
+def representative_steps(steps: Steps, findings: Sequence[Finding]) -> Iterator[int]:
     """Positions of the step of median length, of the one where most findings are, and of the longest."""
     durations = steps.durations_ns(min(steps.bounds_ns, default=None))
     first, last = steps.in_use

@@ -39,7 +39,7 @@ def queue_counters(analysis: Analysis) -> Iterator[Counter]:
         own = (work.device == device) & (work.call >= 0)
         at, depth = _depth(work.call_start_ns[own], work.end_ns[own])
         about = "Work launched but not finished; large while the CPU is ahead of the device."
-        at, depth, how = _drawn(at, depth, steps)
+        at, depth, how = drawn_curve(at, depth, steps)
         yield Counter(f"Queue depth: device {device}", at, depth, "launches", about + how)
 
 
@@ -52,7 +52,7 @@ def _depth(launched: Ns, finished: Ns) -> tuple[Ns, Values]:
     return instants[order][last], np.cumsum(change[order])[last].astype(np.float64)
 
 
-def _drawn(at: Ns, value: Values, steps: Steps) -> tuple[Ns, Values, str]:
+def drawn_curve(at: Ns, value: Values, steps: Steps) -> tuple[Ns, Values, str]:
     """The curve, or its mean over equal stretches of the window where it changes too often."""
     if len(at) <= MOST_SAMPLES:
         return at, value, ""
