@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.rules.kernel_programs import US, Op, changed, found, program
+from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Trace, diagnose
 from traceanalyzer.model.finding import Status
 
@@ -83,3 +84,13 @@ def test_a_real_part_on_another_thread_does_not_count() -> None:
     trace = program(ops, around=AROUND, steps=1)
     assert len(found(trace, "full-spectrum")) == 1
     assert found(changed(trace, elsewhere), "full-spectrum") == []
+
+
+def test_replays_without_ops_have_no_transforms() -> None:
+    """A step may be one launch of a CUDA graph."""
+    trace = TraceBuilder()
+    for step in range(3):
+        trace.step(step, step * 100 * US, 90 * US)
+        trace.launch("cudaGraphLaunch", step * 100 * US, 5 * US, step + 1)
+        trace.kernel(step * 100 * US + 10 * US, 50 * US, step + 1)
+    assert found(trace.load(), "full-spectrum") == []

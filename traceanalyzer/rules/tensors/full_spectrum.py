@@ -43,6 +43,8 @@ def full_spectrum(calls: Calls, work: Work, inputs: WorkInputs) -> Iterator[Hits
     together = (every.thread[1:] == every.thread[:-1]) & (every.step[1:] == every.step[:-1])
     copies, which, of_copies = with_inputs(calls[calls.name.one_of("aten::copy_")])
     widens = copies[np.array([_widens(op) for op in of_copies], bool)[which]]
+    if not len(every):
+        return
     # A conversion right before a transform, and the real part right after one.
     before = np.append(np.isin(every.rows, widens.outer_op.rows)[:-1] & forward[1:] & together, False)
     after = np.append(every.name.one_of("aten::real")[1:] & together, False)
