@@ -71,7 +71,7 @@ def test_faults_come_by_severity(shared: Callable[[str], Path]) -> None:
     assert faults[0].severity is not Severity.INFO
 
 
-@pytest.mark.parametrize("name", ["pairs4/metric_checks.bad"])
+@pytest.mark.parametrize("name", ["sixth/ppo_rollout.bad"])
 def test_a_graph_stands_after_what_is_worth_much_without_it(name: str, shared: Callable[[str], Path]) -> None:
     """It saves more, and is what is done last."""
     report = reported(shared(name))
