@@ -133,7 +133,8 @@ def _order_kept(copies: Work) -> Rows:
     for row in first.tolist():
         op = Signature.parsed("", dims[row], None, None, strides[row])
         written, read = shape_and_strides(op, 0), shape_and_strides(op, 1)
-        known = written is not None and read is not None and written[0] == read[0]
+        # one number for all has no order
+        known = written is not None and read is not None and written[0] == read[0] and any(read[1])
         kept.append(int(dimension_order(*written) == dimension_order(*read)) if known else -1)  # type: ignore[misc]
     result: Rows = np.where(copies.op.name.one_of("aten::copy_"), np.array(kept, np.int64)[number], -1)
     return result
