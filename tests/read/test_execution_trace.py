@@ -96,7 +96,7 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_command_reads_the_named_file(tmp_path: Path) -> None:
-    path = written(tmp_path, [[Call("aten::mul", (A, B), (C,))] * 4] * 4)
+    path = written(tmp_path, [[Call("aten::mul", (A, B), (C,)), Call("mine::read", (C,))] * 4] * 4)
     other = (tmp_path / "built.et.json").rename(tmp_path / "elsewhere.json")
     options = [
         "diagnose",
