@@ -153,6 +153,17 @@ def test_repeats_beside_layers_leave_the_work_of_one() -> None:
     assert finding.saving.share == pytest.approx(0.69 * 29 / 30, abs=0.08)
 
 
+def test_repeats_are_named_with_the_function_around() -> None:
+    program = CodeProgram()
+    for _ in range(5):
+        program.ops(["aten::linear"] * 40)
+        begin = program.now
+        program.ops(["aten::mul", "aten::add", "aten::copy_"] * 30)
+        program.function("update", begin)
+        program.end_step()
+    assert first_of(program).by == "30 x mul, add, copy_ in train.py(10): update()"
+
+
 @pytest.mark.parametrize(
     ("name", "rule", "region", "least", "most"),
     [

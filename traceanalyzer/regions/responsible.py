@@ -12,6 +12,7 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.finding import Severity
+from traceanalyzer.model.short_names import marked_functions
 from traceanalyzer.model.step_times import Saving
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints_at
@@ -68,6 +69,8 @@ _MOST = 0.85
 # Share of the predicted step below which a region is not responsible for it; that of a severe finding.
 MIN_SHARE = Severity.HIGH.least_share
 _NAMED_OPS = 6
+# Letters of a block's ops where its place is named, too: both fit a title.
+_SHORT = 36
 # Cheaper metrics saved 0.55 and a cheaper gradient norm 0.3 of what the replay without them saves; two programs, H200.
 _KEPT_IN_PART = 0.5
 # Share of the launches of a step in calls of one function from which on these are named; chosen.
@@ -211,7 +214,20 @@ def _region(regions: Regions, kind: str, name: str, nodes: list[int], stepping: 
     # Each step of a recurrence waits for the one before: one call launches as many kernels, which take as long.
     floor_ns = 0.0 if remedy == "recurrence" else KERNEL_FLOOR_NS
     edit = regions.as_one(nodes, floor_ns)
-    return Responsible(tuple(nodes), remedy, block_words(calls, name), share, calls, edit)
+    words = _block_place(regions.tree, nodes, block_words(calls, name), block_words(calls, name, _SHORT))
+    return Responsible(tuple(nodes), remedy, words, share, calls, edit)
+
+
+def _block_place(tree: Tree, nodes: list[int], words: str, short: str) -> str:
+    """A block's words; the short ones with the function or annotation around, where that is one."""
+    around = set()
+    for start in nodes:
+        node = int(tree.parent[start])
+        while node > 0 and tree.kind[node] not in ("function", "annotation"):
+            node = int(tree.parent[node])
+        around.add(tree.name[node] if node > 0 else "")
+    place = around.pop() if len(around) == 1 else ""
+    return f"{short} in {marked_functions(place.rpartition('#')[2])}" if place else words
 
 
 def _calls(regions: Regions, kind: str, nodes: list[int]) -> float:
