@@ -10,7 +10,7 @@ import pytest
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
 from traceanalyzer.model.finding import NOTHING_TO_DO, Finding, Outcome, Severity, Status
-from traceanalyzer.model.report import Fault, TraceReport, Verdict
+from traceanalyzer.model.report import Fault, Report, TraceReport, Verdict
 from traceanalyzer.model.trace import Device
 from traceanalyzer.render.text.finding import WHOLE, put_finding, put_short
 from traceanalyzer.render.text.page import Page
@@ -253,3 +253,32 @@ def test_first_line_names_file_devices_and_steps(names: tuple[str | None, ...], 
 def test_first_line_counts_problems_and_questions(severity: Severity, rule: str, said: str) -> None:
     found = replace(samples.findings()[0], severity=severity, rule=rule)
     assert render_text(samples.report(findings=(found,))).splitlines()[0].endswith(f"  {said}")
+
+
+PARTS = {"step()": 0.5, "AdamW.step": 0.3, "waiting": 0.2}
+
+
+def with_parts(count: int = 1) -> Report:
+    report = samples.replayed()
+    trace = replace(report.traces[0], parts=PARTS, parts_of="CPU")
+    return replace(report, traces=(trace,), findings=report.findings[:count])
+
+
+def test_first_screen_says_where_the_step_goes() -> None:
+    lines = render_text(with_parts()).splitlines()
+    assert "Where the step goes (CPU time): step() 50 %, AdamW.step 30 %, waiting 20 %" in lines
+    assert "Where" not in render_text(with_parts(), quiet=True)
+
+
+def test_parts_that_do_not_fit_two_lines_are_left_out() -> None:
+    report = with_parts()
+    long = {f"{'x' * 50}{number}": 0.2 for number in range(4)}
+    shown = render_text(replace(report, traces=(replace(report.traces[0], parts=long),)))
+    place = shown.splitlines().index(next(line for line in shown.splitlines() if line.startswith("Where")))
+    assert shown.splitlines()[place + 1].startswith("   x")
+    assert not shown.splitlines()[place + 2].startswith("   x")
+
+
+def test_parts_of_a_job_are_the_mean_of_its_ranks() -> None:
+    text = " ".join(render_text(samples.two_ranks()).split())
+    assert "Where the step goes (recorded, mean of 2 ranks): idle 63 %, compute" in text

@@ -384,7 +384,7 @@ def test_exposed_communication_is_the_limit_where_it_takes_most(parts_ms: dict[s
 
 def test_the_recorded_step_is_the_longest_median_of_the_ranks() -> None:
     made = ranks(3)
-    assert lines(made).step == "21.0 ms recorded, 18.0 ms predicted without the profiler (17.0 to 19.0 ms)"
+    assert lines(made).step == "21.0 ms recorded, 18.0 ms predicted without the profiler (17.0 to 19.0)"
     assert lines(made, step=None).step == "21.0 ms recorded"
     measured = replace(STEP, low_ns=18 * MS, high_ns=18 * MS)
     assert (

@@ -25,7 +25,7 @@ from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.job_saving import JobForecast
 from traceanalyzer.report.finding_order import compares_ranks
 from traceanalyzer.report.rank_report import OfRank
-from traceanalyzer.report.step_line import by_whom, unexplained_text
+from traceanalyzer.report.step_line import by_whom, unexplained_text, without_unit
 from traceanalyzer.report.summary import attempt
 from traceanalyzer.report.words import format_span, listed
 from traceanalyzer.timeline.steps import Steps
@@ -292,8 +292,9 @@ def _step(head: TraceReport, ranks: Sequence[RankReport], step: StepEstimate | N
         return recorded
     if step.measured:
         return f"{recorded}, {format_ns(step.unprofiled_ns)} without the profiler, {by_whom(head)}"
-    span = format_span(step.low_ns, step.high_ns)
-    return f"{recorded}, {format_ns(step.unprofiled_ns)} predicted without the profiler ({span})"
+    alone = format_ns(step.unprofiled_ns)
+    span = without_unit(format_span(step.low_ns, step.high_ns), alone)
+    return f"{recorded}, {alone} predicted without the profiler ({span})"
 
 
 def _fix(step: StepEstimate | None, together: StepEstimate | None, findings: Sequence[Finding]) -> str:

@@ -30,11 +30,11 @@ def _step_takes(trace: TraceReport) -> str:
     if step is not None:
         alone, traced = format_ns(step.unprofiled_ns), format_ns(step.traced_ns)
         if step.measured:
-            span = f" ({_without_unit(format_span(step.low_ns, step.high_ns), alone)})"
+            span = f" ({without_unit(format_span(step.low_ns, step.high_ns), alone)})"
             span *= step.low_ns < step.high_ns
             takes = f"{traced} recorded{_mean(step)}, {alone} without the profiler, {by_whom(trace)}"
             return f"{takes}{span}{_longer(trace, step)}"
-        span = _without_unit(format_span(step.low_ns, step.high_ns), alone)
+        span = without_unit(format_span(step.low_ns, step.high_ns), alone)
         same = traced == alone or step.unprofiled_ns > step.traced_ns
         takes = f"and {traced} predicted without the profiler ({span})"
         told = takes if same else f"{alone} predicted without the profiler ({span})"
@@ -121,7 +121,7 @@ def by_whom(trace: TraceReport) -> str:
     return f"as the recorder measured it{apart}"
 
 
-def _without_unit(span: str, time: str) -> str:
+def without_unit(span: str, time: str) -> str:
     """`20.6 to 29.5 ms` beside `22.9 ms` as `20.6 to 29.5`; with both units where they differ."""
     unit = time.rpartition(" ")[2]
     return span if " " in span.partition(" to ")[0] else span.removesuffix(f" {unit}")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from traceanalyzer.model.finding import Finding, Severity, Status
 from traceanalyzer.model.report import Report, TraceReport, Verdict
-from traceanalyzer.model.units import format_ns, format_share
+from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.text.finding import WHOLE, put_fitted, put_short
 from traceanalyzer.render.text.job import put_iterations, put_job_notes, put_ranks
 from traceanalyzer.render.text.page import Page
@@ -19,6 +19,7 @@ from traceanalyzer.render.words.escape import printable, shortened
 from traceanalyzer.render.words.savings import may_help
 from traceanalyzer.report.finding_order import Triage
 from traceanalyzer.report.job_summary import rank_of, slowest_of, unprofiled_ns
+from traceanalyzer.report.step_line import percent
 from traceanalyzer.report.words import listed
 from traceanalyzer.rule.registry import Kind, kind_of
 from traceanalyzer.version import __version__
@@ -28,6 +29,15 @@ LINES, LINES_OF_JOB = 24, 30
 _RANKS = 3  # verdicts of as many ranks that do not communicate
 _VERDICT_LINES = 2  # of Step, Limit and Fix each
 _DETAILED = 2  # findings with what to do; without room for them nobody is told where the step goes
+# Classes of the accounting by what their names begin with, the specific first, as the first screen names them.
+_CLASSES = {
+    "communication_waiting": "waiting for other ranks",
+    "communication": "communication without compute",
+    "compute": "compute",
+    "idle": "idle",
+    "": "copies",
+}
+_LEAST = 0.005  # of the recorded time: less is not named
 _FAILED = 3  # rules that are named
 _JOB_ROWS = 6  # ranks in the table
 _LOST = ("lost-work", "truncated-device-lane")  # causes of trace-health: what else is said rests on the rest
@@ -49,15 +59,14 @@ def put_screen(page: Page, report: Report, parts: Triage, *, quiet: bool, height
     page.lines += head.lines
     most = max(height, LINES if len(report.traces) == 1 else LINES_OF_JOB)
     room = most - len(head.lines) - len(tail.lines) - 2
-    where = _where(page, report.traces[0]) if len(report.traces) == 1 and not quiet else []
+    where = [] if quiet else _where(page, report.traces)
     if parts.others:
         page.blank()
-        trial = Page(page.width, page.colour, page.ascii_only)
+        trial, without = (Page(page.width, page.colour, page.ascii_only) for _ in range(2))
         detailed = _findings(trial, report, parts.others, room - len(where))
-        if detailed >= min(_DETAILED, len(parts.others)):
-            tail.lines[:0], page.lines = where, page.lines + trial.lines
-        else:
-            _findings(page, report, parts.others, room)
+        fits = detailed >= min(_DETAILED, _findings(without, report, parts.others, room))
+        tail.lines[:0] = where if fits else []
+        page.lines += (trial if fits else without).lines
     if tail.lines:
         page.blank()
         page.lines += tail.lines
@@ -216,16 +225,28 @@ def _block(page: Page, number: int, finding: Finding, report: Report, detail: in
     return own.lines
 
 
-def _where(page: Page, trace: TraceReport) -> list[str]:
+def _where(page: Page, traces: Sequence[TraceReport]) -> list[str]:
     """Where the step goes, in two lines: as many of its parts as fit."""
-    own = Page(page.width, page.colour, page.ascii_only)
-    named = [f"{printable(name)} {format_share(share)}" for name, share in trace.parts.items()]
+    own, several = Page(page.width, page.colour, page.ascii_only), len(traces) > 1
+    parts = _mean_of_ranks(traces) if several else traces[0].parts
+    base = f"recorded, mean of {len(traces)} ranks" if several else f"{traces[0].parts_of} time"
+    named = [f"{printable(name)} {percent(share)}" for name, share in parts.items()]
     while named and not own.lines:
-        own.put(f"Where the step goes ({trace.parts_of} time): {', '.join(named)}", hang=3)
+        own.put(f"Where the step goes ({base}): {', '.join(named)}", hang=3)
         if len(own.lines) > _VERDICT_LINES:
             own.lines.clear()
             named.pop()
     return own.lines
+
+
+def _mean_of_ranks(traces: Sequence[TraceReport]) -> Mapping[str, float]:
+    """What the devices of all ranks do -> share of the recorded time, the largest first."""
+    sums: Counter[str] = Counter()
+    for device in (device for trace in traces for device in trace.accounting):
+        for name, ns in device.classes_ns.items():
+            sums[next(words for begins, words in _CLASSES.items() if name.startswith(begins))] += ns
+    whole = max(sum(sums.values()), 1)
+    return {name: ns / whole for name, ns in sums.most_common() if ns >= _LEAST * whole}
 
 
 def _tail(page: Page, report: Report, parts: Triage) -> None:
