@@ -228,7 +228,9 @@ def test_waiting_for_ranks_is_reported_above_a_share(least: str, told: bool) -> 
     assert ("probably waits for other ranks that launch as slowly" in one.message) is told
     assert "the GPU waits for the launches of aten::add" in one.message  # longer than within collectives
     assert "within collectives" not in one.message
-    assert one.advice.endswith("Pass the files of all ranks: they show whom this one waits for.") is told
+    assert (
+        one.advice.endswith("Pass the files of all ranks: they show which rank this one waits for.") is told
+    )
 
 
 def test_a_loop_with_branches_is_named_by_its_repeats_and_ops() -> None:
