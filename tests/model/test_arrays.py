@@ -1,4 +1,4 @@
-"""Arrays, intervals and containment, against numpy and plain loops."""
+"""Numbering, looking up and edges, against what numpy and plain loops say."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose
-from traceanalyzer.model import containment, intervals
+from traceanalyzer.model import arrays
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import (
     Rows,
@@ -23,13 +23,14 @@ from traceanalyzer.model.arrays import (
     frozen,
     grouped,
     median_of,
+    medians,
     narrowed,
     numbered,
     pick,
+    quantile,
     starts_of_runs,
     sums_of,
 )
-from traceanalyzer.model.intervals import Set
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.timeline.nesting import Boundaries, Nesting
 
@@ -77,6 +78,25 @@ def test_median_is_the_middle_or_mean_of_two(rows: list[tuple[int, int]]) -> Non
     number, some = (np.array(side) for side in zip(*rows, strict=True))
     expected = [median(value for own, value in rows if own == group) for group in range(3)]
     assert median_of(number, some).tolist() == expected
+
+
+numbers = st.lists(st.one_of(st.integers(-9, 9), st.floats(-1e9, 1e9), st.just(float("nan"))), max_size=12)
+
+
+@given(st.lists(st.integers(-9, 40), max_size=20), numbers)
+def test_medians_are_those_of_numpy(whole: list[int], some: list[float]) -> None:
+    for given_numbers in filter(len, (whole, some)):
+        expected = float(np.median(given_numbers))
+        assert arrays.median(given_numbers) == pytest.approx(expected, nan_ok=True)
+        rows = np.array([given_numbers, given_numbers[::-1]])
+        assert medians(rows) == pytest.approx(np.median(rows, axis=1), nan_ok=True)
+    assert np.isnan(arrays.median([]))
+    assert medians(np.empty((2, 0))) == pytest.approx([np.nan, np.nan], nan_ok=True)
+
+
+@given(st.lists(st.integers(-9, 2**40), min_size=1, max_size=20), st.sampled_from([0.0, 0.1, 0.5, 0.75, 1.0]))
+def test_a_quantile_is_that_of_numpy(some: list[int], share: float) -> None:
+    assert quantile(np.array(some), share) == pytest.approx(float(np.quantile(some, share)))
 
 
 @given(values)
@@ -163,199 +183,3 @@ def test_a_trace_without_a_cpu_lane_is_diagnosed() -> None:
     report = diagnose(trace.load())
     assert not [outcome for outcome in report.outcomes if outcome.status == "failed"]
     assert report.traces[0].accounting[0].parts_ns["idle:unlinked"] == 1_998_000
-
-
-Span = tuple[int, int, int]  # thread, start, duration
-
-spans = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 12), st.integers(0, 6)), max_size=14)
-# Parents come before their children.
-trees = st.lists(st.integers(-1, 30), max_size=16).map(
-    lambda raw: np.array([min(parent, row - 1) for row, parent in enumerate(raw)], np.int64)
-)
-
-
-def columns(rows: list[Span]) -> tuple[Rows, Rows, Rows]:
-    """(thread, start, end), by thread, start and longest first."""
-    ordered = sorted(rows, key=lambda row: (row[0], row[1], -row[2]))
-    thread, start, dur = (np.array([row[i] for row in ordered], np.int64) for i in range(3))
-    return thread, start, start + dur
-
-
-def chain(parent: Rows, row: int) -> list[int]:
-    """The row and all around it, the innermost first."""
-    found = []
-    while row >= 0:
-        found.append(row)
-        row = int(parent[row])
-    return found
-
-
-@given(spans)
-def test_thread_order_is_start_longest_and_rank(rows: list[Span]) -> None:
-    thread, start, dur = (np.array([row[i] for row in rows], np.int64) for i in range(3))
-    order = containment.thread_order(thread, start, dur, lambda of: -of)
-    expected = sorted(range(len(rows)), key=lambda row: (rows[row][0], rows[row][1], -rows[row][2], -row))
-    assert order.tolist() == expected
-
-
-@given(spans)
-def test_parent_contains_the_whole_row(rows: list[Span]) -> None:
-    thread, start, end = columns(rows)
-    for row, parent in enumerate(containment.innermost(start, end, thread).tolist()):
-        around = [
-            one
-            for one in range(row)
-            if thread[one] == thread[row] and end[one] >= end[row] and end[one] > start[row]
-        ]
-        assert parent == max(around, default=-1)
-
-
-@given(spans)
-def test_top_of_the_stack_and_all_below_are_open(rows: list[Span]) -> None:
-    thread, start, end = columns(rows)
-    stacks: dict[int, list[int]] = {}
-    expected = []
-    for row in range(len(rows)):
-        stack = stacks.setdefault(int(thread[row]), [])
-        ended = next((at for at, one in enumerate(stack) if end[one] < start[row]), len(stack))
-        del stack[ended:]
-        expected.append(stack[-1] if stack else -1)
-        stack.append(row)
-    every = np.arange(len(rows))
-    assert containment.still_open(start, end, thread, every).tolist() == expected
-    assert containment.still_open(start, end, thread, every[1::2]).tolist() == expected[1::2]
-
-
-@given(spans, st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 20)), max_size=8))
-def test_innermost_running_row_includes_both_ends(rows: list[Span], asked: list[tuple[int, int]]) -> None:
-    thread, start, dur = (np.array([row[i] for row in rows], np.int64) for i in range(3))
-    at_thread, at = (np.array([one[i] for one in asked], np.int64) for i in range(2))
-    found = containment.running_at(start, start + dur, thread, at, at_thread)
-    for (own, instant), row in zip(asked, found.tolist(), strict=True):
-        open_then = [one for one in rows if one[0] == own and one[1] <= instant <= one[1] + one[2]]
-        best = max(open_then, key=lambda one: (one[1], -one[2]), default=None)
-        assert (rows[row] if row >= 0 else None) == best
-
-
-@given(trees, st.data())
-def test_sums_and_depths_and_marks_follow_the_parents(parent: Rows, data: st.DataObject) -> None:
-    count = len(parent)
-    values = np.array(data.draw(st.lists(st.integers(-3, 3), min_size=count, max_size=count)), np.int64)
-    marked = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count)), bool)
-    chains = [chain(parent, row) for row in range(count)]
-    given_values = values.copy()
-    assert containment.subtree_sums(parent, values).tolist() == [
-        sum(int(values[row]) for row in range(count) if top in chains[row]) for top in range(count)
-    ]
-    assert values.tolist() == given_values.tolist()
-    assert containment.child_sums(parent, values).tolist() == [
-        int(values[parent == row].sum()) for row in range(count)
-    ]
-    assert containment.depths(parent).tolist() == [len(one) - 1 for one in chains]
-    nearest = [next((row for row in one if marked[row]), -1) for one in chains]
-    assert containment.inherited(parent, marked).tolist() == nearest
-    rows = np.arange(-1, count)
-    assert containment.nearest_marked(parent, marked, rows).tolist() == [-1, *nearest]
-
-
-@pytest.mark.parametrize("depth", [5, 64, 65, 200])
-def test_what_is_nested_very_deeply_is_found_as_well(depth: int) -> None:
-    parent = np.arange(-1, depth)
-    marked = np.arange(depth + 1) == 0
-    rows = np.array([depth, -1, 0, depth // 2])
-    assert containment.nearest_marked(parent, marked, rows).tolist() == [0, -1, 0, 0]
-    assert containment.nearest_marked(parent, ~(marked | True), rows).tolist() == [-1, -1, -1, -1]
-
-
-@given(trees, st.data())
-def test_the_outermost_op_is_the_last_on_the_way_up(parent: Rows, data: st.DataObject) -> None:
-    """Rows that are no ops, such as calls, may lie between."""
-    count = len(parent)
-    is_op = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count)), bool)
-    op = containment.inherited(parent, is_op)
-    expected = [next((row for row in reversed(chain(parent, row)) if is_op[row]), -1) for row in range(count)]
-    assert containment.outermost(parent, op).tolist() == expected
-
-
-PAIRS = st.lists(st.tuples(st.integers(-20, 40), st.integers(-5, 20)), max_size=8)
-
-
-def arrays(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
-    """(start, length) pairs as starts and ends; some are empty, some run backwards."""
-    starts = np.array([start for start, _ in pairs], np.int64)
-    return starts, starts + np.array([length for _, length in pairs], np.int64)
-
-
-def points(starts: np.ndarray, ends: np.ndarray) -> set[int]:
-    """Every nanosecond that the intervals cover."""
-    return {at for start, end in zip(starts.tolist(), ends.tolist(), strict=True) for at in range(start, end)}
-
-
-def made(pairs: list[tuple[int, int]]) -> Set:
-    return intervals.union(*arrays(pairs))
-
-
-def is_set(members: Set) -> bool:
-    """Sorted, disjoint, not touching, none empty."""
-    starts, ends = members
-    return bool((starts < ends).all() and (starts[1:] > ends[:-1]).all())
-
-
-@given(PAIRS)
-def test_union(pairs: list[tuple[int, int]]) -> None:
-    members = made(pairs)
-    assert is_set(members)
-    assert points(*members) == points(*arrays(pairs))
-    assert intervals.length(members) == len(points(*members))
-
-
-@given(PAIRS, PAIRS)
-def test_difference(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> None:
-    only = intervals.difference(made(a), made(b))
-    assert is_set(only)
-    assert points(*only) == points(*made(a)) - points(*made(b))
-
-
-@given(PAIRS, st.integers(-10, 20), st.integers(0, 30))
-def test_clip_and_complement(pairs: list[tuple[int, int]], start: int, length: int) -> None:
-    within, free = (f(made(pairs), start, start + length) for f in (intervals.clip, intervals.complement))
-    assert is_set(within)
-    assert is_set(free)
-    assert points(*within) == points(*made(pairs)) & set(range(start, start + length))
-    assert points(*free) == set(range(start, start + length)) - points(*made(pairs))
-
-
-@given(PAIRS, PAIRS)
-def test_covered(pairs: list[tuple[int, int]], asked: list[tuple[int, int]]) -> None:
-    starts, ends = arrays(asked)
-    truth = points(*made(pairs))
-    expected = [len(truth & set(range(a, b))) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
-    assert intervals.covered(made(pairs), starts, ends).tolist() == expected
-
-
-@given(PAIRS, st.lists(st.integers(-22, 60), max_size=8))
-def test_cut_intervals_touch_where_an_instant_lies_inside(
-    pairs: list[tuple[int, int]], at: list[int]
-) -> None:
-    """Once, however often the instant is given; at their own ends they are left whole."""
-    starts, ends = made(pairs)
-    cut_starts, cut_ends = intervals.cut(starts, ends, np.array(sorted(at), np.int64))
-    edges = {one for one in at for start, end in zip(starts, ends, strict=True) if start < one < end}
-    assert cut_starts.tolist() == sorted([*starts.tolist(), *edges])
-    assert cut_ends.tolist() == sorted([*ends.tolist(), *edges])
-
-
-@given(PAIRS, PAIRS)
-def test_pairs_that_overlap_share_a_nanosecond(
-    pairs: list[tuple[int, int]], asked: list[tuple[int, int]]
-) -> None:
-    members, (starts, ends) = made(pairs), made(asked)
-    owner, member = intervals.overlaps(members, starts, ends)
-    spans, wanted = ([*zip(*(side.tolist() for side in of), strict=True)] for of in (members, (starts, ends)))
-    shared = [[max(0, min(end, last) - max(start, first)) for first, last in spans] for start, end in wanted]
-    assert [*zip(owner.tolist(), member.tolist(), strict=True)] == [
-        (row, at) for row, times in enumerate(shared) for at, time in enumerate(times) if time > 0
-    ]
-    best, longest = intervals.longest_overlap(members, starts, ends)
-    assert longest.tolist() == [max(times, default=0) for times in shared]
-    assert best.tolist() == [times.index(max(times)) if max(times, default=0) > 0 else -1 for times in shared]

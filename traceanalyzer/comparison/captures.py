@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from traceanalyzer.comparison.snapshot import TABLES, Snapshot, StepTime
+from traceanalyzer.model.arrays import median
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.records import dataclass
 
@@ -59,7 +60,7 @@ def _mean(values: Sequence[int]) -> int:
 
 
 def _with_medians(work: pd.DataFrame) -> pd.DataFrame:
-    medians: Any = [[float(np.median(row))] if len(row) else [] for row in work["samples"]]
+    medians: Any = [[median(row)] if len(row) else [] for row in work["samples"]]
     return work.assign(medians=medians)
 
 

@@ -12,7 +12,7 @@ from traceanalyzer.comparison.canonical_names import plain_name
 from traceanalyzer.comparison.snapshot import TABLES, KnownFault, Piece, Snapshot, StepStrip, StepTime
 from traceanalyzer.comparison.work_tables import Chosen, host_table, tables_of
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Rows, grouped, pick
+from traceanalyzer.model.arrays import Rows, distinct, grouped, pick
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.interpreter import pd
@@ -76,7 +76,7 @@ def strip_of(trace: Trace, work: DeviceWork, steps: Steps, chosen: Chosen) -> St
         np.argsort(work.start_ns[selected] - work.end_ns[selected], kind="stable")[:_MAX_PIECES]
     ]
     shown = np.sort(longest)
-    streams = {stream: index for index, stream in enumerate(np.unique(work.stream[selected]).tolist())}
+    streams = {stream: index for index, stream in enumerate(distinct(work.stream[selected]).tolist())}
     names = texts_of(trace.gpu, "name")[codes_at(trace.gpu, "name", work.row[shown])]
     pieces = tuple(
         Piece(streams[stream], start - begin, end - start, KINDS[kind], short_kernel(str(name)))
@@ -161,7 +161,7 @@ def _empty(name: str) -> pd.DataFrame:
 
 
 def main_device(work: DeviceWork) -> int:
-    devices = np.unique(work.device)
+    devices = distinct(work.device)
     taken = [int((work.end_ns - work.start_ns)[work.device == device].sum()) for device in devices.tolist()]
     return int(devices[int(np.argmax(taken))])
 

@@ -14,7 +14,7 @@ from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Mask, Rows, grouped, pick
+from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, pick
 from traceanalyzer.model.containment import nearest_marked, running_at
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.records import dataclass
@@ -38,7 +38,7 @@ def exposed_ns(work: DeviceWork) -> Rows:
     one that started first. On a device they sum to the time in which anything runs.
     """
     exposed = np.zeros(len(work.row), np.int64)
-    for device in np.unique(work.device).tolist():
+    for device in distinct(work.device).tolist():
         before: intervals.Set = (np.empty(0, np.int64), np.empty(0, np.int64))
         for kind in range(len(KINDS)):
             selected = np.flatnonzero((work.device == device) & (work.kind == kind))
@@ -184,7 +184,7 @@ def _named(
     """(number of each row's text, the distinct texts), "" where the row or its text is missing."""
     texts = texts_of(frame, column)
     code = codes_at(frame, column, rows)
-    used = np.unique(code)
+    used = distinct(code)
     made = {int(one): plain(str(texts[one])) if one >= 0 else "" for one in used.tolist()}
     values = sorted(set(made.values()))
     place = {value: index for index, value in enumerate(values)}

@@ -199,7 +199,7 @@ def blocking_upload(evidence: Evidence) -> Verdict:
     work = evidence.work
     up, down = (work.kind == KINDS.index(f"copy_{way}") for way in ("h2d", "d2h"))
     own = np.isin(direct, work.call[up])
-    uploads = np.setdiff1d(work.op[up], work.op[down])
+    uploads = work.op[up][~np.isin(work.op[up], work.op[down])]
     event = matching(evidence.trace.lanes.cpu, "name", EVENT_SYNC.search)
     around = pick(evidence.nesting.op, direct)
     return (direct >= 0) & ~event[direct] & (own | ((around >= 0) & np.isin(around, uploads))), direct

@@ -11,7 +11,7 @@ from traceanalyzer.idle.gap_segments import MOST
 from traceanalyzer.idle.gaps import Gaps
 from traceanalyzer.idle.stalled_calls import StalledCalls
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, pick, sums_of
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, pick, quantile, sums_of
 from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
@@ -161,7 +161,7 @@ class Evidence:
             on_device = gaps.device == device
             fresh = on_device & (gaps.launched_ns > gaps.start_ns)
             if fresh.any():
-                delay = int(np.quantile((gaps.end_ns - gaps.launched_ns)[fresh], _USUAL_QUANTILE))
+                delay = int(quantile((gaps.end_ns - gaps.launched_ns)[fresh], _USUAL_QUANTILE))
                 usual[on_device] = delay if delay <= MAX_DELAY_NS else DEFAULT_DELAY_NS
         return usual
 

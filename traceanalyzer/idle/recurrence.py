@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from traceanalyzer.idle.stalled_calls import MANY_TIMES
-from traceanalyzer.model.arrays import Mask, Rows, grouped, median_of
+from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, median_of, medians
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, codes_at
 from traceanalyzer.timeline.device_work import DeviceWork
@@ -43,7 +43,7 @@ def standing_out(key: Rows, step: Rows, ns: Rows, steps: int, spike: float) -> S
     inside = step >= 0
     keys = int(key.max(initial=-1)) + 1
     sums = np.bincount(key[inside] * steps + step[inside], ns[inside], keys * steps).reshape(keys, steps)
-    high = sums > spike * np.median(sums, axis=1, keepdims=True)
+    high = sums > spike * medians(sums)[:, None]
     last = np.where(high, np.arange(steps), -1).max(axis=1, initial=-1)
     high = np.append(high, np.zeros((len(high), 1), bool), axis=1)  # for parts before the first step
     stands = high[key, step]
@@ -59,7 +59,7 @@ def recurring_calls(trace: Trace, nesting: Nesting, marks: StepMarks, work: Devi
     """
     later = _later_parts(trace, marks, work)
     part = np.searchsorted(later, nesting.start_ns[rows], side="right") - 1
-    if len(later) == 0 or len(np.unique(part[part >= 0])) < _MOST * len(later):
+    if len(later) == 0 or len(distinct(part[part >= 0])) < _MOST * len(later):
         return np.zeros(len(rows), bool)
     took = nesting.end_ns[rows] - nesting.start_ns[rows]
     name, _ = grouped([codes_at(trace.lanes.cpu, "name", rows)])
@@ -80,5 +80,5 @@ def _later_parts(trace: Trace, marks: StepMarks, work: DeviceWork) -> Rows:
     warm = linked[int(np.quantile(first, _NEARLY_ALL, method="lower")) + 1 :]
     if len(warm) < max(_QUARTERS, _MIN_WARM * len(linked)):
         return np.empty(0, np.int64)
-    begins: Rows = np.unique(work.call_start_ns[warm[np.arange(_QUARTERS) * len(warm) // _QUARTERS]])
+    begins: Rows = distinct(work.call_start_ns[warm[np.arange(_QUARTERS) * len(warm) // _QUARTERS]])
     return begins

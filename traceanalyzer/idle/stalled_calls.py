@@ -231,7 +231,7 @@ class FirstUse:
             _tuning(trace, nesting, syncs),
             activity.rows["module_loading"],
             allocating,
-            np.union1d(preparing, _long(trace, nesting, activity, syncs, steps, work)),
+            distinct(np.append(preparing, _long(trace, nesting, activity, syncs, steps, work))),
         ]
         once = [rows if _is_once(nesting, rows, steps) else rows[:0] for rows in result]
         kind = np.repeat(np.arange(len(KINDS)), [len(rows) for rows in once])
@@ -269,7 +269,7 @@ def _tuning(trace: Trace, nesting: Nesting, syncs: SyncCalls) -> Rows:
     """Outermost ops in which a library times its kernels: they wait for events, which no op does otherwise."""
     waits = syncs.row[matching(trace.lanes.cpu, "name", lambda name: "EventSynchronize" in name)[syncs.row]]
     ops = nesting.top_op(waits)
-    return np.unique(ops[ops >= 0])
+    return distinct(ops[ops >= 0])
 
 
 def _long(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from traceanalyzer.job.runs import CollectiveRuns
-from traceanalyzer.model.arrays import Floats, Rows
+from traceanalyzer.model.arrays import Floats, Rows, median
 from traceanalyzer.model.report import Clock
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 
@@ -68,18 +68,18 @@ def _clock(reference: int, known: tuple[Rows, Rows, Rows], own: tuple[Rows, Rows
 def line(seconds: Floats, apart: Floats) -> tuple[float, float, float]:
     """(offset, drift per second, what a single end may be off) of most of the points, in ns."""
     selected = np.ones(len(apart), bool)
-    offset, drift, spread = float(np.median(apart)), 0.0, 0.0
+    offset, drift, spread = median(apart), 0.0, 0.0
     for _ in range(_PASSES):
         drift = 0.0
         if selected.sum() >= _FEW and np.ptp(seconds[selected]) >= _SECONDS:
             drift = float(np.polyfit(seconds[selected], apart[selected], 1)[0])
         left = apart - drift * seconds
-        offset = float(np.median(left[selected]))
+        offset = median(left[selected])
         off = abs(left - offset)
-        spread = _MAD * float(np.median(off[selected]))
+        spread = _MAD * median(off[selected])
         selected = off <= max(_OUTLIER * spread, 1.0)
     error = max(_OUTLIER * spread, _LEAST_NS)
     if abs(drift) * np.ptp(seconds) <= error and drift:
-        offset = float(np.median(apart[selected]))
+        offset = median(apart[selected])
         return offset, 0.0, error
     return offset, drift, error

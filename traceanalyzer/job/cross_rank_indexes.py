@@ -17,7 +17,7 @@ from traceanalyzer.job.ranks import JobView, Ranks
 from traceanalyzer.job.rates import PEERS, Moved, rates
 from traceanalyzer.job.runs import OF_ONE_SIZE, PAIR, CollectiveRuns
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Floats, Mask, Rows, starts_of_runs
+from traceanalyzer.model.arrays import Floats, Mask, Rows, median, medians, starts_of_runs
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
@@ -107,8 +107,8 @@ def _offset_ns(
     """(by how much the other clock is ahead if most pairs end together, median deviation from that), in ns."""
     paired = partner >= 0
     apart = (theirs.end_ns[partner] - mine.end_ns[own])[paired] + apart_ns
-    offset = float(np.median(apart))
-    return offset, float(np.median(abs(apart - offset)))
+    offset = median(apart)
+    return offset, median(abs(apart - offset))
 
 
 def told_apart(runs: Mapping[int, CollectiveRuns]) -> dict[int, CollectiveRuns]:
@@ -144,7 +144,7 @@ def _members(ends: Mapping[int, Rows]) -> list[list[int]]:
     for rank, own in sorted(ends.items()):
         for group in groups:
             apart = own[-count:] - ends[group[0]][-count:]
-            if (abs(apart - round(float(np.median(apart)))) <= _ENDS_NS).mean() >= _MOST_ENDS:
+            if (abs(apart - round(median(apart))) <= _ENDS_NS).mean() >= _MOST_ENDS:
                 group.append(rank)
                 break
         else:
@@ -209,7 +209,7 @@ def _apart_ns(mine: CollectiveRuns, own: Rows, theirs: CollectiveRuns, partner: 
     paired = partner >= 0
     if not paired.any():
         return np.zeros(len(own), np.int64)
-    ahead = round(float(np.median((theirs.end_ns[partner] - mine.end_ns[own])[paired])))
+    ahead = round(median((theirs.end_ns[partner] - mine.end_ns[own])[paired]))
     begin = np.maximum(mine.start_ns[own], theirs.start_ns[partner] - ahead)
     return np.asarray(begin - np.minimum(mine.end_ns[own], theirs.end_ns[partner] - ahead), np.int64)
 
@@ -285,7 +285,7 @@ def _wait(runs: list[tuple[Floats, Floats]]) -> bool:
 
 def _apart(values: Floats) -> Floats:
     """How far each rank is from the mean of an execution, without what it always is: clocks differ, and devices."""
-    own = values - np.median(values, axis=1, keepdims=True)
+    own = values - medians(values)[:, None]
     return np.asarray(own - own.mean(axis=0))
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from traceanalyzer.job.clocks import line
 from traceanalyzer.job.ranks import JobView
 from traceanalyzer.job.rates import Rate
-from traceanalyzer.model.arrays import Rows, distinct
+from traceanalyzer.model.arrays import Rows, distinct, median, medians
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
@@ -199,15 +199,15 @@ class _Ends:
         least, most = order[: count // 3], order[count - count // 3 :]
         if count < _FEW:
             return None
-        low, high = (float(np.median(self.transfer_ns[part])) for part in (least, most))
+        low, high = (median(self.transfer_ns[part]) for part in (least, most))
         if high < _SPREAD * max(low, 1.0):
             return None
-        at_low, at_high = (np.median(self.late_ns[:, part], axis=1) for part in (least, most))
+        at_low, at_high = (medians(self.late_ns[:, part]) for part in (least, most))
         part = (at_high - at_low) / (high - low)
         line = at_low[:, None] + part[:, None] * (self.transfer_ns - low)
-        off = np.median(abs(self.late_ns - line), axis=1)
+        off = medians(abs(self.late_ns - line))
         error = _MEDIANS_ERROR * off * np.sqrt(2 / len(most)) / (high - low)
-        if np.median(error) * _ERRORS > _MORE * 2:
+        if median(error) * _ERRORS > _MORE * 2:
             return None
         late = (part >= _MORE) & (part >= _ERRORS * error)
         if late.any() and (part[~late] > _OTHERS * part[late].min()).any():

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model.analysis import GivenByJob
-from traceanalyzer.model.arrays import Floats, sums_of
+from traceanalyzer.model.arrays import Floats, median, sums_of
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
@@ -54,7 +54,7 @@ class Load:
         error_ns = float(np.std(compute_ns, ddof=1)) / math.sqrt(count) if count > 1 else 0.0
         later = steps.of_work[waits.entry] >= first
         waited, held = (float(one[later].sum()) / count for one in (waits.waiting_ns, held_ns))
-        step_ns = float(np.median(steps.durations_ns(min(steps.bounds_ns, default=None))[first:]))
+        step_ns = median(steps.durations_ns(min(steps.bounds_ns, default=None))[first:])
         mean_ns, kernels = float(compute_ns.mean()), int(computes.sum())
         return cls(mean_ns, waited, error_ns, held, step_ns, kernels, steps.marked)
 

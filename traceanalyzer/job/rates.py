@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.job.runs import CollectiveRuns, is_pair
-from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.arrays import Rows, median, pick
 from traceanalyzer.model.intervals import covered, union
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
@@ -243,8 +243,8 @@ def _rate(every: Sequence[_Collective], role: str | None) -> Rate:
     what, group = every[0].what, every[0].group
     ranks = tuple(sorted({rank for one in every for rank in one.ranks}))
     size = max(_size_of(group), *(len(one.ranks) for one in every))
-    data = float(np.median([one.bytes for one in every]))
-    took = max(float(np.median([one.transfer_ns for one in every])), 1.0)
+    data = median([one.bytes for one in every])
+    took = max(median([one.transfer_ns for one in every]), 1.0)
     exposed, moving = (sum(float(np.mean(getattr(one, name))) for one in every) for name in _BY_RANK)
     algbw = data / took
     return Rate(
@@ -278,7 +278,7 @@ def compared_rates(found: Sequence[Rate]) -> list[Rate]:
     told = []
     for one in found:
         peers = alike[_same(one)]
-        beside = float(np.median(peers)) if len(peers) >= PEERS and min(peers) > 0 else None
+        beside = median(peers) if len(peers) >= PEERS and min(peers) > 0 else None
         told.append(replace(one, beside=beside, slow=beside is not None and one.busbw < _SLOW * beside))
     return told
 

@@ -58,10 +58,10 @@ def no_rows() -> Rows:
     return np.empty(0, np.int64)
 
 
-def distinct(values: Rows) -> Rows:
-    """The values sorted, each once; by sorting, because numpy hashes them, which is ten times slower for many."""
-    ordered: Rows = np.sort(values)
-    unique: Rows = ordered[starts_of_runs(ordered)]
+def distinct(values: NDArray[Value]) -> NDArray[Value]:
+    """The values sorted, each once; `np.unique` hashes them, ten times slower for many, and imports `numpy.ma`."""
+    ordered = np.sort(values)
+    unique: NDArray[Value] = ordered[starts_of_runs(ordered)]
     return unique
 
 
@@ -140,11 +140,31 @@ def among(values: Rows, members: Rows) -> NDArray[np.bool_]:
     return np.asarray(members[position] == values)
 
 
-def starts_of_runs(values: Rows) -> NDArray[np.bool_]:
+def starts_of_runs(values: NDArray[Any]) -> NDArray[np.bool_]:
     """Whether each value differs from the one before it; the first one does."""
     changed = np.ones(len(values), np.bool_)
     np.not_equal(values[1:], values[:-1], out=changed[1:])
     return changed
+
+
+def medians(values: Any) -> Floats:
+    """Median of each row of numbers, NaN where one is or none is there; `np.median` imports `numpy.ma`."""
+    ordered = np.sort(np.asarray(values, np.float64))
+    count = ordered.shape[-1]
+    if count == 0:
+        return np.full(ordered.shape[:-1], np.nan)
+    middle = (ordered[..., (count - 1) // 2] + ordered[..., count // 2]) / 2
+    return np.where(np.isnan(ordered[..., -1]), np.nan, middle)
+
+
+def median(values: Any) -> float:
+    """Median of all numbers, NaN where one is or none is there."""
+    return float(medians(np.ravel(values)))
+
+
+def quantile(values: Rows, share: float) -> float:
+    """What this share of some numbers is below, between the two nearest in proportion."""
+    return float(np.interp(share * (len(values) - 1), np.arange(len(values)), np.sort(values)))
 
 
 def median_of(number: Rows, values: NDArray[Any]) -> NDArray[np.float64]:

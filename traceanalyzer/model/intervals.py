@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Ns
+from traceanalyzer.model.arrays import Ns, distinct
 
 Set = tuple[Ns, Ns]
 
@@ -55,7 +55,7 @@ def cut(starts: Ns, ends: Ns, at: Ns) -> Set:
         if len(starts)
         else np.zeros(len(at), bool)
     )
-    edges = np.unique(at[within])
+    edges = distinct(at[within])
     return np.sort(np.concatenate((starts, edges))), np.sort(np.concatenate((ends, edges)))
 
 

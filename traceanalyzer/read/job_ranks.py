@@ -13,8 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Self
 
-import numpy as np
-
+from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Skipped, Trace, ints, matching, narrow_codes, texts_of
@@ -79,7 +78,7 @@ def hashed_names(trace: Trace) -> dict[int, str]:
     names: set[str] = set()
     for lane, category in ((trace.lanes.cpu, "cpu_op"), (trace.lanes.gpu, "kernel")):
         rows = matching(lane, "category", category.__eq__)
-        used = np.unique(narrow_codes(lane, "name")[rows])
+        used = distinct(narrow_codes(lane, "name")[rows])
         names.update(texts_of(lane, "name")[used[used >= 0]])
     return {zlib.crc32(name.encode("utf-8", "replace")): name for name in names}
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from traceanalyzer.model.arrays import distinct_pairs
+from traceanalyzer.model.arrays import distinct, distinct_pairs
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.model.interpreter import uncollected
 from traceanalyzer.model.schema import CALL_CATEGORIES
@@ -64,14 +64,12 @@ def refuse_unmarked(trace: Trace) -> None:
     calls = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
     calls &= ~np.isin(ints(trace.lanes.cpu, "pid"), _device_pids(trace))
     pid = ints(trace.lanes.cpu, "pid")[calls]
-    pids = (
-        np.unique(pid[pid != pid[0]]) if len(pid) else pid
-    )  # most traces have one, which is found without sorting
+    pids = distinct(pid[pid != pid[0]]) if len(pid) else pid  # most traces have one: nothing to sort
     if len(pids) == 0:
         return
     pairs, _ = distinct_pairs(ints(trace.lanes.cpu, "correlation")[calls], pid)
     pairs = pairs[(pairs != NULL_INT) & (pairs != 0)]
-    shared = len(pairs) - len(np.unique(pairs))
+    shared = len(pairs) - len(distinct(pairs))
     if shared:
         problem = (
             f"holds the launches of {len(pids) + 1} processes, and {shared:,} correlation ids are of several of them: "

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct
 from traceanalyzer.model.containment import inherited
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, ints
@@ -131,7 +131,7 @@ class Footprint:
         first = np.full(int(number[-1]) + 1, len(stays))
         np.minimum.at(first, number[self.woken], place[self.woken])
         after = place > first[number]
-        waits, worked = np.unique(number[self.woken]), np.unique(number[after & (other.cpu_ns > 0)])
+        waits, worked = distinct(number[self.woken]), distinct(number[after & (other.cpu_ns > 0)])
         recurs = len(worked) >= _INSIDE * len(waits)
         ops = float(other.cpu_ns[other.dropped].sum()) >= _INSIDE * whole
         copied_ns = np.maximum(self.moved_ns, np.where(self.dead, self.work_ns, 0.0))
@@ -155,7 +155,7 @@ class Footprint:
         before = np.bincount(number, weights=self.cpu_ns)
         upto = number[launch]
         fed_ns = other.moved_ns[before[upto] > 0].sum()
-        enough = before[np.unique(upto[moved])].sum() >= _INSIDE * whole
+        enough = before[distinct(upto[moved])].sum() >= _INSIDE * whole
         return bool(enough and fed_ns >= _INSIDE * other.moved_ns.sum())
 
     def is_backward_of(self, other: Footprint, autograd: Autograd) -> bool:
@@ -166,7 +166,7 @@ class Footprint:
         whole = own_ns[backward].sum()
         if whole <= own_ns[numbered & ~backward].sum():
             return False
-        forward = np.unique(autograd.number[(other_ns > 0) & numbered & ~backward])
+        forward = distinct(autograd.number[(other_ns > 0) & numbered & ~backward])
         return bool(own_ns[backward & np.isin(autograd.number, forward)].sum() >= _INSIDE * whole)
 
     def _by_segment(self, launch: Rows) -> Floats:

@@ -206,7 +206,7 @@ class Wait:
     def apply(self, edited: EditedProgram) -> None:
         rows = as_ints(self.rows)
         first = edited.first_of(edited.program.row_start_ns[rows], edited.program.row_end_ns[rows])
-        edited.added_waits = np.union1d(edited.added_waits, first)
+        edited.added_waits = distinct(np.append(edited.added_waits, first))
         np.add.at(edited.added_ns, np.minimum(first + 1, len(edited.added_ns) - 1), self.cpu_ns)
 
 

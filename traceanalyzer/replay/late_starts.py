@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, pick
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, median, pick
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 
 LATE_NS = 100_000
@@ -44,7 +44,7 @@ def late_starts_ns(
     if len(devices) > 1:
         late[_waits_for_stream(work, entry, stream_waits)] = 0.0
     whole = np.bincount(step, late)
-    usual = float(np.median(whole[distinct(step)])) if len(step) else 0.0
+    usual = median(whole[distinct(step)]) if len(step) else 0.0
     late *= np.minimum(1.0, usual / np.maximum(whole, 1.0))[step]
     return np.where(issued > free, late, 0.0), np.where(issued > free, 0.0, late)
 

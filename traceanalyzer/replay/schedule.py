@@ -7,7 +7,7 @@ from dataclasses import field
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, no_rows, pick, starts_of_runs
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct_pairs, no_rows, pick, starts_of_runs
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edited_program import EditedProgram
 
@@ -149,7 +149,7 @@ def edited_edges(edited: EditedProgram, position: Rows) -> tuple[Rows, Rows]:
     place = np.full(len(edited.alive), -1, np.int64)
     place[position] = np.arange(len(position))
     ends = np.stack((place[to[both]], place[source[both]]))
-    return tuple(np.unique(ends[:, ends[0] > ends[1]], axis=1))
+    return distinct_pairs(*ends[:, ends[0] > ends[1]])
 
 
 def _nearest(at: Rows, stream: Rows, there: Mask, *, later: bool) -> Rows:

@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, pick
+from traceanalyzer.model.arrays import Floats, Mask, Rows, median, pick
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, codes_at, ints, matching
@@ -90,7 +90,7 @@ class Segments:
             trace, cpu, gap, call >= 0, launch & (cpu > 0), host, steady, python, is_communication
         )
         between = cpu[gap & (cpu > 0) & (cpu < _LONG_GAP_NS)]
-        usual = float(np.median(between)) if len(between) else _GAP_NS
+        usual = median(between) if len(between) else _GAP_NS
         kind = codes_at(trace.lanes.cpu, "name", row) * _PARTS + np.minimum(rank_within(row), _PARTS - 1)
         driver = steady & ~_named(trace, call, STREAM_ORDERED)
         node = _of_rows(matching(trace.lanes.cpu, "name", _NODE.search), top)
@@ -140,7 +140,7 @@ def without_queueing(cpu: Floats, work: DeviceWork, device: SteadyWork, timeline
     full = (work.outstanding[device.entry] > _LAUNCH_QUEUE) & (cpu[segment] > _LAUNCH_STALL_NS)
     full &= work.call[device.entry] == timeline.row[segment]
     if full.any():
-        cpu[segment[full]] = _LAUNCH_STALL_NS if full.all() else np.median(cpu[segment[~full]])
+        cpu[segment[full]] = _LAUNCH_STALL_NS if full.all() else median(cpu[segment[~full]])
     return cpu
 
 

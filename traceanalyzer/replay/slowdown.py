@@ -15,7 +15,7 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask
+from traceanalyzer.model.arrays import Floats, Mask, median
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace
 
@@ -163,6 +163,4 @@ def remaining_ns(cpu_ns: Floats, added_ns: Floats, strength: float) -> Floats:
 def slow_launches(launch_ns: Floats) -> float:
     if len(launch_ns) < 20:  # too few for a median
         return 0.0
-    return float(
-        _LAUNCH_STAYS * np.clip(np.log(max(np.median(launch_ns), 1.0) / _LAUNCH_NS), *_LAUNCH_LIMITS)
-    )
+    return float(_LAUNCH_STAYS * np.clip(np.log(max(median(launch_ns), 1.0) / _LAUNCH_NS), *_LAUNCH_LIMITS))

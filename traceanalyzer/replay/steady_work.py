@@ -9,7 +9,18 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, grouped, median_of, numbered, pick
+from traceanalyzer.model.arrays import (
+    Floats,
+    Mask,
+    Rows,
+    distinct,
+    grouped,
+    median,
+    median_of,
+    numbered,
+    pick,
+    quantile,
+)
 from traceanalyzer.model.trace import Trace, codes_at
 from traceanalyzer.replay.late_starts import LATE_NS, late_starts_ns
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
@@ -31,7 +42,7 @@ def undisturbed_ns(trace: Trace, work: DeviceWork, entry: Rows, waits: Collectiv
     computes = (work.kind == KINDS.index("compute"))[entry]
     communication = np.flatnonzero(work.kind == KINDS.index("communication"))
     waiting, overlapping = np.zeros(len(entry)), np.zeros(len(entry))
-    for device in np.unique(work.device[entry]).tolist():
+    for device in distinct(work.device[entry]).tolist():
         on_device = computes & (work.device[entry] == device)
         there = communication[work.device[communication] == device]
         starts, ends = work.start_ns[entry[on_device]], work.end_ns[entry[on_device]]
@@ -232,14 +243,14 @@ def work_gaps(
     kinds = int(category.max(initial=-1)) + 1
     pair = pick(category, before, 0) * kinds + category[entry]
     gap = traced.astype(np.float64)
-    overall = float(np.median(gap[queued])) if queued.any() else _TYPICAL_GAP_NS
+    overall = median(gap[queued]) if queued.any() else _TYPICAL_GAP_NS
     medians = np.full(kinds * kinds, _TYPICAL_GAP_NS)
     for code in distinct(np.where(before >= 0, pair, -1)).tolist():
         mine = (pair == code) & (before >= 0) if code >= 0 else before < 0
         known = gap[mine & queued]
-        gap[mine & ~queued] = np.median(known) if len(known) else overall
+        gap[mine & ~queued] = median(known) if len(known) else overall
         if code >= 0 and (mine & plain).any():
-            medians[code] = np.median(traced[mine & plain])
+            medians[code] = median(traced[mine & plain])
     return gap, medians.reshape(kinds, kinds)
 
 
@@ -255,7 +266,7 @@ def latencies_ns(work: DeviceWork, entry: Rows, idle: Mask) -> Floats:
 def usual_latency_ns(delays: Rows) -> float:
     if len(delays) == 0:
         return float(np.mean(_LATENCY_NS)) / 2
-    return float(np.clip(np.quantile(delays, _LATENCY_QUANTILE), *_LATENCY_NS))
+    return float(np.clip(quantile(delays, _LATENCY_QUANTILE), *_LATENCY_NS))
 
 
 def _edges(

@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, grouped, median_of, numbered, pick, starts_of_runs
+from traceanalyzer.model.arrays import Rows, grouped, median, median_of, numbered, pick, starts_of_runs
 from traceanalyzer.model.lanes import Columns
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
@@ -58,9 +58,7 @@ class StepBreakdown:
         took = float(program.work.dur_ns[computes].sum()) / steps
         cpu, counts = (dict(zip(names.names.tolist(), one.tolist(), strict=True)) for one in (sums, calls))
         gaps = longest_gaps(program)
-        pause, pause_ns = (
-            (names[int(gaps[0])] or "", float(np.median(traced[gaps]))) if len(gaps) else ("", 0.0)
-        )
+        pause, pause_ns = (names[int(gaps[0])] or "", median(traced[gaps])) if len(gaps) else ("", 0.0)
         return cls(cpu, counts, pause, pause_ns, took, _kernels(trace, work, program, steps))
 
 
@@ -73,7 +71,7 @@ def slow_steps(
         return None
     begins, ends = steps.cpu_start_ns[slow], steps.cpu_end_ns[slow]
     on_each = [steps.cpu_end_ns - steps.cpu_start_ns, *map(steps.durations_ns, steps.bounds_ns)]
-    more_ns = np.max([took[slow] - np.median(took[usual]) for took in on_each], axis=0)
+    more_ns = np.max([took[slow] - median(took[usual]) for took in on_each], axis=0)
     whole = len(slow), len(steps), round(float(more_ns.mean()))
     entry, usual_ns = _slower_work(trace, work, np.flatnonzero(np.isin(steps.of_work, slow)))
     kernel_ns = int(work.end_ns[entry] - work.start_ns[entry])

@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, pick
+from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, median, pick
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, codes_at, matching
@@ -175,7 +175,7 @@ def explicit_waits(rows: Rows, nesting: Nesting, order: LaunchOrder, whole: Mask
     streams = whole[:, None] | (newest >= 0) & (newest <= end[:, None] + _SLACK_NS)
     waited_for = np.where(streams, newest, -1).max(axis=1, initial=-1)
     tail, waited = np.clip(end - waited_for, 0, _MAX_TAIL_NS), waited_for > start
-    tail = np.where(waited, tail, np.median(tail[waited]) if waited.any() else _TAIL_NS)
+    tail = np.where(waited, tail, median(tail[waited]) if waited.any() else _TAIL_NS)
     none = np.full(len(rows), -1, np.int64)
     part = _Part(rows, start, end, np.minimum(end - start, _OWN_NS), tail, none, streams)
     return part.where(np.any(streams, axis=1))

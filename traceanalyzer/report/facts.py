@@ -9,7 +9,7 @@ from dataclasses import field
 import numpy as np
 
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import pick, sums_of
+from traceanalyzer.model.arrays import distinct, median, pick, sums_of
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import short_op
@@ -137,7 +137,7 @@ def compiled_regions(analysis: Analysis) -> Facts:
         inside = graphs[graphs.inside(found)]
         hashes = [match["hash"] for one in inside.name.distinct() if (match := _GRAPH.search(one))]
         first = np.append(launches, np.iinfo(np.int64).max)[np.searchsorted(launches, found.start_ns)]
-        prologue = int(np.median(np.minimum(first, found.end_ns) - found.start_ns))
+        prologue = int(median(np.minimum(first, found.end_ns) - found.start_ns))
         region = _REGION.match(name)
         text = (
             f"compiled region {region['region'] if region else name}, entered {len(found):,} times, "
@@ -221,7 +221,7 @@ def dispatch_chains(analysis: Analysis) -> Facts:
         parts.append(f"{short_op(str(one.name[0]))} {format_ns(one.total_ns)} on the GPU")
         values = {
             "op": op,
-            "calls": len(np.unique(found.outer_op.rows)),
+            "calls": len(distinct(found.outer_op.rows)),
             "gpu_ns": found.total_ns,
             "kernel_ns": one.total_ns,
             "depth": len(chain),
@@ -331,7 +331,7 @@ def serving_steps(analysis: Analysis) -> Facts:
     kinds = [phase_and_batch(str(name)) for name in marks.name.values()]
     for phase, batch in sorted(set(kinds), key=str):
         own = np.flatnonzero([kind == (phase, batch) for kind in kinds])
-        cpu, gpu = int(np.median(marks.dur_ns[own])), int(np.median(gpu_ns[own]))
+        cpu, gpu = int(median(marks.dur_ns[own])), int(median(gpu_ns[own]))
         requests = "" if batch < 0 else f" of {batch} request{'s' * (batch != 1)}"
         times = f"median {format_ns(cpu)} on the CPU, {format_ns(gpu)} of GPU work"
         text = f"{phase}{requests}: {len(own):,} steps, {times}"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from traceanalyzer.job.ranks import Ranks
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Floats
+from traceanalyzer.model.arrays import Floats, median
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Iteration, Iterations, PartChange
 from traceanalyzer.read.folders import rank_of_name
@@ -88,7 +88,7 @@ def compared_iterations(
     at = next(name for name, files in iterations.items() if read & set(files))
     slowest = {name: _slowest(one) for name, one in own.items()}
     known = [name for name, steps in slowest.items() if len(steps)]
-    medians = np.array([float(np.median(slowest[name])) for name in known])
+    medians = np.array([median(slowest[name]) for name in known])
     more, noise_ns = _beyond([slowest[name] for name in known])
     differs = dict(zip(known, more, strict=True))
     each = tuple(
@@ -97,7 +97,7 @@ def compared_iterations(
             name == at,
             len(own[name]),
             len(slowest[name]),
-            round(float(np.median(slowest[name]))) if len(slowest[name]) else None,
+            round(median(slowest[name])) if len(slowest[name]) else None,
             more_ns := differs.get(name),
             () if more_ns is None else _parts(own, name, more_ns),
             _program_share(own[name], own[at]),
@@ -105,7 +105,7 @@ def compared_iterations(
         )
         for name, files in iterations.items()
     )
-    return Iterations(each, round(float(np.median(medians))) if len(medians) else None, noise_ns)
+    return Iterations(each, round(median(medians)) if len(medians) else None, noise_ns)
 
 
 def _by_rank(files: Sequence[str], told: Mapping[str, FileSummary | Exception]) -> dict[int, FileSummary]:
@@ -121,7 +121,7 @@ def _by_rank(files: Sequence[str], told: Mapping[str, FileSummary | Exception]) 
 def _slowest(ranks: Mapping[int, FileSummary]) -> Floats:
     """Steps of the rank whose median is the largest; empty where no rank has any."""
     known = [one.step_ns.astype(np.float64) for one in ranks.values() if len(one.step_ns)]
-    return max(known, key=lambda steps: float(np.median(steps)), default=np.empty(0))
+    return max(known, key=median, default=np.empty(0))
 
 
 class _Noise(NamedTuple):
@@ -131,7 +131,7 @@ class _Noise(NamedTuple):
 
 def _beyond(steps: Sequence[Floats]) -> _Noise:
     """(what each takes more than the others, None where that is noise; the largest of the limits)."""
-    medians = np.array([float(np.median(one)) for one in steps])
+    medians = np.array([median(one) for one in steps])
     spread_ns = _within(steps)
     more: list[int | None] = []
     limits: list[float] = []
@@ -141,7 +141,7 @@ def _beyond(steps: Sequence[Floats]) -> _Noise:
             more.append(None)
             continue
         centre, rest = _usual(medians, at), sum(map(len, steps)) - len(own)
-        between = _NORMAL * float(np.median(np.abs(others - centre))) if len(others) >= _OTHERS else 0.0
+        between = _NORMAL * median(np.abs(others - centre)) if len(others) >= _OTHERS else 0.0
         within = _OF_MEDIAN * hypot(1 / sqrt(len(own)), 1 / sqrt(rest)) * (spread_ns or 0.0)
         limits.append(max(_TIMES * max(between, within), _LEAST_SHARE * centre))
         more.append(round(medians[at] - centre) if abs(medians[at] - centre) > limits[-1] else None)
@@ -150,21 +150,21 @@ def _beyond(steps: Sequence[Floats]) -> _Noise:
 
 def _usual(values: Floats, at: int) -> float:
     """What the others have: the median of all, which no single one moves; of two the other one."""
-    return float(np.median(values if len(values) > 2 else np.delete(values, at)))
+    return median(values if len(values) > 2 else np.delete(values, at))
 
 
 def _within(steps: Sequence[Floats]) -> float | None:
     """How steps spread within iterations, as a standard deviation; None where each has but one."""
     # Without the least of each iteration, as its median is one of an odd number of steps.
     several = [
-        np.sort(np.abs(one - np.median(one)))[1:] * sqrt(len(one) / (len(one) - 1))
+        np.sort(np.abs(one - median(one)))[1:] * sqrt(len(one) / (len(one) - 1))
         for one in steps
         if len(one) > 1
     ]
     if not several:
         return None
     rest = np.concatenate(several)
-    return _NORMAL * float(np.median(rest))
+    return _NORMAL * median(rest)
 
 
 def _parts(own: Mapping[str, Mapping[int, FileSummary]], name: str, more_ns: int) -> tuple[PartChange, ...]:

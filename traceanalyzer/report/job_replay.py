@@ -11,10 +11,10 @@ import numpy as np
 
 from traceanalyzer.job.ranks import JobView, Ranks
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Floats, Rows
+from traceanalyzer.model.arrays import Floats, Rows, median
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
-from traceanalyzer.model.step_times import GIVEN, GivenStep, MeasuredStep, measured_step, median
+from traceanalyzer.model.step_times import GIVEN, GivenStep, MeasuredStep, measured_step
 from traceanalyzer.replay.job_saving import Fixes, JobForecast, RankForecast, Side, block_of
 from traceanalyzer.replay.joint_replay import same_steps
 from traceanalyzer.replay.peer_comparison import Excess, ExcessOverPeers, excess_by_rank
@@ -71,7 +71,7 @@ def _recorded_ms(ranks: Ranks, every: Mapping[int, None]) -> GivenStep | None:
     told = [one for one in ranks.each(recorded_step, every, None).values() if one and not one.unused]
     if len(told) < len(every):
         return None
-    ms = median(one.ms for one in told)
+    ms = median([one.ms for one in told])
     return GivenStep(ms, ms, ms, median(one.waiting_ms for one in told))
 
 
@@ -117,7 +117,7 @@ def hours(analysis: Analysis, held: tuple[Rows, Floats], _: None) -> tuple[StepB
     work, steps = analysis.index(DeviceWork), analysis.index(Steps)
     (entry, held_ns), found = held, StepBreakdown.of(analysis.trace, work, analysis.index(Program))
     in_steps = float(held_ns[steps.of_work[entry] >= 0].sum())
-    took_ns = float(np.median(steps.durations_ns(min(steps.bounds_ns, default=None))))
+    took_ns = median(steps.durations_ns(min(steps.bounds_ns, default=None)))
     return found, in_steps / max(steps.working, 1), took_ns
 
 

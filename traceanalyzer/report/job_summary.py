@@ -15,7 +15,7 @@ from traceanalyzer.job.ranks import JobView, Ranks
 from traceanalyzer.job.rates import Rate, rates
 from traceanalyzer.job.slowdown import of_job
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import sums_of
+from traceanalyzer.model.arrays import median, sums_of
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.records import dataclass
@@ -283,7 +283,7 @@ def _exchange(heads: Sequence[TraceReport], ranks: Sequence[RankReport]) -> str:
 
 
 def _step(head: TraceReport, ranks: Sequence[RankReport], step: StepEstimate | None) -> str:
-    medians = [float(np.median(rank.dur_ns)) for rank in ranks if rank.dur_ns]
+    medians = [median(rank.dur_ns) for rank in ranks if rank.dur_ns]
     if step is None and not medians:
         return ""
     longest_ns = round(max(medians)) if medians or step is None else step.traced_ns
@@ -349,7 +349,7 @@ def _whom(
         alone = (rank.alone_ns or 0 for rank in ranks if rank.rank not in culprits)
         return f"{what} rank{'s' * (len(culprits) > 1)} {names}{_next_slowest(max(alone, default=0), held, step)}"
     latest = max(ranks, key=lambda rank: (rank.holding_up_ns, -rank.rank))
-    recorded = max((float(np.median(rank.dur_ns)) for rank in ranks if rank.dur_ns), default=0.0)
+    recorded = max((median(rank.dur_ns) for rank in ranks if rank.dur_ns), default=0.0)
     if latest.last_share < _SURE or latest.holding_up_ns < _MUCH * recorded:
         return ""
     peers = [rank.rank for rank in ranks if rank is not latest]

@@ -13,7 +13,7 @@ from traceanalyzer.job.loads import RankLoads
 from traceanalyzer.job.ranks import Ranks
 from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Ns
+from traceanalyzer.model.arrays import Ns, median
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.report import (
     AnalysedWindow,
@@ -158,7 +158,7 @@ def _cold(durations: Ns) -> int:
     """Number of leading steps that took much longer than the later half; 0 where they are not a minority."""
     if len(durations) < _LEAST_STEPS:
         return 0
-    steady = float(np.median(durations[len(durations) // 2 :]))
+    steady = median(durations[len(durations) // 2 :])
     slow = durations > _COLD_TIMES * steady
     leading = int(np.argmin(slow)) if not slow.all() else len(durations)
     return leading if 2 * leading <= len(durations) else 0
@@ -172,8 +172,8 @@ def _times(analysis: Analysis, steps: Steps, device: int | None, first: int, las
         edges = steps.bounds_ns[device]
         ran = intervals.clip(analysis.index(Busy).devices[device], int(edges[first]), int(edges[last]))
         busy = intervals.length(ran) / total
-    median, least, most = (int(of(durations)) for of in (np.median, np.min, np.max))
-    return StepTimes(len(durations), median, least, most, total, busy)
+    middle, least, most = (int(of(durations)) for of in (median, np.min, np.max))
+    return StepTimes(len(durations), middle, least, most, total, busy)
 
 
 def accounting_of(ranks: Ranks) -> pd.DataFrame:

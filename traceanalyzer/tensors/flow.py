@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, Value, no_rows
+from traceanalyzer.model.arrays import Floats, Mask, Rows, Value, distinct, no_rows
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.execution_trace import ExecutionTrace
 from traceanalyzer.model.finding import Confidence
@@ -112,7 +112,7 @@ class Flow:
         forward = reads[self.values.reads]
         reader, producer = self.values.reads[forward], self.values.producer[self.values.read[forward]]
         handed = chosen[producer] & chosen[reader]
-        passed_on = np.unique(self.values.read[forward][handed])
+        passed_on = distinct(self.values.read[forward][handed])
         of_passed = np.isin(self.values.read[forward], passed_on)
         return bool(handed.any()) and bool(chosen[reader[of_passed]].all())
 
@@ -380,7 +380,7 @@ def _saved_for_backward(recorded: ExecutionTrace) -> Mask:
 
 def _last_without_backward(recorded: ExecutionTrace, values: Values) -> list[int]:
     """The op with the last result of each step that has no backward pass: the caller may have dropped it."""
-    trained = np.unique(recorded.step[recorded.backward])
+    trained = distinct(recorded.step[recorded.backward])
     steps = recorded.step[values.results]
     last = np.append(np.flatnonzero(np.diff(steps)), len(steps) - 1) if len(steps) else no_rows()
     ops: list[int] = values.results[last[~np.isin(steps[last], trained)]].tolist()

@@ -66,7 +66,7 @@ def backward_nodes_of(calls: Calls, ops: Calls) -> tuple[Calls, Rows]:
     backward = numbered.name.matches(_NODE)
     nodes, forward = numbered[backward], numbered[~backward]
     recorder = np.full(len(nodes), -1, np.int64)
-    threads = np.unique(forward.thread)
+    threads = distinct(forward.thread)
     if len(nodes) == 0 or len(threads) == 0:
         return nodes, recorder
     position = forward.index_of_enclosing(ops)
@@ -77,7 +77,7 @@ def backward_nodes_of(calls: Calls, ops: Calls) -> tuple[Calls, Rows]:
     unassigned = sorted(
         threads.tolist(), key=lambda number: int(forward.start_ns[forward.thread == number].min())
     )
-    for number in np.unique(origin[(origin != NULL_INT) & (origin > 0)]).tolist():
+    for number in distinct(origin[(origin != NULL_INT) & (origin > 0)]).tolist():
         of_origin = np.flatnonzero(origin == number)
         for thread in unassigned:
             among = np.flatnonzero(forward.thread == thread)

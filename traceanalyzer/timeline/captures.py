@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Mask, Rows
+from traceanalyzer.model.arrays import Mask, Rows, distinct
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.timeline.names import (
@@ -57,14 +57,14 @@ def captures(trace: Trace, nesting: Nesting) -> Captures:
     ends = np.where(top >= 0, nesting.end_ns[top], closed)
     around = _union(nesting, np.concatenate((making, named)), starts, np.maximum(ends, closed))
     return Captures(
-        np.union1d(np.union1d(begin, making), named), np.sort(nesting.start_ns[begin]), spans, around
+        distinct(np.concatenate((begin, making, named))), np.sort(nesting.start_ns[begin]), spans, around
     )
 
 
 def _closed(nesting: Nesting, begin: Rows, end: Rows) -> tuple[Rows, Rows]:
     """(the begins that have an end, and when each ends): from each to the next end on its thread."""
     closed = np.full(len(begin), -1, np.int64)
-    for thread in np.unique(nesting.thread[begin]).tolist():
+    for thread in distinct(nesting.thread[begin]).tolist():
         on_thread = nesting.thread[begin] == thread
         ends = np.sort(nesting.end_ns[end[nesting.thread[end] == thread]])
         following = np.searchsorted(ends, nesting.start_ns[begin[on_thread]])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, narrowed, numbered
+from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, median, medians, narrowed, numbered
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.timeline.calls_and_work import Calls
 
@@ -324,7 +324,7 @@ def _loop_at(
     """As of `_even_loops`, with one of the anchors in each repeat; None where repeats have too little in common."""
     starts, end = _whole_repeats(kind, anchors, *bounds)
     body, length = _usual_repeat(kind, starts, end, _SAME if same else _ALIKE), np.diff(starts)
-    if len(distinct(body)) < 2 or (same and length.max() > _EVEN * np.median(length)):
+    if len(distinct(body)) < 2 or (same and length.max() > _EVEN * median(length)):
         return None
     return starts, end, body
 
@@ -349,7 +349,7 @@ def _usual_repeat(kind: Rows, starts: Rows, end: int, least: float) -> Rows:
     repeat = np.repeat(np.arange(len(starts)), lengths)
     counts = np.bincount(repeat * len(kinds) + code, minlength=len(starts) * len(kinds))
     counts = counts.reshape(len(starts), len(kinds))
-    usual = np.where((counts > 0).mean(axis=0) >= _IN_MOST, np.median(counts, axis=0), 0)
+    usual = np.where((counts > 0).mean(axis=0) >= _IN_MOST, medians(counts.T), 0)
     if np.minimum(counts, usual).sum() < least * lengths.sum():
         return kind[:0]
     middle = int(np.argsort(lengths, kind="stable")[len(lengths) // 2])

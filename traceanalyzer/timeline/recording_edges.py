@@ -19,7 +19,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Mask, Ns, distinct
+from traceanalyzer.model.arrays import Mask, Ns, distinct, median
 from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.timeline.captures import captures
 from traceanalyzer.timeline.device_work import DeviceWork
@@ -85,7 +85,7 @@ def _usual_head_ns(work: DeviceWork, own: Ns, begins: Ns) -> float:
     if len(first) == 0:
         return 0.0
     done = np.maximum.accumulate(work.end_ns[own])[np.searchsorted(own, first) - 1]
-    return float(np.median(work.start_ns[first] - np.maximum(done, begins[steps[steps > 0]])))
+    return median(work.start_ns[first] - np.maximum(done, begins[steps[steps > 0]]))
 
 
 def _behind(work: DeviceWork, own: Ns, start: int) -> int:

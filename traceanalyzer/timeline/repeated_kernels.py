@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, starts_of_runs
+from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, median, starts_of_runs
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, codes_at
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
@@ -89,16 +89,16 @@ def spread(slow: RepeatedKernels, group: RepeatedKernels) -> dict[str, float]:
     return {
         "executions": len(group),
         "slow": len(slow),
-        "slowdown": round(float(np.median(slow.dur_ns) / max(np.median(durations[usual]), 1)), 2)
+        "slowdown": round(float(median(slow.dur_ns) / max(median(durations[usual]), 1)), 2)
         if usual.any()
         else 1.0,
-        "median_dur_ns": int(np.median(durations)),
+        "median_dur_ns": int(median(durations)),
         "mean_ns": int(durations.mean()),
         "p10_ns": int(p10),
         "p90_ns": int(p90),
         "worst_dur_ns": int(durations.max()),
-        "first_step_ns": int(np.median(durations[step == step.min()])),
-        "last_step_ns": int(np.median(durations[step == step.max()])),
+        "first_step_ns": int(median(durations[step == step.min()])),
+        "last_step_ns": int(median(durations[step == step.max()])),
     }
 
 

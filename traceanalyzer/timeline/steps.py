@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model.analysis import Window
-from traceanalyzer.model.arrays import Mask, Ns, distinct
+from traceanalyzer.model.arrays import Mask, Ns, distinct, median, medians
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace
@@ -260,10 +260,10 @@ def _steady(marks: Marks, bounds: Mapping[int, Ns], of_work: Ns, unusual: Mask) 
     took = np.stack([np.diff(of_device) for of_device in edges])
     launched = np.bincount(of_work[of_work >= 0], minlength=count)
     on_cpu = marks.end_ns - marks.start_ns
-    if count > 1 and launched[-1] == 0 and on_cpu[-1] < _EMPTY * np.median(on_cpu[:-1]):
+    if count > 1 and launched[-1] == 0 and on_cpu[-1] < _EMPTY * median(on_cpu[:-1]):
         steady[-1] = False
     full = int(steady.sum())
-    usual = np.median(took[:, full // 2 : full], axis=1, keepdims=True)
+    usual = medians(took[:, full // 2 : full])[:, None]
     cold = (took[:, : full // 2] > _COLD * usual).any(axis=0)
     steady[: int(np.cumprod(cold).sum())] = False
     return np.asarray(steady & ~unusual)

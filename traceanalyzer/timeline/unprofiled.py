@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats
+from traceanalyzer.model.arrays import Floats, median
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import PARTS, RECORDING
@@ -129,13 +129,13 @@ class TimedSteps:
         if len(times) < _FEWEST:
             return None
         is_long = times > (times.min() + times.max()) / 2
-        short_ms, long_ms = float(np.median(times[~is_long])), float(np.median(times[is_long]))
+        short_ms, long_ms = median(times[~is_long]), median(times[is_long])
         if long_ms < long_times * short_ms or is_long.sum() < 2:
             return None
         if max(_spread(times[~is_long]), _spread(times[is_long])) > max_spread_share:
             return None
         distances = np.diff(np.flatnonzero(is_long))
-        period = int(np.median(distances))
+        period = int(median(distances))
         if np.abs(distances - period).max() > 1 or period < 2:
             return None
         lost_share = float((times[is_long] - short_ms).sum() / times.sum())
@@ -145,7 +145,7 @@ class TimedSteps:
 def _spread(times: Floats) -> float:
     """10th to 90th percentile, as a share of the median."""
     low, high = np.quantile(times, (0.1, 0.9))
-    return float((high - low) / np.median(times))
+    return float((high - low) / median(times))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Rows
+from traceanalyzer.model.arrays import Floats, Rows, distinct
 from traceanalyzer.model.containment import depths
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.records import dataclass
@@ -57,7 +57,7 @@ def _device_us(totals: EventTotals, dur: Floats) -> tuple[Floats, Floats]:
     for level in range(int(depth.max(initial=0)), 0, -1):
         rows = np.flatnonzero((depth == level) & totals.counted)
         above = totals.parent[rows]
-        touched = np.unique(above)
+        touched = distinct(above)
         sums = _sums(np.searchsorted(touched, above), total[rows], len(touched))
         below[touched] = sums
         total[touched] = kernels[touched] + sums

@@ -8,7 +8,7 @@ from traceanalyzer.allocator.memory_view import NO_LINE, DeviceMemory, MemoryVie
 from traceanalyzer.idle.accounting import CLASSES, Accounting
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Floats, Rows, pick, sums_of
+from traceanalyzer.model.arrays import Floats, Rows, distinct, median, pick, sums_of
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints
@@ -195,7 +195,7 @@ def step_series(analysis: Analysis, most: int = MOST_STEPS) -> StepSeries | None
         )
         for i in chosen
     )
-    return StepSeries(device, int(np.median(durations)), together, tuple(made))
+    return StepSeries(device, int(median(durations)), together, tuple(made))
 
 
 def _largest_ops(analysis: Analysis, device: int, slot: Rows) -> list[tuple[tuple[str, int], ...]]:
@@ -255,7 +255,7 @@ def kernel_spreads(analysis: Analysis, most: int = MOST_KERNELS) -> tuple[Kernel
 def _spread(analysis: Analysis, rows: RepeatedKernels, ratio: Floats) -> KernelSpread:
     work, durations = analysis.index(Work)[rows.entry[:1]], rows.dur_ns
     least, p10, p90, most = np.quantile(ratio, [0.0, 0.1, 0.9, 1.0]).tolist()
-    amounts = len(durations), int(durations.sum()), int(np.median(durations))
+    amounts = len(durations), int(durations.sum()), int(median(durations))
     return KernelSpread(
         str(work.name[0]), int(work.device[0]), *amounts, least, p10, p90, most, int(work.blocks[0])
     )
@@ -305,4 +305,4 @@ def highest_points(at: Rows, values: Rows) -> Rows:
     part = np.searchsorted(edges, at, side="right")
     order = np.lexsort((np.arange(len(at)), -values, part))
     first = np.append(True, np.diff(part[order]) > 0)
-    return np.unique(np.concatenate(([0], order[first], [len(at) - 1])))
+    return distinct(np.concatenate(([0], order[first], [len(at) - 1])))

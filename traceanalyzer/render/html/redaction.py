@@ -11,8 +11,7 @@ from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import DeviceTime, Report, TraceReport, Verdict
@@ -180,7 +179,7 @@ def _annotations(trace: Trace) -> set[str]:
     found: set[str] = set()
     for lane in (trace.lanes.cpu, trace.lanes.gpu):
         there = matching(lane, "category", _MARKS.__contains__)
-        codes = np.unique(narrow_codes(lane, "name")[there])
+        codes = distinct(narrow_codes(lane, "name")[there])
         found |= {str(texts_of(lane, "name")[code]) for code in codes.tolist() if code >= 0}
     return {name for name in found if len(name) >= _SHORTEST and re.search(r"[^\W\d_]", name)}
 

@@ -207,7 +207,7 @@ def _links(events: Events, place: _Place, lanes: Sequence[Lane]) -> tuple[Link, 
         return ()
     drawn = {bar.event_id for lane in lanes for bar in lane.bars}
     ids, call = ints(events.trace.lanes.gpu, "event_id")[events.work.row], events.work.call
-    mine = np.union1d(place.work, np.flatnonzero(np.isin(call, place.cpu) & (call >= 0)))
+    mine = distinct(np.append(place.work, np.flatnonzero(np.isin(call, place.cpu) & (call >= 0))))
     launches = pick(ints(events.trace.lanes.cpu, "event_id"), call[mine])
     pairs = zip(launches.tolist(), ids[mine].tolist(), strict=True)
     return tuple(Link(launch, work) for launch, work in pairs if launch in drawn and work in drawn)

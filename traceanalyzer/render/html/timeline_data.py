@@ -197,7 +197,7 @@ def overviews(analysis: Analysis, parts: int = PARTS) -> tuple[Overview, ...]:
     """
     accounting, idle, steps = analysis.index(Accounting), analysis.index(Idle), analysis.index(Steps)
     low, high = steps.window_start_ns, steps.window_end_ns
-    edges = np.unique(np.linspace(low, high, parts + 1).astype(np.int64))
+    edges = distinct(np.linspace(low, high, parts + 1).astype(np.int64))
     code = np.where(
         accounting.piece >= 0, len(CLASSES) + pick(idle.cause, accounting.piece), accounting.time_class
     )
@@ -210,7 +210,7 @@ def _overview(accounting: Accounting, code: Rows, edges: Rows, device: int) -> O
     own = np.flatnonzero(accounting.device == device)
     own = own[np.argsort(accounting.start_ns[own], kind="stable")]
     known, number = np.unique(code[own], return_inverse=True)
-    cuts = np.union1d(accounting.start_ns[own], edges)
+    cuts = distinct(np.append(accounting.start_ns[own], edges))
     at = np.maximum(np.searchsorted(accounting.start_ns[own], cuts[:-1], side="right") - 1, 0)
     part = np.searchsorted(edges, cuts[:-1], side="right") - 1
     size = max(len(edges) - 1, 1)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Mask, Rows, pick, sums_of
+from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, sums_of
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import ints, ints_at
@@ -275,7 +275,7 @@ def _of_step(events: Events, steps: Steps, kept: _Kept, position: int) -> tuple[
     gpu = np.empty(0, np.int64)
     if events.work is not None:
         own = kept.on_gpu & (steps.of_work == position)
-        gpu = np.union1d(np.flatnonzero(own), running)
+        gpu = distinct(np.append(np.flatnonzero(own), running))
         if own.any():
             high = max(high, int(events.work.end_ns[own].max()))
     return cpu, gpu, low, high

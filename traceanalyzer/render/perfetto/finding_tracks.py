@@ -82,7 +82,7 @@ def _last_inside(nesting: Nesting, calls: Rows, rows: Rows) -> Rows:
     thread, start = nesting.thread[calls], nesting.start_ns[calls]
     order = np.lexsort((start, thread))
     found = np.full(len(rows), -1, np.int64)
-    for number in np.unique(nesting.thread[rows]).tolist():
+    for number in distinct(nesting.thread[rows]).tolist():
         members = order[thread[order] == number]
         asked = np.flatnonzero(nesting.thread[rows] == number)
         last = np.searchsorted(start[members], nesting.end_ns[rows[asked]], side="left") - 1

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Ns
+from traceanalyzer.model.arrays import Ns, distinct
 from traceanalyzer.model.overlay import Arg, Args, Counter, Overlay, Slices
 from traceanalyzer.render.data.encode import json_text
 from traceanalyzer.render.perfetto import wire
@@ -186,7 +186,7 @@ class _Writer:
         yield out.tobytes()
 
     def _each(self, track: Slices, chosen: Ns, uuid: int) -> Iterator[bytes]:
-        begins = {code: self._begin(track, code, uuid) for code in np.unique(track.kind[chosen]).tolist()}
+        begins = {code: self._begin(track, code, uuid) for code in distinct(track.kind[chosen]).tolist()}
         starts = self._instants(track.start_ns[chosen])
         ends = self._rows(track.end_ns[chosen], [number(9, _END) + number(11, uuid)])
         columns = (chosen.tolist(), track.kind[chosen].tolist(), starts, ends)

@@ -110,7 +110,7 @@ class IdleTime(Selection):
         recurring = [
             c
             for c, stretches in later.by(later.cause)
-            if 2 * len(np.unique(stretches.step)) >= steps - leading
+            if 2 * len(distinct(stretches.step)) >= steps - leading
         ]
         return self if steps < min_steps else self[~self.cause.one_of(*recurring)]
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from traceanalyzer.job.loads import Load, RankLoads
+from traceanalyzer.model.arrays import median
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
@@ -106,7 +107,7 @@ def stands_out(load: Load, peers: Sequence[Load], limits: Limits) -> bool:
     A waiting collective slows down compute. A rank that waits longer than its additional compute is not late.
     """
     usual, waiting_ns = (
-        float(np.median([getattr(peer, name) for peer in peers])) for name in ("compute_ns", "waiting_ns")
+        median([getattr(peer, name) for peer in peers]) for name in ("compute_ns", "waiting_ns")
     )
     more_ns = load.compute_ns - usual
     error_ns = math.hypot(load.error_ns, *(peer.error_ns / len(peers) for peer in peers))

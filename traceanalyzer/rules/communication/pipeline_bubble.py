@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from traceanalyzer.job.runs import PAIR, CollectiveRuns
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.arrays import Rows, median, pick
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Unavailable, Work, limit, rule
@@ -108,7 +108,7 @@ def _stages(work: Work, sends: Work, edges: list[str]) -> int:
 def largest_part(edge: NDArray[np.object_], step: Rows) -> int:
     """The size of the largest direction in the median step."""
     counts = [np.unique(step[edge == name], return_counts=True)[1] for name in dict.fromkeys(edge.tolist())]
-    return max(int(np.median(name)) for name in counts)
+    return max(int(median(name)) for name in counts)
 
 
 def _compute_share(work: Work, steps: Steps, device: int) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, pick, starts_of_runs
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, median, pick, starts_of_runs
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
@@ -99,7 +99,7 @@ def small_buckets(calls: Calls, work: Work, waits: CollectiveWaits | None, limit
 def _bucket_hits(
     cause: str, collectives: Work, sizes: Rows, took: Floats, widened: Calls, limits: Limits
 ) -> Iterator[Hits]:
-    steps, as_made = len(np.unique(collectives.step)), sizes // (2 if len(widened) else 1)
+    steps, as_made = len(distinct(collectives.step)), sizes // (2 if len(widened) else 1)
     bucket, surplus = larger_buckets(collectives.step, as_made, limits.usual_bytes)
     count, needed = len(collectives) / steps, (len(collectives) - surplus.sum()) / steps
     late = cause == "after-backward"
@@ -152,7 +152,7 @@ def _widened(work: Work, late: Work) -> Calls:
     launched = late.launch.start_ns
     before = np.searchsorted(converts.launch.start_ns, launched)
     between = np.diff(before)[np.diff(late.step) == 0]  # one back and one forth
-    if len(between) == 0 or np.median(between) < _BACK_AND_FORTH or before[0] == 0:
+    if len(between) == 0 or median(between) < _BACK_AND_FORTH or before[0] == 0:
         return _no_calls(converts.launch)
     return converts[before - 1].outer_op.distinct()
 
@@ -201,6 +201,6 @@ def joined_ns(sizes: Rows, as_made: Rows, took: Floats, bucket: Rows) -> Floats:
     a_byte = 0.0
     if np.ptp(sizes) > 0:
         a_byte = max(float(np.polyfit(sizes.astype(np.float64), took, 1)[0]), 0.0)
-    latency = max(float(np.median(took - a_byte * sizes)), 0.0)
+    latency = max(median(took - a_byte * sizes), 0.0)
     bucket_ns = np.bincount(bucket, weights=as_made.astype(np.float64))
     return np.asarray(latency + a_byte * bucket_ns, np.float64)

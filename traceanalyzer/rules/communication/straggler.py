@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.job.loads import RankLoads
+from traceanalyzer.model.arrays import median
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.units import format_bytes, format_ns
 from traceanalyzer.replay.peer_comparison import LATE_SHARE, ExcessOverPeers
@@ -98,7 +99,7 @@ def _copied_bytes(extra_calls: Calls, work: Work) -> int:
     copies = work.of_kind("copy_d2h")
     begun = np.array([last.get(step, -1) for step in copies.step.tolist()], np.int64)
     before = copies[(copies.launch.start_ns < begun) & (copies.launch.thread == extra_calls.thread[0])]
-    return int(np.median([before.bytes[before.step == step].sum() for step in last]))
+    return int(median([before.bytes[before.step == step].sum() for step in last]))
 
 
 def straggler_cause(lag: ExcessOverPeers, first: str) -> str:

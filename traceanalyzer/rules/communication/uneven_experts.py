@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, pick
+from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Unavailable, Work, limit, rule
@@ -52,7 +52,7 @@ def uneven_experts(work: Work, limits: Limits) -> Iterator[Hits]:
     if len(exchanges) == 0:
         raise Unavailable("no all-to-alls whose sizes are recorded")
     sent, received = _elements(exchanges, "in_elements"), _elements(exchanges, "out_elements")
-    for device in np.unique(exchanges.device).tolist():
+    for device in distinct(exchanges.device).tolist():
         rows = np.flatnonzero(exchanges.device == device)
         first = rows[:-1][mirrored_exchanges(sent[rows], received[rows])]
         if len(first) == 0 or received[first].mean() < limits.min_elements:

@@ -98,7 +98,7 @@ def compile(calls: Calls, idle: IdleTime, work: Work, steps: Steps, limits: Limi
     if len(compilations) == 0 and len(regions) == 0:
         raise Unavailable("nothing in the trace is compiled by torch.compile")
     if (compilations.step > 0).any():
-        several = len(np.unique(compilations.step)) > 1
+        several = len(distinct(compilations.step)) > 1
         yield _recompilation_hits(
             compilations if several else compilations[compilations.step > 0],
             regions,
@@ -129,7 +129,7 @@ def _recompilation_hits(
         "or padding to a few sizes. If a Python number changes, make it a tensor.",
         evidence={
             "compiling_ns": compilations.total_ns,
-            "in_a_step_ns": compilations.total_ns // len(np.unique(compilations.step)),
+            "in_a_step_ns": compilations.total_ns // len(distinct(compilations.step)),
             "frame": frame,
             "version": version,
             "over_limit": version >= limits.max_versions,
@@ -157,7 +157,7 @@ def _guard_hits(calls: Calls, idle: IdleTime, steps: Steps, limits: Limits) -> I
 def _eager_hits(calls: Calls, regions: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Hits for pointwise kernels that regions launch outside their compiled code."""
     every, run = eager_runs(calls, regions)
-    for device in np.unique(every.device).tolist():
+    for device in distinct(every.device).tolist():
         chosen = every.device == device
         eager_work, number = every[chosen], np.unique(run[chosen], return_inverse=True)[1]
         longest = np.zeros(int(number.max()) + 1)

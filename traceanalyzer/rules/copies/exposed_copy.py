@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, sums_of
+from traceanalyzer.model.arrays import Mask, Rows, distinct, median, pick, sums_of
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
@@ -127,7 +127,7 @@ def exposed_copy(
     copies = work.of_kind(*_WAYS)
     if not len(copies) and len(work.of_kind("copy_other")):
         raise Unavailable("the trace has copies, but not their direction")
-    tripping = np.union1d(trips.down, trips.up) if trips else np.empty(0, np.int64)
+    tripping = distinct(np.append(trips.down, trips.up)) if trips else np.empty(0, np.int64)
     blocked = copies.launch.end_ns - copies.end_ns >= limits.min_blocked_ns
     blocked &= copies.launch.there & copies.pageable
     copies = copies[((copies.bytes > MAX_BYTES) | blocked) & ~np.isin(copies.entries, tripping)]
@@ -265,7 +265,7 @@ def _evidence(trace: Trace, copies: Work, least_ns: int) -> dict[str, Any]:
     call_ns = int(copies.launch.dur_ns[blocked].mean()) if 2 * blocked.sum() > len(copies) else 0
     return {
         "moved_bytes": int(copies.bytes.sum()),
-        "copy_bytes": int(np.median(copies.bytes)),
+        "copy_bytes": int(median(copies.bytes)),
         "call_ns": call_ns,
         "gbps": float(copies.bytes.sum() / max(copies.total_ns, 1)),
         "link": link and link.name,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from traceanalyzer.model.arrays import median
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import DropSpans
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
@@ -72,8 +73,8 @@ def scattered_weights(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[
             advice="Keep the weights in cuDNN's buffer: put new values in with p.data.copy_(values), not with p.data = "
             "values, and call rnn.flatten_parameters() after the weights were replaced, copied or loaded.",
             evidence={
-                "weights": int(np.median(weights[place])),
-                "gathering_ns": int(np.median(end[place] - begin[place])),
+                "weights": int(median(weights[place])),
+                "gathering_ns": int(median(end[place] - begin[place])),
                 "lines": lines,
             },
         )

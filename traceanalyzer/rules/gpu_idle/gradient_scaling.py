@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.arrays import Rows, distinct, pick
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import Drop
@@ -62,7 +62,7 @@ def gradient_scaling(trace: Trace, calls: Calls, idle: IdleTime, limits: Limits)
         lost=LostTime.joined(
             [LostTime.all_of(launched, owner), LostTime.idle_within(idle, start, checks.end_ns)]
         ),
-        fix=Drop(np.union1d(scaling.rows, updates.rows)),
+        fix=Drop(distinct(np.append(scaling.rows, updates.rows))),
         message="{by} unscales and checks the gradients {times_a_step}: this takes {kernels_a_step} in "
         "kernels, and {total_of_step} with the idle time while the CPU computes the scale",
         advice="Train in bfloat16 (autocast(dtype=torch.bfloat16)): it has float32's range and needs no scaler.",

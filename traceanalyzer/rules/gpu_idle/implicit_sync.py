@@ -268,11 +268,11 @@ def _fix(
 ) -> Edit:
     """The edits that remove the read. An op with another purpose stays and no longer waits."""
     if KINDS[cause].only_reads:
-        return Drop(np.union1d(reads.rows, makers))
+        return Drop(distinct(np.append(reads.rows, makers)))
     if cause == "copy-to-device":
         return Drop(np.setdiff1d(waiting.rows, moved.launch.rows))
     if cause != "boolean-mask":
-        return Drop(np.union1d(waiting.rows, moved.launch.rows))
+        return Drop(distinct(np.append(waiting.rows, moved.launch.rows)))
     order = np.argsort(work.launch.start_ns, kind="stable")
     before = np.searchsorted(work.launch.start_ns[order], reads.start_ns) - 1  # whose kernel made the mask
     where = work.dur_ns[order[np.maximum(before, 0)]] * limits.mask_passes
@@ -384,7 +384,7 @@ def loops_after(reads: Calls, stretches: HostCalls, min_count: int) -> HostCalls
     on_thread = stretch[ops.thread == stretches.thread[stretch]]
     loops = stretches[np.bincount(on_thread, minlength=len(stretches)) >= min_count]
     after = np.zeros(len(loops), bool)
-    for thread in np.unique(reads.thread).tolist():
+    for thread in distinct(reads.thread).tolist():
         ends = np.append(-_NEXT_NS - 1, np.sort(reads.end_ns[reads.thread == thread]))
         since = loops.start_ns - ends[np.searchsorted(ends, loops.start_ns, side="right") - 1]
         after |= (loops.thread == thread) & (since <= _NEXT_NS)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows
+from traceanalyzer.model.arrays import Mask, Rows, distinct
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, rule
 from traceanalyzer.timeline.synchronisation import SyncCalls
@@ -56,7 +56,9 @@ def _needless(calls: Calls, waits: Calls, name: str, lost: LostTime) -> Hits:
         occurrences=waits,
         named_by=name,
         lost=lost,
-        fix=Drop(np.union1d(waits.rows, timing_calls(calls) if _ON_EVENT.search(name) else waits.rows)),
+        fix=Drop(
+            distinct(np.append(waits.rows, timing_calls(calls) if _ON_EVENT.search(name) else waits.rows))
+        ),
         message="{by} {times_a_step}: the GPU finishes its queue and stays idle until the next launch"
         + (", called at {lines:of these calls' time}" if lines else ""),
         advice="Remove it from the loop: CUDA events measure time without stopping the CPU, and results "

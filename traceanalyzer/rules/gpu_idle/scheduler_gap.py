@@ -9,7 +9,7 @@ import numpy as np
 
 from traceanalyzer.idle.cause_table import CAUSES
 from traceanalyzer.idle.cause_texts import BETWEEN_OPS, ELSE, NOT_THE_CODE, TEXTS
-from traceanalyzer.model.arrays import distinct, grouped, sums_of
+from traceanalyzer.model.arrays import distinct, grouped, median, sums_of
 from traceanalyzer.model.finding import NOTHING_TO_DO, Confidence, Severity
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
@@ -122,7 +122,7 @@ def scheduler_gap(
         sure = Confidence.LOW if cause in ("unknown", "waiting") else Confidence.HIGH
         rare = _steps_with_gaps(gaps, same=cause == _JITTER) < limits.min_steps_share * len(steps)
         rare &= len(steps) >= limits.min_steps
-        ready = cause == "data-loading" and np.median(gaps.call.dur_ns) < limits.max_fetch_ns
+        ready = cause == "data-loading" and median(gaps.call.dur_ns) < limits.max_fetch_ns
         info = cause in NOT_THE_CODE or only_profiled(forecast) or rare or bool(ready)
         what, advice = _describe(cause, gaps, optimizer, ready=bool(ready), rare=rare)
         advice = busy_advice(advice) if is_busy(forecast) and cause not in NOT_THE_CODE else advice

@@ -10,7 +10,7 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows
+from traceanalyzer.model.arrays import Mask, Rows, distinct
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
@@ -102,10 +102,8 @@ def unfused_optimizer(
     done |= _reads_back(launched, owner, len(marks))
     for name, step in marks.by(marks.name):
         within_step = np.isin(owner, np.flatnonzero(np.isin(marks.rows, step.rows) & ~done))
-        if within_step.sum() >= limits.min_launches * max(len(np.unique(owner[within_step])), 1):
-            hits = _hits(
-                name.split("#")[-1].split(".")[0], marks[np.unique(owner[within_step])], idle, limits
-            )
+        if within_step.sum() >= limits.min_launches * max(len(distinct(owner[within_step])), 1):
+            hits = _hits(name.split("#")[-1].split(".")[0], marks[distinct(owner[within_step])], idle, limits)
             low = 1.0 if forecast is None else forecast.saving(hits.edits()).low_share
             yield replace(hits, info=low < limits.min_sure_share)
 

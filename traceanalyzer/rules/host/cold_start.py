@@ -8,7 +8,7 @@ import numpy as np
 
 from traceanalyzer.idle.stalled_calls import KINDS, FirstUse
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Rows
+from traceanalyzer.model.arrays import Rows, median
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Kind, LostTime, limit, rule
@@ -99,7 +99,7 @@ def cold_start(
     lost = LostTime.idle_within(idle, *spans)
     steady = len(steps) >= limits.min_steps
     share = intervals.length(lost.merged()) / max(steps.window_ns, 1)
-    usual = int(np.median(steps.durations_ns()[len(cold) :])) if steady else 0
+    usual = int(median(steps.durations_ns()[len(cold) :])) if steady else 0
     kinds = _by_kind(calls, once, activity, charged, late, steps)
     yield Hits(
         occurrences=longest,
@@ -138,7 +138,7 @@ def cold_steps(steps: Steps, activity: Activity, limits: Limits) -> Rows:
         return np.empty(0, np.int64)
     profiler_ns = intervals.covered(activity.sets["profiler"], steps.cpu_start_ns, steps.cpu_end_ns)
     dur = steps.cpu_end_ns - steps.cpu_start_ns - profiler_ns
-    usual = np.median(dur[1:])
+    usual = median(dur[1:])
     wide = (dur > limits.times_usual * usual) & (dur - usual >= limits.min_excess_ns)
     leading = int(np.argmin(np.append(wide, False)))
     return np.arange(leading if leading <= max(1, len(steps) // 3) else 0)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, distinct
+from traceanalyzer.model.arrays import Rows, distinct, median
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import Drop, DropSpans
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
@@ -106,7 +106,7 @@ def dataloader_stall(
             + (_ON_DEVICE if on_device else _ADVICE[kind])
             + _loader_advice(functions, same_waits.total_ns, limits),
             evidence={
-                "typical_ns": int(np.median(same_waits.dur_ns)),
+                "typical_ns": int(median(same_waits.dur_ns)),
                 "largest_ns": int(same_waits.dur_ns.max()),
                 "wait_ns": same_waits.total_ns,
                 "number": round(len(launched) / len(same_waits)),

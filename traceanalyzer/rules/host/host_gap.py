@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Mask, distinct
+from traceanalyzer.model.arrays import Mask, distinct, median
 from traceanalyzer.model.containment import running_at
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.texts import Texts
@@ -147,7 +147,7 @@ def host_gap(
         members = members[~members.before_first_calls(limits.min_calls)]
     long = members.dur_ns >= limits.min_gap_ns * (2 if quiet.events.user_code.recorded else 1)
     recurs = _recurs(members, steps, limits)
-    least_ns = limits.min_cost_share * float(np.median(steps.durations_ns())) * len(steps)
+    least_ns = limits.min_cost_share * median(steps.durations_ns()) * len(steps)
     for line, pauses in _pauses_by_line(members[long & recurs], members[~long & recurs], steps, limits):
         if pauses.total_ns < least_ns:
             continue
@@ -215,7 +215,7 @@ def _recurs(quiet: CallsAfterCpuGaps, steps: Steps, limits: Limits) -> Mask:
 def evidence_of(pauses: CallsAfterCpuGaps) -> dict[str, Any]:
     """Durations and places of the pauses."""
     return {
-        "gap_ns": int(np.median(pauses.dur_ns)) if len(pauses) else 0,
+        "gap_ns": int(median(pauses.dur_ns)) if len(pauses) else 0,
         "largest_ns": int(pauses.dur_ns.max(initial=0)),
         "places": {_between_text(place): ns for place, ns in pauses.place.sums(pauses.dur_ns).items()},
         "lines": pauses.line.sums(pauses.dur_ns),
@@ -237,7 +237,7 @@ def describe_pauses(pauses: CallsAfterCpuGaps, line: str | None) -> tuple[str, s
     evidence = evidence_of(pauses) | {"functions": pauses.functions() if line else {}}
     calls_ns = pauses.calls_ns(line, _WHOLE) if line else np.empty(0, np.int64)
     if single := len(calls_ns) > 0:
-        evidence |= {"gap_ns": int(np.median(calls_ns)), "largest_ns": int(calls_ns.max())}
+        evidence |= {"gap_ns": int(median(calls_ns)), "largest_ns": int(calls_ns.max())}
     several = len(pauses) > 1
     spread = " (median; at most {largest})" * (
         format_ns(evidence["gap_ns"]) != format_ns(evidence["largest_ns"])
@@ -265,7 +265,7 @@ def is_uneven(pauses: CallsAfterCpuGaps) -> bool:
     """True if the median times the count is far from the sum."""
     if not len(pauses):
         return False
-    usual_ns = float(np.median(pauses.dur_ns)) * len(pauses)
+    usual_ns = median(pauses.dur_ns) * len(pauses)
     return abs(usual_ns - pauses.total_ns) > _APART * pauses.total_ns
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from traceanalyzer.idle.stalled_calls import MANY_TIMES
 from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import distinct, median
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.regions.responsible import Leading
 from traceanalyzer.replay.edits import DropSpans
@@ -103,7 +104,7 @@ def host_hotspot(
         return
     by = pauses.subject(limits.naming_share, limits.only_op_share)
     frequent = by.there & (pauses.in_steps(by) >= limits.min_steps_share * len(steps))
-    worth_ns = limits.min_cost_share * float(np.median(steps.durations_ns())) * len(steps)
+    worth_ns = limits.min_cost_share * median(steps.durations_ns()) * len(steps)
     idle = idle.for_launches()
     charged = idle.charged_to("host-work").call.distinct()
     for key, where in pauses[frequent].by(by[frequent]):
@@ -114,7 +115,7 @@ def host_hotspot(
         named_calls = _with_leading_calls(named if single else named[:0], charged, key)
         charged_calls: Calls = named_calls if len(named_calls) else where
         views = len(named_calls) > 0 and is_view(key)
-        usual_ns = int(np.median(calls[calls.name.one_of(key)].dur_ns)) if views else 0
+        usual_ns = int(median(calls[calls.name.one_of(key)].dur_ns)) if views else 0
         still = charged_calls.dur_ns >= max(least_ns, MANY_TIMES * usual_ns)
         # Many views take time on any CPU: that is left to launch-bound.
         charged_calls = charged_calls[still] if views else charged_calls
@@ -132,7 +133,7 @@ def host_hotspot(
 def _with_leading_calls(members: Calls, charged: Calls, key: str) -> Calls:
     """The calls, with calls of the same name before the first launch, to which idle time is charged."""
     more = charged[charged.name.one_of(key)]
-    return Calls(members.events, np.union1d(members.rows, more.rows)) if len(members) else members
+    return Calls(members.events, distinct(np.append(members.rows, more.rows))) if len(members) else members
 
 
 def _stalled_view_hits(calls: Calls, lost: LostTime, key: str, usual_ns: int) -> Hits:
@@ -167,7 +168,7 @@ def _hits(
     lines = calls.line.sums(calls.dur_ns) if is_op else {}
     torchs = None if computes else _torchs_part(calls)
     once = not computes and not again
-    skew = _SKEWED if calls.dur_ns.max() > limits.skew_times * np.median(calls.dur_ns) else ""
+    skew = _SKEWED if calls.dur_ns.max() > limits.skew_times * median(calls.dur_ns) else ""
     times = f" {{host_a_step}} ({{times_a_step}}{skew})" if len(calls) > 1 else " {host}, once" + skew
     all_idle = intervals.length(lost.merged()) >= _WHOLE * calls.total_ns
     return Hits(
@@ -185,7 +186,7 @@ def _hits(
         confidence=Confidence.HIGH if computes else Confidence.LOW if torchs else Confidence.MEDIUM,
         evidence={
             "host_ns": calls.total_ns,
-            "typical_ns": int(np.median(calls.dur_ns)),
+            "typical_ns": int(median(calls.dur_ns)),
             "longest_ns": int(calls.dur_ns.max()),
             "lines": lines,
         }

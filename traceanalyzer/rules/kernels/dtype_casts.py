@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows
+from traceanalyzer.model.arrays import Mask, Rows, distinct
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import Drop, DropWork, Edit
@@ -125,7 +125,7 @@ def _fix(pieces: Work, moved: Rows) -> tuple[Edit, ...]:
     """
     rows = _converting(pieces)
     whole = (rows >= 0) & ~np.isin(rows, moved)
-    ops, work = Drop(np.unique(rows[whole])), DropWork(pieces.entries[~whole])
+    ops, work = Drop(distinct(rows[whole])), DropWork(pieces.entries[~whole])
     return (*((ops,) if whole.any() else ()), *(() if whole.all() else (work,)))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Rows, numbered, starts_of_runs, sums_of
+from traceanalyzer.model.arrays import Floats, Rows, median, numbered, starts_of_runs, sums_of
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.roofline.gpus import Gpu, Gpus
@@ -213,9 +213,9 @@ def _medians(number: Rows, spent: Rows) -> Rows:
     order = np.lexsort((spent, number))
     first = np.flatnonzero(starts_of_runs(number[order]))
     count = np.diff(first, append=len(order))
-    median = np.zeros(int(number.max(initial=-1)) + 1, np.int64)
-    median[number[order[first]]] = spent[order[first + (count - 1) // 2]]
-    return median
+    middle = np.zeros(int(number.max(initial=-1)) + 1, np.int64)
+    middle[number[order[first]]] = spent[order[first + (count - 1) // 2]]
+    return middle
 
 
 def _hits(
@@ -342,7 +342,7 @@ def _contention(op: Signature, kind: str) -> str:
 
 
 def _few_blocks(blocks: Rows, sms: int | None) -> str:
-    most = int(np.median(blocks)) if len(blocks) else 0
+    most = int(median(blocks)) if len(blocks) else 0
     if not sms or not 0 < most < _FEW * sms:
         return ""
     return f"{most} blocks leave most of {sms} SMs empty"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, starts_of_runs
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, starts_of_runs
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.rewrites import Fuse
 from traceanalyzer.roofline.gpus import Gpu, Gpus, reached_flops_per_ns
@@ -64,7 +64,7 @@ def hand_written_attention(work: Work, inputs: WorkInputs, gpus: Gpus, limits: L
     """
     every, number, backward = attention_spans(work, limits.max_kernels_between)
     for device, pieces in every.by_device():
-        members, first = number[every.device == device], backward[np.unique(number[every.device == device])]
+        members, first = number[every.device == device], backward[distinct(number[every.device == device])]
         yield _hits(pieces, np.cumsum(starts_of_runs(members)) - 1, first, inputs, gpus[device], limits)
 
 
@@ -105,7 +105,7 @@ def _hits(pieces: Work, number: Rows, backward: Mask, inputs: WorkInputs, gpu: G
 def _calls_per_step(pieces: Work, backward: Mask) -> str:
     """`4 times a step in forward and once in backward`; in all where steps differ."""
     counts = int((~backward).sum()), int(backward.sum())
-    steps = len(np.unique(pieces.step)) if (pieces.step >= 0).all() else 0
+    steps = len(distinct(pieces.step)) if (pieces.step >= 0).all() else 0
     whole = steps > 0 and not any(count % steps for count in counts)
     forward, back = (count // steps if whole else count for count in counts)
     when = "a step" if whole else "in all"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, median_of, numbered
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, median, median_of, numbered
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
@@ -159,7 +159,7 @@ def _ramps(ratios: Any, limits: Limits) -> bool:
     if len(ratios) <= limits.min_steps:
         return False
     change, third = np.diff(ratios), max(1, len(ratios) // 3)
-    first, last = float(np.median(ratios[:third])), float(np.median(ratios[-third:]))
+    first, last = median(ratios[:third]), median(ratios[-third:])
     agreeing = float(np.mean(change <= 0 if last < first else change >= 0))
     return agreeing >= 5 / 6 and max(first, last) >= limits.drift_times * min(first, last)
 

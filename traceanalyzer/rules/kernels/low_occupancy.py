@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from traceanalyzer.model.arrays import median
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
@@ -99,9 +100,9 @@ def low_occupancy(work: Work, gpus: Gpus, inputs: WorkInputs | None, limits: Lim
 def _hits(op: str, pieces: Work, sms: int, busy_ns: int, limits: Limits, rows: str) -> Hits:
     product = pieces.name.matches(families.GEMM_OR_CONVOLUTION).any()
     evidence = gpu_time_evidence(pieces) | {
-        "blocks": int(np.median(pieces.blocks)),
+        "blocks": int(median(pieces.blocks)),
         "sms": sms,
-        "typical_ns": int(np.median(pieces.dur_ns)),
+        "typical_ns": int(median(pieces.dur_ns)),
         "gpu_share": pieces.total_ns / max(busy_ns, 1),
     }
     return Hits(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, grouped
+from traceanalyzer.model.arrays import Mask, Rows, grouped, median
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.rule import Claims, Hits, Work, limit, rule
 from traceanalyzer.rule.hits import reduce_to
@@ -106,7 +106,7 @@ def _hits(
 def median_known(values: Values) -> float:
     """Median of the known ones; NaN where none is."""
     finite = values[np.isfinite(values)]
-    return float(np.median(finite)) if len(finite) else float("nan")
+    return median(finite) if len(finite) else float("nan")
 
 
 def after_ramp(kernels: Work, full: Mask) -> Mask:
@@ -121,5 +121,5 @@ def usual_at_full_clock(kernels: Work, full: Mask, min_runs: int) -> Values:
     order: Rows = np.lexsort((kernels.dur_ns, ~full, number))
     count = np.bincount(number, weights=full, minlength=len(first)).astype(np.int64)
     begins = np.searchsorted(number[order], np.arange(len(first)))
-    median = kernels.dur_ns[order][np.minimum(begins + count // 2, len(order) - 1)].astype(np.float64)
-    return np.where(count >= min_runs, median, np.nan)[number]
+    middle = kernels.dur_ns[order][np.minimum(begins + count // 2, len(order) - 1)].astype(np.float64)
+    return np.where(count >= min_runs, middle, np.nan)[number]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Rows, numbered, starts_of_runs
+from traceanalyzer.model.arrays import Floats, Rows, distinct, numbered, starts_of_runs
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.shapes import elements_of, shapes_of
 from traceanalyzer.replay.rewrites import Fuse
@@ -107,7 +107,7 @@ def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Itera
     every = work[long.entry]
     reduced = closing_reductions(every, long.chain, long.whole, limits.whole_share)
     enough = np.bincount(long.chain, weights=long.whole | reduced)[long.chain] >= limits.min_kernels
-    for device in np.unique(every.device[enough]).tolist():
+    for device in distinct(every.device[enough]).tolist():
         chosen = (every.device == device) & enough
         number = np.cumsum(starts_of_runs(long.chain[chosen])) - 1
         busy_ns = work[work.device == device].total_ns

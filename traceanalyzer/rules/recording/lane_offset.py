@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import median
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.model.units import format_ns
@@ -78,7 +79,7 @@ def _first_use(work: Work, launches: DeviceWork, activity: Activity, limits: Lim
     fresh = first[top.there[first] & (launches.outstanding[work.entries[first]] == 0)]
     starts, ends = top.start_ns[fresh], work.start_ns[fresh]
     loaded = intervals.covered(activity.sets["module_loading"], starts, ends) > 0
-    usual = int(np.median((ends - starts)[~loaded])) if (~loaded).any() else 0
+    usual = int(median((ends - starts)[~loaded])) if (~loaded).any() else 0
     far = loaded & (ends - starts >= max(limits.min_offset_ns, int(limits.min_excess_times * usual)))
     rows, offset = work[fresh[far]], (ends - starts)[far]
     if len(rows):

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Rows, grouped, pick
+from traceanalyzer.model.arrays import Floats, Rows, distinct, grouped, pick
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.roofline.gpus import Gpus
@@ -62,7 +62,7 @@ def one_hot(calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus, flow: Flow
     needed_ns[first.entries] = _needed(first, instead, gpus)
     again, needed_share = _backward(work, inputs, first[first.op.name.one_of("aten::mul")])
     needed_ns[again.entries] = again.dur_ns * needed_share
-    read = work[np.union1d(read.entries, again.entries)]
+    read = work[distinct(np.append(read.entries, again.entries))]
     parts = making, converted, read
     spent = work[np.sort(np.concatenate([part.entries for part in parts]))]
     for device, pieces in spent.by_device():
@@ -73,11 +73,11 @@ def _needed(read: Work, instead: list[Signature], gpus: Gpus) -> Floats:
     """What each product would take as gather or embedding, ns; as long as it takes where that is not known."""
     needed = read.dur_ns.astype(np.float64)
     texts = list(map(repr, instead))
-    distinct = dict(zip(texts, instead, strict=True))
-    position = {text: number for number, text in enumerate(distinct)}
+    ops = dict(zip(texts, instead, strict=True))
+    position = {text: number for number, text in enumerate(ops)}
     number = np.array([position[text] for text in texts], np.int64)
     for device, _ in read.by_device():
-        target = np.array([_reached_ns(op, gpus[device].peaks) for op in distinct.values()])
+        target = np.array([_reached_ns(op, gpus[device].peaks) for op in ops.values()])
         on_device = read.device == device
         needed[on_device] = np.minimum(needed[on_device], target[number[on_device]])
     return needed
@@ -90,10 +90,10 @@ def _backward(work: Work, inputs: WorkInputs, products: Work) -> tuple[Work, Flo
     """
     column = ints(work.events.trace.lanes.cpu, "sequence")
     number, of_products = (pick(column, selection.outer_op.rows, NULL_INT) for selection in (work, products))
-    of_products = np.unique(of_products[of_products != NULL_INT])
+    of_products = distinct(of_products[of_products != NULL_INT])
     distance = np.append(of_products, np.iinfo(np.int64).max)[np.searchsorted(of_products, number)] - number
     sizes = {
-        tensors(inputs.signatures[which])[0] for which in np.unique(inputs.number[products.entries]).tolist()
+        tensors(inputs.signatures[which])[0] for which in distinct(inputs.number[products.entries]).tolist()
     }
     node = work.outer_op.name.matches(r"Backward\d*$") & (number != NULL_INT)
     product = (

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, grouped
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.lower_bounds import REACHED, bound_of
@@ -47,7 +47,7 @@ def keeps_order(copies: Work, inputs: WorkInputs, least_share: float) -> bool:
         return False
     read = {
         shape_and_strides(inputs.signatures[number], 1)
-        for number in np.unique(inputs.number[by_norms.entries]).tolist()
+        for number in distinct(inputs.number[by_norms.entries]).tolist()
     }
     added = {shape_and_strides(op, 0) for op in inputs.signatures if op.name in _ADDITIONS}
     return bool((read & added) - {None})

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, grouped
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.lower_bounds import bound_of, reached_ns
@@ -163,7 +163,7 @@ def readers_of(copies: Work, work: Work, inputs: WorkInputs, gpus: Gpus, least_s
     """
     times, numbers = write_counts(copies), inputs.number[copies.entries]
     reads: list[tuple[int, int, float]] = []
-    for number in np.unique(numbers).tolist():
+    for number in distinct(numbers).tolist():
         repeated = Repeated.of(inputs.signatures[number])
         written = np.flatnonzero((numbers == number) & (times > 1))
         if repeated is None or len(written) == 0:

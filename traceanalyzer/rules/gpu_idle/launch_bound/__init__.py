@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, distinct
+from traceanalyzer.model.arrays import Rows, distinct, median
 from traceanalyzer.model.finding import NOTHING_TO_DO, Confidence, Severity
 from traceanalyzer.model.texts import STANDS_OUT, Texts
 from traceanalyzer.regions.responsible import FORWARD, Leading
@@ -186,7 +186,7 @@ def launch_bound(
     gaps = between_launches(idle, limits.max_pause_ns, limits.min_launch_share)
     if len(gaps) == 0:
         return
-    if np.median(gaps.launch.dur_ns) >= limits.slow_launch_ns:
+    if median(gaps.launch.dur_ns) >= limits.slow_launch_ns:
         yield _slow_launches(gaps)
         return
     if leading is not None:
@@ -232,7 +232,7 @@ def launch_bound(
         evidence={
             "kernels": count,
             "launches": round(len(eager) / max(steps.working, 1)),
-            "kernel_ns": int(np.median(kernels.dur_ns)) if len(kernels) else 0,
+            "kernel_ns": int(median(kernels.dur_ns)) if len(kernels) else 0,
             "launch_ns": pace,
             "ops": _launching_ops(gaps),
             "lines": lines,
@@ -264,7 +264,7 @@ def _slow_launches(gaps: IdleTime) -> Hits:
         message="{calls} takes {launch} (median), where 4 to 10 µs are usual, and the GPU waits for it",
         advice="The time passes in the driver or in its profiler: look for a newer driver, and for settings that make "
         "launches synchronous (CUDA_LAUNCH_BLOCKING and the like).",
-        evidence={"calls": calls, "launch_ns": int(np.median(gaps.launch.dur_ns))},
+        evidence={"calls": calls, "launch_ns": int(median(gaps.launch.dur_ns))},
         max_severity=Severity.MEDIUM,
     )
 
@@ -389,7 +389,7 @@ def _waits_between_launches(eager: Work, steps: Steps, waits_ns: Rows) -> float:
     np.maximum.at(last, step[step >= 0], launched[step >= 0])
     wait_step = steps.at_cpu(waits_ns)
     between = (wait_step >= 0) & (waits_ns > first[wait_step]) & (waits_ns < last[wait_step])
-    return float(np.median(np.bincount(wait_step[between], minlength=len(steps))))
+    return median(np.bincount(wait_step[between], minlength=len(steps)))
 
 
 def between_launches(idle: IdleTime, max_pause_ns: int, min_launch_share: float) -> IdleTime:
@@ -412,4 +412,4 @@ def pace_ns(work: Work) -> int:
     """Median time from one launch to the next in ns, 0 for fewer than two."""
     launch = work.launch
     starts = distinct(launch.start_ns[launch.there])
-    return int(np.median(np.diff(starts))) if len(starts) > 1 else 0
+    return int(median(np.diff(starts))) if len(starts) > 1 else 0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, grouped
+from traceanalyzer.model.arrays import Rows, distinct, grouped
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import Saving
@@ -131,9 +131,9 @@ def _loop(outer: Calls, eager: Work, min_share: float) -> Part | None:
     if not names:
         return None
     line = _line(outer[members], launched[members])
-    steps = max(len(np.unique(eager.step)), 1)
+    steps = max(len(distinct(eager.step)), 1)
     each_step = round(int(launches[equal].sum()) / steps)
-    several = int(equal.sum()) > len(np.unique(group[first[equal]]))
+    several = int(equal.sum()) > len(distinct(group[first[equal]]))
     about = "about " * (each_step % largest.repeats != 0)
     loop_text = (
         f"several sequences of ops, each repeated about {largest.repeats:,} times (loops or layers; in the largest "

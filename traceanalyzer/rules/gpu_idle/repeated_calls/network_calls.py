@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, grouped, narrowed, numbered, sums_of
+from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, narrowed, numbered, sums_of
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import DropSpans
@@ -198,7 +198,7 @@ def depend_on_each_other(forward: Calls, begins: Rows, size: int) -> bool:
     inside = np.zeros(len(number), bool)
     for begin in (begins[:-1] - begins[0]).tolist():
         inside[begin : begin + size] = True
-    between = np.unique(number[~inside]).tolist()
+    between = distinct(number[~inside]).tolist()
     return any(shape in shapes for which in between for shape in tensors(signatures[which]) if len(shape) > 1)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, grouped
+from traceanalyzer.model.arrays import Rows, distinct, grouped
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.segments import rank_within
@@ -173,8 +173,8 @@ def loop_inputs_of(outer: Calls, recorded: Recorded, min_repeats: int) -> Iterat
         part = parts[int(number[places[0]])]
         assert part is not None
         begin, end = np.searchsorted(forward.step, forward.step[places[0]] + np.arange(2))
-        looped = np.unique(number[places[0] : places[-1]])
-        if writes_part(part, np.unique(number[begin:end]), signatures) or makes_whole(
+        looped = distinct(number[places[0] : places[-1]])
+        if writes_part(part, distinct(number[begin:end]), signatures) or makes_whole(
             part, looped, signatures
         ):
             continue

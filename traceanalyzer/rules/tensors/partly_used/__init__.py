@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Rows
+from traceanalyzer.model.arrays import Floats, Rows, distinct
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
@@ -81,7 +81,7 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     spent = np.zeros(len(ops))
     for place in (launcher, recorder):
         spent += np.bincount(place[moves & (place >= 0)], work.dur_ns[moves & (place >= 0)], len(ops))
-    devices = max(len(np.unique(work.device)), 1)
+    devices = max(len(distinct(work.device)), 1)
     least = Thresholds(
         limits.max_used_share,
         limits.near_ops,

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, pick
+from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import Drop, DropWork, Edit
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
@@ -116,7 +116,7 @@ def unused_gradient(calls: Calls, work: Work, flow: Flow | None, limits: Limits)
         yield replace(_hits(calls, leaves, ~unused, marks, _Reason.NOT_UPDATED), confidence=Confidence.MEDIUM)
         return
     gone = discarded_gradients(calls, work, leaves, marks, added, pass_of, limits.min_steps)
-    if len(np.unique(leaves.step[gone])) >= limits.min_steps:
+    if len(distinct(leaves.step[gone])) >= limits.min_steps:
         yield _hits_of_gradients(calls, work, leaves, gone, marks, _Reason.CLEARED)
         return
     recorded, used = updates_are_recorded(calls, work, marks), np.zeros(len(leaves), bool)
@@ -194,7 +194,7 @@ def _hits_of_gradients(
 def _gradient_hits(
     leaves: Calls, used: Mask, needless: Calls, spent: Work, fix: tuple[Edit, ...], reason: _Reason
 ) -> Hits:
-    steps = len(np.unique(leaves.step))
+    steps = len(distinct(leaves.step))
     owner = spent.launch.index_of_enclosing(needless)
     named = {"of_shapes": _name_shapes(leaves[~used])} if reason is _Reason.ENDS_BACKWARD else {}
     return Hits(
