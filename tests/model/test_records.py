@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+from functools import cached_property
 from typing import Any, ClassVar
 
 import pytest
@@ -29,6 +30,21 @@ class Span:
 @dataclass(frozen=True, slots=True, eq=False)
 class ById:
     value: int
+
+
+@dataclass(slots=True)
+class Counter:
+    count: int = 0
+    names: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Cached:
+    value: int
+
+    @cached_property
+    def double(self) -> int:
+        return 2 * self.value
 
 
 def test_fields_have_the_values_and_defaults_given() -> None:
@@ -83,6 +99,30 @@ def test_frozen_records_refuse_assignment_and_deletion() -> None:
         span.end_ns = 9
     with pytest.raises(dataclasses.FrozenInstanceError, match="cannot delete field 'end_ns'"):
         del span.end_ns
+
+
+def test_records_that_are_not_frozen_change_and_have_no_hash() -> None:
+    counter = Counter()
+    counter.count += 1
+    assert counter == Counter(1)
+    assert repr(counter) == "Counter(count=1, names=[])"
+    assert pickle.loads(pickle.dumps(counter)) == counter
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(counter)
+
+
+def test_records_without_slots_have_cached_properties() -> None:
+    cached = Cached(2)
+    assert (cached.double, cached) == (4, Cached(2))
+    assert pickle.loads(pickle.dumps(cached)).double == 4
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        cached.value = 3  # type: ignore[misc]
+
+
+def test_the_types_of_fields_are_as_they_are_written() -> None:
+    kinds = {field.name: field.type for field in dataclasses.fields(Span)}
+    assert kinds == {"start_ns": "int", "end_ns": "int", "names": "list[str]", "note": "str"}
+    assert Span.__annotations__ == kinds | {"unit": "ClassVar[str]"}
 
 
 def test_the_tools_of_dataclasses_work() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from traceanalyzer.model.errors import BadOption
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import GivenStep
 
 _KEYS = ("fail-on", "ignore", "limits", "select", "step-ms")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from functools import partial
 from importlib import import_module
@@ -40,6 +40,7 @@ from traceanalyzer.cli.report_output import (
     write_tables,
 )
 from traceanalyzer.model.errors import BadOption
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.units import parse_window
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from traceanalyzer.cli.data import check, put_rows
 from traceanalyzer.cli.options import force_option, format_option, output_option, trace_argument
 from traceanalyzer.cli.output import put_text, tell
 from traceanalyzer.model.errors import TraceAnalyzerError
+from traceanalyzer.model.records import dataclass
 
 if TYPE_CHECKING:
     from traceanalyzer.torch_table.key_averages import KeyAverages

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from traceanalyzer.comparison.count_axis import MINOR
 from traceanalyzer.comparison.formatting import number, said_and_got
 from traceanalyzer.comparison.result import CallRow, FaultChange, Row, StepAxis, Waterfall, Word
 from traceanalyzer.comparison.snapshot import KnownFault, Snapshot
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.registry import all_rules

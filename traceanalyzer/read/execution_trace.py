@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
@@ -17,6 +17,7 @@ import orjson
 from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.errors import TraceAnalyzerError, UnreadableTrace
 from traceanalyzer.model.execution_trace import Access, ExecutionTrace, Layout
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Damage, Trace
 from traceanalyzer.read.remote import is_url
 from traceanalyzer.read.text.batches import Batches

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from traceanalyzer.model import intervals
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import Ints, Kind, as_ints
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
@@ -12,6 +11,7 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, numbered
 from traceanalyzer.model.interpreter import pd
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.regions.drop_region import KERNEL_FLOOR_NS, DropRegion
 from traceanalyzer.regions.tree import Pieces, Tree, subtree_totals

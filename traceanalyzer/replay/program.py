@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
@@ -11,6 +10,7 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, narrowed, numbered, pick
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, codes_at, matching
 from traceanalyzer.replay.cpu_timeline import CpuTimeline, program_threads
 from traceanalyzer.replay.sample import JointSteps, Sample

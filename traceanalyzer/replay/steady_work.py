@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
@@ -21,6 +20,7 @@ from traceanalyzer.model.arrays import (
     pick,
     quantile,
 )
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, codes_at
 from traceanalyzer.replay.late_starts import LATE_NS, late_starts_ns
 from traceanalyzer.timeline.collective_waits import CollectiveWaits

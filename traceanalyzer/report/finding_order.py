@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 
 from traceanalyzer.job.links import RankLinks
 from traceanalyzer.job.loads import RankLoads
 from traceanalyzer.model.finding import Finding, Outcome, Severity
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Fault, Report, fixed_along
 from traceanalyzer.replay.peer_comparison import ExcessOverPeers
 from traceanalyzer.rule.claims import REGION, Claims

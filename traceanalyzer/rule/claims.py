@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum, StrEnum
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows, sums_of
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.rule.hits import Hits, LostTime
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Self
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edit_footprint import WHOLLY, Autograd, Footprint
 from traceanalyzer.replay.edits import FetchInTime
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse

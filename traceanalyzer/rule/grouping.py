@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Occurrence, Severity, Span
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import marked_functions
 from traceanalyzer.model.step_times import Saving
 from traceanalyzer.model.texts import Texts

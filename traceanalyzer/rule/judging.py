@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -14,6 +14,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
 from traceanalyzer.model.interpreter import side_by_side
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.roofline.gpus import GUESSED_RATE
 from traceanalyzer.rule.claims import PendingFinding, resolve_claims, takes_all_launches
 from traceanalyzer.rule.consistency import Failure, Recording, passed

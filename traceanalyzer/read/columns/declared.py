@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.read.columns.quirks import as_text, lane_number
 from traceanalyzer.read.columns.times import durations_ns

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import click
 
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.render.words.escape import JOINED, joined_units, printable, shortened
 
 NARROWEST, WIDEST = 60, 120

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, distinct, median
 from traceanalyzer.model.containment import running_at
 from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import codes, ints, texts_of
 from traceanalyzer.model.units import format_ns

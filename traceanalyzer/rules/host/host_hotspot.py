@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from traceanalyzer.idle.stalled_calls import MANY_TIMES
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import distinct, median
 from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.regions.responsible import Leading
 from traceanalyzer.replay.edits import DropSpans
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule

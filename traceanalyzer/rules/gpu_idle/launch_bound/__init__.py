@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, distinct, median
 from traceanalyzer.model.finding import NOTHING_TO_DO, Confidence, Severity
+from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import STANDS_OUT, Texts
 from traceanalyzer.regions.responsible import FORWARD, Leading
 from traceanalyzer.replay.saving import Forecast, busy_share, is_busy, only_profiled
