@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Iterable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from traceanalyzer.version import __version__
@@ -47,7 +49,8 @@ if TYPE_CHECKING:
     from traceanalyzer.model.step_times import Saving, StepEstimate
     from traceanalyzer.model.trace import Job, Meta, Trace
     from traceanalyzer.read.load import load, load_job
-    from traceanalyzer.report.diagnosis import diagnose
+    from traceanalyzer.report.diagnosis import StepTime, Traces, Window
+    from traceanalyzer.report.rank_report import Settings
     from traceanalyzer.report.tables import idle_gaps, kernels, queue_depth
 
 # Module -> the public names that it defines.
@@ -62,7 +65,6 @@ _PUBLIC = {
     "model.step_times": "Saving StepEstimate",
     "model.trace": "Job Meta Trace",
     "read.load": "load load_job",
-    "report.diagnosis": "diagnose",
     "report.tables": "idle_gaps kernels queue_depth",
 }
 _MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names.split()}
@@ -104,6 +106,43 @@ __all__ = [
     "queue_depth",
     "watch",
 ]
+
+
+def diagnose(
+    traces: Traces | str | Path,
+    *,
+    select: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+    settings: Settings | None = None,
+    window: Window | None = None,
+    step_ms: StepTime = None,
+) -> Report:
+    """Run rules over a trace, or over all traces of a job, and report what they found.
+
+    Args:
+        traces: what `load` returned, or the path of a file or folder to load.
+        select: slugs of the rules to run; all when empty.
+        ignore: slugs of rules to leave out.
+        settings: limits to override, `{"scheduler-gap.min_gap_ns": 20_000}`.
+        window: analyse only [start, end): as text, "2ms:8ms", or in ns, both from each trace's `Meta.origin_ns`, where
+            None leaves a side open; or something with a span of the trace's clock, such as a finding.
+        step_ms: how long a step takes without the profiler, where you have measured it, in ms: a time, several, or
+            a range as text, "18:19".
+
+    Raises:
+        UnreadableTrace, NotATrace: the file cannot be read.
+        BadOption: an unknown rule or limit, a window outside the trace, or a step time that no step can take.
+    """
+    from traceanalyzer.job.ranks import Here
+    from traceanalyzer.model.trace import Job
+    from traceanalyzer.read.load import load_any
+    from traceanalyzer.report.diagnosis import analyses_of, report_of, with_iterations
+
+    _extend_model()
+    given = load_any(traces) if isinstance(traces, str | Path) else traces
+    analysed = analyses_of(given, window)
+    report = report_of(analysed, select=select, ignore=ignore, settings=settings, step_ms=step_ms)
+    return with_iterations(report, Here({}, given.iterations)) if isinstance(given, Job) else report
 
 
 def __getattr__(name: str) -> Any:

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+import traceanalyzer
 from tests.report import report_samples as samples
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.integrations import pytest_plugin, watching, window_summary
 from traceanalyzer.integrations.watching import Folder, Watch
-from traceanalyzer.report import diagnosis
 
 SUMMARY = {"lines": {}, "step_ns": 10_000_000, "communication": 0.5, "findings": {}}
 
@@ -189,7 +189,7 @@ def test_a_rank_whose_others_are_late_says_how_many_are_missing(world: int, rank
 def test_summary_has_all_findings_above_info(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 50_000)
-    monkeypatch.setattr(diagnosis, "diagnose", lambda _: samples.report())
+    monkeypatch.setattr(traceanalyzer, "diagnose", lambda _: samples.report())
     told = window_summary.summary_of(trace.write(tmp_path / "trace.json"))["findings"].values()
     assert sorted(one.partition(":")[0] for one in told) == [
         "hidden-dtod-copy",

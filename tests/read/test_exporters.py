@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.read.raw_events import kernel, of, op
+from traceanalyzer import diagnose
 from traceanalyzer.model.errors import NotATrace
 from traceanalyzer.read.load import load
-from traceanalyzer.report.diagnosis import diagnose
 
 
 def span(category: str | None, **fields: Any) -> dict[str, Any]:

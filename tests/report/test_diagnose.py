@@ -6,13 +6,14 @@ import pytest
 
 from tests.support.sample_rules import RULES, sample_rules  # noqa: F401 - a fixture
 from tests.support.trace_builder import TraceBuilder
+from traceanalyzer import diagnose
 from traceanalyzer.job.ranks import Here
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Status
 from traceanalyzer.model.report import DeviceBusy
 from traceanalyzer.model.trace import Job, Trace
-from traceanalyzer.report.diagnosis import diagnose, restricted
+from traceanalyzer.report.diagnosis import restricted
 from traceanalyzer.report.summary import accounting_of
 
 MS = 1_000_000

@@ -13,9 +13,9 @@ import pytest
 from tests.support.paths import SHARED, shared_names
 from tests.support.trace_builder import load_bytes
 from tests.support.trace_changes import Events, renumber, shift, shuffle, whole_microseconds
+from traceanalyzer import diagnose
 from traceanalyzer.read.text.source import Source
 from traceanalyzer.render.data.json import render_json
-from traceanalyzer.report.diagnosis import diagnose
 
 _LARGEST_BYTES = 400_000
 _TRACES, _QUICK = 25, 3

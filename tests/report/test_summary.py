@@ -8,11 +8,11 @@ import pytest
 
 from tests.support.sample_rules import sample_rules  # noqa: F401 - a fixture
 from tests.support.trace_builder import TraceBuilder
+from traceanalyzer import diagnose
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.report import StepsSummary
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.report.diagnosis import diagnose
 from traceanalyzer.report.summary import scope_of, span_of
 from traceanalyzer.timeline.device_work import Busy
 from traceanalyzer.timeline.steps import Steps

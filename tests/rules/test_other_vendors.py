@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.paths import REPOSITORY
 from tests.support.trace_builder import load_bytes
+from traceanalyzer import diagnose
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.report.diagnosis import diagnose
 
 Event = dict[str, Any]
 

@@ -151,9 +151,9 @@ def _reason(error: BaseException | None) -> str:
 
 def _diagnose(paths: tuple[Path, ...]) -> None:
     """The diagnosis on standard error: standard output and the exit code are the program's."""
+    from traceanalyzer import diagnose
     from traceanalyzer.cli.loading import load_all
     from traceanalyzer.render.text.report import render_text
-    from traceanalyzer.report.diagnosis import diagnose
 
     try:
         report = diagnose(load_all(paths, quiet=True))

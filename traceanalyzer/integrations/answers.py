@@ -89,8 +89,8 @@ def capped(text: str, remedy: str) -> str:
 
 def diagnosed(roots: Roots, trace: str, verbose: bool = False) -> str:
     """The report on a trace or on a folder of ranks."""
+    from traceanalyzer import diagnose
     from traceanalyzer.render.text.report import render_text
-    from traceanalyzer.report.diagnosis import diagnose
 
     text = render_text(diagnose(roots.path(trace)), width=_WIDTH, verbose=verbose)
     return capped(text, "Ask without verbose.")

@@ -111,7 +111,7 @@ def _lines(path: Path) -> list[str]:
 
 @lru_cache(maxsize=1)
 def _report(path: Path) -> Any:
-    from traceanalyzer.report.diagnosis import diagnose
+    from traceanalyzer import diagnose
 
     return diagnose(path)
 

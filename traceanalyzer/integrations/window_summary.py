@@ -20,11 +20,11 @@ def summary_of(path: Path) -> dict[str, Any]:
     Raises:
         TraceAnalyzerError: the file is no trace.
     """
+    from traceanalyzer import diagnose
     from traceanalyzer.model.finding import Severity
     from traceanalyzer.read.load import load
     from traceanalyzer.render.data.ci import fingerprint
     from traceanalyzer.render.words.savings import finding_name
-    from traceanalyzer.report.diagnosis import diagnose
 
     report = diagnose(load(path, jobs=1))
     trace = report.traces[0]

@@ -1,6 +1,6 @@
 """Traces -> indexes -> rules -> Report: the one place that knows every stage.
 
-Not called `diagnose`: a module of that name would take the place of the function in the package.
+Not called `diagnose`: a module of that name would take the place of the package's function, which is this and `load`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from traceanalyzer.job.cross_rank_indexes import introduce
 from traceanalyzer.job.ranks import Here, JobView, Rank, Ranks
@@ -17,7 +16,7 @@ from traceanalyzer.model.errors import BadOption, Unavailable
 from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Occurrence, Outcome, Severity, Status
 from traceanalyzer.model.report import AnalysedWindow, Fault, Report, TraceReport
 from traceanalyzer.model.step_times import GivenStep, StepEstimate
-from traceanalyzer.model.trace import Job, Trace
+from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns, parse_window
 from traceanalyzer.replay.job_saving import JobForecast
 from traceanalyzer.report.costs import Cost
@@ -37,47 +36,10 @@ StepTime = float | str | Sequence[float] | GivenStep | None
 Window = Offsets | str | Finding | Occurrence | AnalysedWindow
 
 
-def diagnose(
-    traces: Traces | str | Path,
-    *,
-    select: Iterable[str] = (),
-    ignore: Iterable[str] = (),
-    settings: Settings | None = None,
-    window: Window | None = None,
-    step_ms: StepTime = None,
-) -> Report:
-    """Run rules over a trace, or over all traces of a job, and report what they found.
-
-    Args:
-        traces: what `load` returned, or the path of a file or folder to load.
-        select: slugs of the rules to run; all when empty.
-        ignore: slugs of rules to leave out.
-        settings: limits to override, `{"scheduler-gap.min_gap_ns": 20_000}`.
-        window: analyse only [start, end): as text, "2ms:8ms", or in ns, both from each trace's `Meta.origin_ns`, where
-            None leaves a side open; or something with a span of the trace's clock, such as a finding.
-        step_ms: how long a step takes without the profiler, where you have measured it, in ms: a time, several, or
-            a range as text, "18:19".
-
-    Raises:
-        UnreadableTrace, NotATrace: the file cannot be read.
-        BadOption: an unknown rule or limit, a window outside the trace, or a step time that no step can take.
-    """
-    given = _loaded(traces) if isinstance(traces, str | Path) else traces
-    analysed = analyses_of(given, window)
-    report = report_of(analysed, select=select, ignore=ignore, settings=settings, step_ms=step_ms)
-    return with_iterations(report, Here({}, given.iterations)) if isinstance(given, Job) else report
-
-
 def with_iterations(report: Report, ranks: Ranks) -> Report:
     """The report, with what the other iterations of the job say."""
     sources = [trace.meta.source for trace in report.traces]
     return replace(report, iterations=iterations_of(ranks, sources)) if ranks.iterations else report
-
-
-def _loaded(path: str | Path) -> Traces:
-    from traceanalyzer.read.load import load_any
-
-    return load_any(path)
 
 
 def report_of(
