@@ -102,9 +102,8 @@ def run_apart(arguments: list[str], folder: Path) -> Ran:
     return Ran(os.waitstatus_to_exitcode(status), out, err, (usage.ru_maxrss << 10) - before)
 
 
-@cache
 def _bytes_of_none() -> int:
-    """The memory of a fork that runs nothing."""
+    """The memory of a fork that runs nothing: with the trace that is broken, which this process keeps parsed."""
     _import_all()
     if (child := os.fork()) == 0:
         os._exit(0)
@@ -129,6 +128,7 @@ def _become(arguments: list[str], folder: Path) -> None:
         os._exit(code)
 
 
+@cache
 def _import_all() -> None:
     for name in ("pandas", "pyarrow.parquet"):  # which functions import
         import_module(name)
