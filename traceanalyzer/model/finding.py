@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -132,7 +132,7 @@ class Finding:
     cost_ns: int
     cost_share: float
     count: int
-    occurrences: tuple[Occurrence, ...]
+    occurrences: Sequence[Occurrence]
     event_ids: tuple[int, ...]
     evidence: Mapping[str, Any]
     by: str | None = None

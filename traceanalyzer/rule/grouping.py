@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import repeat
+from typing import Any, overload
 
 import numpy as np
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
-from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Occurrence, Severity, Span
+from traceanalyzer.model.arrays import Mask, Rows, distinct, narrowed, pick
+from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Occurrence, Severity
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import marked_functions
 from traceanalyzer.model.step_times import Saving
@@ -114,10 +115,8 @@ def build_finding(
     hits, (pending, costs) = pending.hits, _owning(pending)
     share = pending.cost_ns / scope.length_ns if scope.length_ns else 0.0
     steps = hits.occurrences.step[pending.which]
-    typical = pending.which[
-        typical_duration(hits.occurrences.dur_ns[pending.which], costs, _shown(pending, steps, scope))
-    ]
-    (place,) = spans_of(hits.occurrences[np.array([typical])], pending.device)
+    usual = typical_duration(hits.occurrences.dur_ns[pending.which], costs, _shown(pending, steps, scope))
+    typical = _occurrences(pending, costs, np.array([usual]))[0]
     marked = hits.occurrences.events.steps.marked
     in_steps = len(distinct(steps[steps >= 0])) if marked else 0
     counts = len(steps), int((steps >= 0).sum()) if in_steps else len(steps)
@@ -146,19 +145,19 @@ def build_finding(
         + marked_functions(_advice(pending, scope, evidence))
         + _usual(hits, saving),
         rank=scope.rank,
-        device=place.device,
-        stream=place.stream,
-        thread=place.thread,
-        step=place.step,
-        start_ns=place.start_ns,
-        end_ns=place.end_ns,
+        device=typical.device,
+        stream=typical.stream,
+        thread=typical.thread,
+        step=typical.step,
+        start_ns=typical.start_ns,
+        end_ns=typical.end_ns,
         cost_ns=pending.cost_ns,
         cost_share=share,
         cost_per_step_ns=per_step,
         count=len(pending.which),
         steps=in_steps,
-        occurrences=tuple(_occurrences(pending, costs)),
-        event_ids=event_ids(hits, np.array([typical]))[0],
+        occurrences=_occurrences(pending, costs, _costliest(costs)),
+        event_ids=typical.event_ids,
         evidence=evidence,
         saving=saving,
     )
@@ -261,25 +260,46 @@ def _totals(pending: PendingFinding, share: float, in_steps: int, per_step: int)
     }
 
 
-def _occurrences(pending: PendingFinding, costs: Rows) -> Iterator[Occurrence]:
-    """The costliest, by start."""
-    view = pending.hits.occurrences
-    chosen = _costliest(costs)
-    which = pending.which[chosen]
-    order = np.lexsort((view.end_ns[which], view.start_ns[which]))
-    which, spent = which[order], costs[chosen][order].tolist()
-    places = spans_of(view[which], pending.device)
-    for span, cost, events in zip(places, spent, event_ids(pending.hits, which), strict=True):
-        yield Occurrence(
-            start_ns=span.start_ns,
-            end_ns=span.end_ns,
-            cost_ns=cost,
-            device=span.device,
-            stream=span.stream,
-            thread=span.thread,
-            step=span.step,
-            event_ids=events,
-        )
+@dataclass(frozen=True, slots=True, eq=False)
+class Occurrences(Sequence[Occurrence]):
+    """Occurrences as columns, until somebody asks for them: few of those of a job's ranks are listed.
+
+    Attributes:
+        columns: start and end, cost, stream, thread and step of each, the last three -1 where there is none.
+        ids: the events of each, a row each, -1 where there is none.
+    """
+
+    device: int | None
+    columns: tuple[Rows, ...]
+    ids: Rows
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, chosen: int) -> Occurrence: ...
+    @overload
+    def __getitem__(self, chosen: slice) -> tuple[Occurrence, ...]: ...
+    def __getitem__(self, chosen: int | slice) -> Occurrence | tuple[Occurrence, ...]:
+        if isinstance(chosen, int):
+            return self[:][chosen]
+        start, end, cost, *places = (column[chosen].tolist() for column in self.columns)
+        known = [[None if number < 0 else number for number in numbers] for numbers in places]
+        rows = zip(start, end, cost, repeat(self.device), *known, map(_once_each, self.ids[chosen].tolist()))
+        return tuple(Occurrence(*row) for row in rows)
+
+
+def _occurrences(pending: PendingFinding, costs: Rows, chosen: Rows) -> Occurrences:
+    """Those at these positions of `costs`, by start."""
+    hits, which = pending.hits, pending.which[chosen]
+    order = np.lexsort((hits.occurrences.end_ns[which], hits.occurrences.start_ns[which]))
+    view, which = hits.occurrences[which[order]], which[order]
+    call = view if isinstance(view, Calls) else view.launch
+    threads = np.where(call.there, call.thread, -1)
+    streams = view.stream if isinstance(view, Work) else np.full(len(view), -1)
+    columns = view.start_ns, view.end_ns, costs[chosen][order], streams, threads, _step_numbers(view)
+    ids = [*_ids(view), *(ids for also in hits.related for ids in _ids(also[which]))]
+    return Occurrences(pending.device, columns, narrowed(np.stack(ids, axis=1)))
 
 
 def _costliest(costs: Rows) -> Rows:
@@ -304,22 +324,6 @@ def _native(evidence: Any) -> Any:
 At = Calls | Work | IdleTime
 
 
-def spans_of(view: At, device: int | None) -> list[Span]:
-    """The place of each row; the device is the finding's."""
-    call = view if isinstance(view, Calls) else view.launch
-    threads = np.where(call.there, call.thread, -1)
-    streams = view.stream if isinstance(view, Work) else np.full(len(view), -1)
-    places = map(_known, (streams, threads, _step_numbers(view)))
-    return [
-        Span(start, end, device, *place)
-        for start, end, *place in zip(view.start_ns.tolist(), view.end_ns.tolist(), *places, strict=True)
-    ]
-
-
-def _known(numbers: Rows) -> list[int | None]:
-    return [None if number < 0 else number for number in numbers.tolist()]
-
-
 def _step_numbers(view: At) -> Rows:
     """Number of each row's step as it is marked, -1 where there is none."""
     steps = view.events.steps
@@ -327,13 +331,6 @@ def _step_numbers(view: At) -> Rows:
         return np.full(len(view), -1)
     inside = (view.step >= 0) & (view.step < len(steps))
     return np.where(inside, pick(steps.number, np.where(inside, view.step, -1)), -1)
-
-
-def event_ids(hits: Hits, rows: Rows) -> list[tuple[int, ...]]:
-    """The events that some occurrences consist of, the occurrence itself first, each once."""
-    columns = [*_ids(hits.occurrences[rows]), *(ids for also in hits.related for ids in _ids(also[rows]))]
-    table = np.stack(columns, axis=1).tolist() if columns else [[]] * len(rows)
-    return [_once_each(row) for row in table]
 
 
 def _once_each(events: list[int]) -> tuple[int, ...]:

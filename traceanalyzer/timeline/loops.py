@@ -107,6 +107,8 @@ def exact_loops(kind: Rows, group: Rows, min_repeats: int) -> list[Loop]:
 
 def _may_hold(same: Mask, length: int) -> bool:
     """False if no stretch of True is so long. Compares every few values only."""
+    if np.count_nonzero(same) < length:
+        return False
     stride = max(length // _SAMPLES, 1)
     samples, count = same[::stride], length // stride
     if len(samples) < count:
