@@ -198,7 +198,9 @@ def _rules_in(module: ModuleType, *, needed: bool) -> Iterator[Rule]:
     marked = [
         candidate
         for candidate in members
-        if _marks_of(candidate) is not None and candidate.__module__ == module.__name__
+        if inspect.isfunction(candidate)
+        and hasattr(candidate, "__rule__")
+        and candidate.__module__ == module.__name__
     ]
     if len({id(candidate) for candidate in marked}) > 1:
         raise ValueError(
@@ -210,12 +212,6 @@ def _rules_in(module: ModuleType, *, needed: bool) -> Iterator[Rule]:
         described = describe(function)
         check_declaration(described)
         yield described
-
-
-def _marks_of(member: Any) -> Marks | None:
-    """What `@rule(...)` wrote on it; objects that have every attribute have no such."""
-    marks = getattr(member, "__rule__", None)
-    return marks if isinstance(marks, Marks) else None
 
 
 def describe(function: Any) -> Rule:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import re
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
@@ -71,7 +70,8 @@ def check_declaration(rule: Rule) -> None:
     check_limit(MIN_SHARE, rule.min_share)
     for field in fields(rule.limits) if rule.limits is not None else ():
         _check_limit_field(field)
-    parameters = inspect.signature(rule.function).parameters
+    code = rule.function.__code__
+    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     if ("limits" in parameters) != (rule.limits is not None):
         raise TypeError("a rule has limits as @rule(limits=Limits) and as a parameter, or as neither")
     for name in parameters:
