@@ -19,7 +19,7 @@ from tests.support.fixtures import FIXTURES
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.lanes import NULL_INT, NULL_INT32, Coded, Columns, Narrow, Table
-from traceanalyzer.model.text_queries import cached_predicate, rows_with_codes
+from traceanalyzer.model.text_queries import cached_predicate, regex, rows_with_codes
 from traceanalyzer.model.texts import ClosedTexts, Texts, shifted
 from traceanalyzer.model.trace import Trace, codes, codes_at, floats, ints, ints_at, matching, texts_of
 from traceanalyzer.rule.views import Calls
@@ -223,6 +223,25 @@ def test_texts_are_met_looked_up_and_summed_by_what_they_say() -> None:
         NAMES.sums(np.array([1]))
     with pytest.raises(ValueError, match="is no regular expression"):
         NAMES.matches("(")
+
+
+def test_an_expression_is_compiled_when_it_is_first_used() -> None:
+    expression = regex("^AB$", re.IGNORECASE)
+    assert set(vars(expression)) == {"pattern", "flags"}
+    assert expression.pattern == "^AB$"
+    texts = Texts(np.array([0, 1, -1]), np.array(["ab", "abc"], object))
+    assert texts.matches(expression).tolist() == [True, False, False]
+    assert "search" in vars(expression)
+    assert not hasattr(expression, "__rule__")
+
+
+def test_many_rows_are_selected_as_few_are() -> None:
+    names = np.array([f"op {number}" for number in range(9)], object)
+    code = np.arange(40_000) % 10 - 1
+    wanted = {"op 1", "op 2", "op 3", "op 4", "op 7"}
+    many = Texts(code.astype(np.int16), names).one_of(*wanted)
+    few = Texts(code[:40].astype(np.int16), names).one_of(*wanted)
+    assert many[:40].tolist() == few.tolist() == [f"op {one}" in wanted for one in code[:40].tolist()]
 
 
 def test_ranks_sort_like_the_texts_and_what_has_none_first() -> None:

@@ -6,7 +6,6 @@ recording has no allocation in it and is told by the difference to the allocator
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -17,6 +16,7 @@ from traceanalyzer.model.containment import running_at
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
 from traceanalyzer.torch_table.function_events import threads_of
 from traceanalyzer.torch_table.key_averages import key_averages
@@ -38,11 +38,11 @@ def ops_by_memory(trace: Trace) -> pd.DataFrame:
 
 DEVICE_TYPES = {0: "CPU", 1: "CUDA", 6: "HIP", 12: "XPU", 19: "MTIA", 20: "PrivateUse1"}
 NO_OP, NO_LINE = "(no op)", "(no python frame)"
-_ALLOCATOR_CALL = re.compile(
+_ALLOCATOR_CALL = regex(
     r"^(cuda|hip)(Malloc|Free|HostAlloc|HostMalloc|HostFree|HostRegister|HostUnregister)"
     r"|^cu(Mem(Create|Map|Unmap|Release|Alloc|Free|AddressReserve|AddressFree|SetAccess)|MemHost)"
 )
-_SOURCE_LINE = re.compile(r"\(\d+\): ")
+_SOURCE_LINE = regex(r"\(\d+\): ")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +14,7 @@ from traceanalyzer.comparison.sides import Side
 from traceanalyzer.comparison.snapshot import SAMPLES, SNAPSHOT_SCHEMA, TABLES, KnownFault, Snapshot, StepTime
 from traceanalyzer.model.errors import BadOption, UnreadableTrace
 from traceanalyzer.model.interpreter import pd
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.version import __version__
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(".traceanalyzer")
 MAX_BYTES = 200_000  # so that it can be committed
-_NAME = re.compile(r"^[\w.-]+$")
+_NAME = regex(r"^[\w.-]+$")
 _KEY = b"traceanalyzer.baseline"
 _FEWER_SAMPLES = (SAMPLES, 8, 4, 2, 1)
 

@@ -5,34 +5,35 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.timeline.kernel_families import ATTENTION, CONVOLUTION, COPY, GEMM, POINTWISE, REDUCTION
 from traceanalyzer.timeline.names import COMMUNICATION
 
-_ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
-_HASH = re.compile(r"(?<![0-9A-Za-z])(?=[a-z0-9]*\d)(?=[a-z0-9]*[a-z])[a-z0-9]{16,}(?![0-9A-Za-z])")
-_PYTHON_LINE = re.compile(r"(\.py)\(\d+\)")
-_STEP_NUMBER = re.compile(r"^(ProfilerStep#)\d+$")
-_REGION = re.compile(r"^(Torch-Compiled Region): \d+/\d+")
-_INSTANCE = re.compile(r"(?<=[a-z])_\d+$")
-_HIP = re.compile(r"^hip(?=[A-Z])")
+_ADDRESS = regex(r"0x[0-9a-fA-F]+")
+_HASH = regex(r"(?<![0-9A-Za-z])(?=[a-z0-9]*\d)(?=[a-z0-9]*[a-z])[a-z0-9]{16,}(?![0-9A-Za-z])")
+_PYTHON_LINE = regex(r"(\.py)\(\d+\)")
+_STEP_NUMBER = regex(r"^(ProfilerStep#)\d+$")
+_REGION = regex(r"^(Torch-Compiled Region): \d+/\d+")
+_INSTANCE = regex(r"(?<=[a-z])_\d+$")
+_HIP = regex(r"^hip(?=[A-Z])")
 
 # What a library picks anew for another GPU, size or release: it does not tell one product from another.
-_TILES = re.compile(r"_?\d+x\d+(x\d+)*")
-_ARCHITECTURE = re.compile(r"(?<![a-z0-9])sm_?\d+[a-z]?(?![0-9])|^(ampere|volta|turing|hopper)_")
-_TUNING = re.compile(
+_TILES = regex(r"_?\d+x\d+(x\d+)*")
+_ARCHITECTURE = regex(r"(?<![a-z0-9])sm_?\d+[a-z]?(?![0-9])|^(ampere|volta|turing|hopper)_")
+_TUNING = regex(
     r"(?<=_)(stages?_?\w*?|ldg\d+|sliced\d+x\d+|tilesize\w*|warpgroupsize\w*|warpspecialized\w*|align\w*|coop[AB]?|bz|badd|[hv]"
     r"|splitK|execute|kernel__5x_cudnn|f2f|relu)(?=_|$)"
 )
-_TRITON = re.compile(r"^(triton_(?:poi|red|per|tem|unk|for|mm)_.*?)_?\d*$")
-_VECTOR = re.compile(r"(?<=<)\d+, ")  # elements a thread, the first argument of torch's elementwise kernels
-_BLANK = re.compile(r"_{2,}|\s{2,}")
+_TRITON = regex(r"^(triton_(?:poi|red|per|tem|unk|for|mm)_.*?)_?\d*$")
+_VECTOR = regex(r"(?<=<)\d+, ")  # elements a thread, the first argument of torch's elementwise kernels
+_BLANK = regex(r"_{2,}|\s{2,}")
 
 _FAMILIES = (
     ("collective", COMMUNICATION),
     ("attention", ATTENTION),
     ("convolution", CONVOLUTION),
     ("GEMM", GEMM),
-    ("norm", re.compile(r"norm|RowwiseMoments", re.IGNORECASE)),
+    ("norm", regex(r"norm|RowwiseMoments", re.IGNORECASE)),
     ("copy", COPY),
     ("reduction", REDUCTION),
     ("pointwise", POINTWISE),

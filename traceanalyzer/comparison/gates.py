@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from traceanalyzer.comparison.result import Comparison, Word
 from traceanalyzer.model.errors import BadOption
+from traceanalyzer.model.text_queries import regex
 
 STEP, DEVICE = "step", "gpu"
 _SHORT = {"syncs": "synchronisations", "allocations": "driver allocations", "regions": "compiled regions"}
-_LIMIT = re.compile(r"^(?P<value>\d+(\.\d+)?)(?P<percent> ?%)?$")
+_LIMIT = regex(r"^(?P<value>\d+(\.\d+)?)(?P<percent> ?%)?$")
 
 
 def gates_of(texts: Sequence[str]) -> dict[str, tuple[float, bool]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 
 import numpy as np
 
@@ -11,8 +10,9 @@ from traceanalyzer.comparison.captures import Captures
 from traceanalyzer.comparison.result import DeviceAxis, StepAxis, Word
 from traceanalyzer.comparison.snapshot import Snapshot, StepTime
 from traceanalyzer.comparison.statistics import log_interval
+from traceanalyzer.model.text_queries import regex
 
-_WAITING = re.compile(
+_WAITING = regex(
     r"Synchronize|Malloc|Free|HostAlloc|Memcpy|ProfilerStep#"
 )  # how long these take is the device's
 _ALIKE = math.log(2.5)  # what changed more is another program; chosen

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Self
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from traceanalyzer.model.arrays import Mask, Rows, pick
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
 from traceanalyzer.timeline.communication import collective_of
@@ -24,9 +24,9 @@ OF_ONE_SIZE = frozenset(
 )  # on all ranks; an all-to-all need not be
 
 PAIR = "sendrecv"
-_ENDS = re.compile(r"^nccl:(?:send|recv) (?P<own>\d+)(?P<way>->|<-)(?P<peer>\d+)")
+_ENDS = regex(r"^nccl:(?:send|recv) (?P<own>\d+)(?P<way>->|<-)(?P<peer>\d+)")
 
-_PAIR = re.compile(r"^\d+ to \d+$")
+_PAIR = regex(r"^\d+ to \d+$")
 
 _NUMBERED = "ProfilerStep"  # the only marks whose numbers all ranks count alike
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,30 @@ _MAX_PATTERNS = 1_024
 _MAX_TEXTS = 20_000
 # Bytes of one row's comparisons, which together are as fast as looking up: 5 comparisons of int64, 20 of int16.
 _COMPARED_BYTES = 40
+# Rows that are looked up in the time that finding the ranges takes.
+_FEW_ROWS = 16_384
 # Comparisons that take as long as whether a code lies between two.
 _RANGE_COMPARISONS = 4
+
+
+class LazyPattern:
+    """Stands for a regular expression until it is used: a start declares 300, of which a small trace needs half."""
+
+    def __init__(self, pattern: str, flags: int = 0) -> None:
+        self.pattern, self.flags = pattern, flags
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # whoever looks for marks of rules, or copies
+            raise AttributeError(name)
+        value = getattr(re.compile(self.pattern, self.flags), name)
+        setattr(self, name, value)
+        return value
+
+
+if TYPE_CHECKING:
+    regex = re.compile
+else:
+    regex = LazyPattern
 
 
 class _PatternCache(dict[str, bool]):
@@ -55,10 +77,13 @@ def rows_with_codes(wanted: NDArray[np.bool_], code: NDArray[np.signedinteger[An
     matches = wanted.nonzero()[0]
     if len(matches) <= 1:  # nearly all questions
         return code == int(matches[0]) if len(matches) else np.zeros(len(code), bool)
-    last = np.append(matches[1:] - matches[:-1] > 1, True)
-    ranges = list(zip(matches[np.roll(last, 1)].tolist(), matches[last].tolist(), strict=True))
-    compared = sum(min(high - low + 1, _RANGE_COMPARISONS) for low, high in ranges)
-    if compared * code.itemsize > _COMPARED_BYTES:
+    looked_up = len(code) < _FEW_ROWS
+    if not looked_up:
+        last = np.append(matches[1:] - matches[:-1] > 1, True)
+        ranges = list(zip(matches[np.roll(last, 1)].tolist(), matches[last].tolist(), strict=True))
+        compared = sum(min(high - low + 1, _RANGE_COMPARISONS) for low, high in ranges)
+        looked_up = compared * code.itemsize > _COMPARED_BYTES
+    if looked_up:
         mask: NDArray[np.bool_] = np.append(wanted, False).take(code, mode="wrap")
         return mask
     mask = np.zeros(len(code), bool)

@@ -13,7 +13,7 @@ from traceanalyzer.model.arrays import Mask, Rows, numbered
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.lanes import Columns
 from traceanalyzer.model.records import dataclass
-from traceanalyzer.model.text_queries import cached_predicate, compiled, rows_with_codes
+from traceanalyzer.model.text_queries import LazyPattern, cached_predicate, compiled, rows_with_codes
 from traceanalyzer.model.trace import codes_at, texts_of
 
 # A name is shown only if it has at least this share of the sum; chosen.
@@ -86,12 +86,12 @@ class Texts:
 
     def matches(self, pattern: str | re.Pattern[str]) -> Mask:
         """Which rows have the pattern anywhere in their text; bool (rows,)."""
-        if not isinstance(pattern, str | re.Pattern):
+        if not isinstance(pattern, str | re.Pattern | LazyPattern):
             raise TypeError(
                 f"matches takes one pattern, not {type(pattern).__name__}: one_of(*names) takes several"
             )
         try:
-            return self.meets(compiled(pattern).search)
+            return self.meets((compiled(pattern) if isinstance(pattern, str) else pattern).search)
         except re.error as error:
             raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
 

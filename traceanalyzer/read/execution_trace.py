@@ -18,14 +18,15 @@ from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.errors import TraceAnalyzerError, UnreadableTrace
 from traceanalyzer.model.execution_trace import Access, ExecutionTrace, Layout
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import Damage, Trace
 from traceanalyzer.read.remote import is_url
 from traceanalyzer.read.text.batches import Batches
 from traceanalyzer.read.text.source import STDIN, Source
 
 _SUFFIXES = (".et.json.gz", ".et.json.zst", ".et.json")
-_ENDING = re.compile(r"\.json(\.gz|\.zst)?$")
-_STEP = re.compile(r"ProfilerStep#\d+$")
+_ENDING = regex(r"\.json(\.gz|\.zst)?$")
+_STEP = regex(r"ProfilerStep#\d+$")
 _REMEDY = "Pass the file that torch.profiler.ExecutionTraceObserver writes."
 _TENSOR_FIELDS = 6
 _COLUMNS: tuple[str, ...] = (
@@ -96,9 +97,7 @@ def read_execution_trace(path: str | Path) -> ExecutionTrace:
     return nodes.finished(str(path))
 
 
-_RANDOM = re.compile(
-    r"(?i:rand|dropout|bernoulli|normal_|multinomial|uniform|exponential|poisson|binomial|rrelu)"
-)
+_RANDOM = regex(r"(?i:rand|dropout|bernoulli|normal_|multinomial|uniform|exponential|poisson|binomial|rrelu)")
 
 
 @cache

@@ -11,13 +11,14 @@ from pathlib import Path
 
 from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.read.remote import as_path, is_url, reached
 from traceanalyzer.read.text.source import STDIN, Source, is_regular, is_trace_name
 
-_RANK_NAME = re.compile(r"(?:^|[^a-z0-9])rank[-_ .=]?(\d+)(?!\d)", re.IGNORECASE)
-_ITERATION_NAME = re.compile(r"(?:^|[^a-z0-9])(?:iteration|iter|step)s?[-_ .=]?(\d+)(?!\d)", re.IGNORECASE)
-_DECLARED = re.compile(rb'"distributedInfo"\s*:\s*\{[^\[{]*?"rank"\s*:\s*(\d{1,18})\b')
-_GLOB = re.compile(r"[*?\[]")
+_RANK_NAME = regex(r"(?:^|[^a-z0-9])rank[-_ .=]?(\d+)(?!\d)", re.IGNORECASE)
+_ITERATION_NAME = regex(r"(?:^|[^a-z0-9])(?:iteration|iter|step)s?[-_ .=]?(\d+)(?!\d)", re.IGNORECASE)
+_DECLARED = regex(rb'"distributedInfo"\s*:\s*\{[^\[{]*?"rank"\s*:\s*(\d{1,18})\b')
+_GLOB = regex(r"[*?\[]")
 _DEPTH = 4  # folders below the one that was named: `job/traces/iteration_10/rank0/trace.json`
 
 

@@ -16,6 +16,7 @@ from traceanalyzer.model.arrays import distinct, distinct_pairs
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.model.interpreter import uncollected
 from traceanalyzer.model.schema import CALL_CATEGORIES
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import NULL_INT, Trace, ints, matching, texts_of
 from traceanalyzer.read.columns.collector import Collector
 from traceanalyzer.read.columns.quirks import lane_number
@@ -26,9 +27,9 @@ Event = dict[str, Any]
 Restore = Callable[[Event], Hashable]
 """Puts an event back as it was; returns the mark of its rank, None where it has none."""
 
-_LABEL = re.compile(r"\[([A-Z]+[0-9]{1,6}(?:-[A-Z]+[0-9]{1,6})*|Unknown)\] (.*)$", re.DOTALL)
-_PART = re.compile(r"([A-Z]+)([0-9]+)")
-_NAMED = re.compile(r".*_rank[0-9]{1,6}$", re.DOTALL)
+_LABEL = regex(r"\[([A-Z]+[0-9]{1,6}(?:-[A-Z]+[0-9]{1,6})*|Unknown)\] (.*)$", re.DOTALL)
+_PART = regex(r"([A-Z]+)([0-9]+)")
+_NAMED = regex(r".*_rank[0-9]{1,6}$", re.DOTALL)
 _SHIFT = 100_000_000  # between the pids of two ranks, as Triton-distributed and Flux merge
 _FUSED = frozenset({"rank", "pid_raw"})
 _MAX_RANK = 999_999

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from traceanalyzer.model.arrays import numbered
 from traceanalyzer.model.lanes import Columns
 from traceanalyzer.model.schema import BUSY_CATEGORIES, CPU
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import NULL_INT, Damage, Device, Meta, ints, matching, narrow_codes, texts_of
 from traceanalyzer.read.columns.collector import Collector
 from traceanalyzer.read.columns.quirks import AUTOGRAD_PID
@@ -24,7 +24,7 @@ _FLAGS = {
     "with_modules": "modules",
     "profile_memory": "memory",
 }
-_VERSION_KEYS = re.compile(r"version$")
+_VERSION_KEYS = regex(r"version$")
 _READ_ELSEWHERE = {"deviceProperties", "distributedInfo", "baseTimeNanoseconds", "traceEvents", *_FLAGS}
 
 

@@ -11,15 +11,16 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows, pick
 from traceanalyzer.model.containment import depths, nearest_reaching
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints, ints_at, matching
 from traceanalyzer.timeline.names import STEP_MARK
 from traceanalyzer.timeline.selection import Events
 
 KINDS = ("annotation", "module", "function", "wrapper")
-_MODULE = re.compile(r"^nn\.Module: (\w+?)(_\d+)?$")
+_MODULE = regex(r"^nn\.Module: (\w+?)(_\d+)?$")
 # An op of no library that holds other ops: a custom autograd.Function, a compiled region.
-_WRAPPER = re.compile(r"^(?!.*(::|Backward\d*$))\S")
+_WRAPPER = regex(r"^(?!.*(::|Backward\d*$))\S")
 
 
 @dataclass(frozen=True, slots=True)

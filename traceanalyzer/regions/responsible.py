@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Literal, Self
@@ -12,9 +11,10 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.finding import Severity
-from traceanalyzer.model.short_names import marked_functions
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.short_names import marked_functions
 from traceanalyzer.model.step_times import Saving
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints_at
 from traceanalyzer.regions.drop_region import KERNEL_FLOOR_NS, DropRegion
@@ -50,19 +50,19 @@ _LAYER_KINDS = (
     Kind.LINEAR_ALGEBRA,
     Kind.FFT,
 )
-_CELL = re.compile(r"_cell$")
+_CELL = regex(r"_cell$")
 # A product with one vector is no layer.
-_VECTOR = re.compile(r"::(mv|addmv|dot|vdot)$")
-_LAYER_NODE = re.compile(
+_VECTOR = regex(r"::(mv|addmv|dot|vdot)$")
+_LAYER_NODE = regex(
     r"^(Mm|Addmm|Bmm|Baddbmm|Linear|Convolution\w*|\w*Attention\w*|\w*Rnn\w*|ThnnFused\w*)Backward\d*$"
 )
-_OPTIMIZER = re.compile(r"^Optimizer\.step#")
+_OPTIMIZER = regex(r"^Optimizer\.step#")
 # Modules in which torch.nn.utils.parametrize computes a weight from other tensors, each time that it is read.
 WEIGHTS = "ParametrizationList"
 # Modules that only hand on what a step calls, such as Lightning's training_step.
-_PASSES_ON = re.compile(r"^(DistributedDataParallel|FullyShardedDataParallel|DataParallel|OptimizedModule)$")
-FORWARD = re.compile(r": (_?forward|_?call_impl|__call__)$")
-_LISTS = re.compile(r"_foreach_|_fused_")
+_PASSES_ON = regex(r"^(DistributedDataParallel|FullyShardedDataParallel|DataParallel|OptimizedModule)$")
+FORWARD = regex(r": (_?forward|_?call_impl|__call__)$")
+_LISTS = regex(r"_foreach_|_fused_")
 # Times that a block or function runs in a step: what runs less often may be layers of a model.
 MIN_CALLS = 16
 # Share of a region's CPU time in a region inside it that is named in its place; chosen.

@@ -6,7 +6,6 @@ holds both. So every nanosecond of the CPU's timeline, every launch and every pi
 
 from __future__ import annotations
 
-import re
 from dataclasses import field
 
 import numpy as np
@@ -15,6 +14,7 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, grouped, numbered, pick
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import short_ops
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import codes_at, texts_of
 from traceanalyzer.regions.code_spans import KINDS, CodeSpans
 from traceanalyzer.replay.cpu_timeline import CpuTimeline
@@ -28,8 +28,8 @@ from traceanalyzer.timeline.selection import Events
 MIN_REPEATS = 4
 # Forward passes in a step that are told apart: more are calls of torch.autograd.grad.
 _MAX_FORWARDS = 4
-_BACKWARD = re.compile(r"^autograd::engine::evaluate_function|Backward\d*$|^torch::autograd::AccumulateGrad$")
-_OPTIMIZER = re.compile(r"^Optimizer\.(step|zero_grad)#")
+_BACKWARD = regex(r"^autograd::engine::evaluate_function|Backward\d*$|^torch::autograd::AccumulateGrad$")
+_OPTIMIZER = regex(r"^Optimizer\.(step|zero_grad)#")
 _LOADING, _STEPPING, _UNLINKED, _OTHER, _FORWARD = 0, 1, 2, 3, 4
 # Kinds of elements: ops, nodes of backward, and spans.
 _KINDS = ("op", "backward", *KINDS)

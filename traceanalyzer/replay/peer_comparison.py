@@ -18,6 +18,7 @@ import numpy as np
 from traceanalyzer.model.analysis import GivenByJob
 from traceanalyzer.model.arrays import Floats, Rows, distinct
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import Kind
@@ -35,7 +36,7 @@ _SAME = 0.8  # of the kernels; ranks choose another kernel for some of equal sha
 _DROPPED = 0.02  # of its time that is left: then it is not there; chosen
 LATE_SHARE = "late_share"
 """Evidence of a finding: share of the recorded step that the others wait for what the rank takes more."""
-_COMMUNICATION = re.compile(
+_COMMUNICATION = regex(
     r"c10d|nccl|rccl|gloo|(?<!before )record_param_comms", re.IGNORECASE
 )  # waiting shows there, too
 

@@ -11,6 +11,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Mask, Rows, median, pick
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import Trace, codes_at, ints, matching
 from traceanalyzer.replay.cpu_timeline import CpuTimeline
 from traceanalyzer.replay.slowdown import Slowed
@@ -21,9 +22,9 @@ from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.names import ALLOCATOR, BUFFER_OVERHEAD, STREAM_ORDERED
 from traceanalyzer.timeline.nesting import Nesting
 
-_KERNEL_LAUNCH = re.compile(r"Launch(Cooperative)?Kernel|KernelLaunch")
-_CLOCK = re.compile(r"built-in function (perf_counter|monotonic|process_time|time)(_ns)?>")
-_NODE = re.compile(r"^autograd::engine::evaluate_function")
+_KERNEL_LAUNCH = regex(r"Launch(Cooperative)?Kernel|KernelLaunch")
+_CLOCK = regex(r"built-in function (perf_counter|monotonic|process_time|time)(_ns)?>")
+_NODE = regex(r"^autograd::engine::evaluate_function")
 _COVERED = 0.9  # share of a buffer request that a segment holds, to have been stalled by it; nearly all
 _LAUNCH_STALL_NS = 60_000  # a launch that took so long,
 _LAUNCH_QUEUE = 900  # with so much outstanding, met the full queue; H200, driver 580

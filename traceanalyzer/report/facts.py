@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 
@@ -13,6 +12,7 @@ from traceanalyzer.model.arrays import distinct, median, pick, sums_of
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import short_op
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import ints, matching
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.saving import Forecast
@@ -62,8 +62,8 @@ def ids_of(*views: Calls | Work) -> tuple[int, ...]:
 
 
 _TOP = 3
-_REGION = re.compile(r"^Torch-Compiled Region: (?P<region>\S+)")
-_GRAPH = re.compile(r"CompiledFxGraph (?P<hash>\w+)")
+_REGION = regex(r"^Torch-Compiled Region: (?P<region>\S+)")
+_GRAPH = regex(r"CompiledFxGraph (?P<hash>\w+)")
 _FIRST = np.array([0])
 
 
@@ -199,7 +199,7 @@ def _rate(kind: str, types: str, peaks: Peaks | None, done: float, peak: float |
 
 
 _CHAINS = 3  # top ops whose way to the device is told
-_OCCUPANCY = re.compile(r"Occupancy(MaxActive|MaxPotential)|OccupancyMaxActiveBlocks")
+_OCCUPANCY = regex(r"Occupancy(MaxActive|MaxPotential)|OccupancyMaxActiveBlocks")
 _ADDS = r"^aten::(addmm|baddbmm|addbmm|addmv)$"
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from traceanalyzer.model.report import TraceReport
 from traceanalyzer.model.step_times import SlowSteps, StepEstimate
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.sample import MUCH
 from traceanalyzer.report.words import format_span
@@ -17,7 +16,7 @@ def percent(share: float) -> str:
 
 
 _EVEN = 0.1  # by which steps differ that count as equally long; chosen
-_REPLAYED = re.compile(r"(\d+) of (\d+) steps")  # in what an estimate is based on
+_REPLAYED = regex(r"(\d+) of (\d+) steps")  # in what an estimate is based on
 
 
 def step_line(trace: TraceReport) -> str:

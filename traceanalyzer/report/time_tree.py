@@ -7,7 +7,6 @@ of a level at once, so that the tree costs as little as its deepest path is long
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import field
 
@@ -22,6 +21,7 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.short_names import ENGINE
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts, shifted
 from traceanalyzer.model.trace import ints, ints_at, matching
 from traceanalyzer.report.words import in_words
@@ -33,7 +33,7 @@ _MOST_LEVELS = 64  # what is nested deeper is told with what is around it
 _LEAST_SHARE = 0.0002  # of all GPU time: less is part of "other"; chosen
 _MODULE = "nn.Module: "
 # Steps are what shares are of, and the engine's row around a node of the graph has that node's name.
-_WRAPPER = re.compile(rf"^ProfilerStep#\d+$|^{ENGINE}")
+_WRAPPER = regex(rf"^ProfilerStep#\d+$|^{ENGINE}")
 _KINDS = ("module", "annotation", "op")
 # What is drawn in one colour -> what its kinds of work begin with.
 WORK_KINDS = {"kernel": "compute", "copy": "copy", "communication": "communication", "memset": "memset"}

@@ -14,6 +14,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct_pairs, grouped, sums_of
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
 from traceanalyzer.roofline.lower_bounds import bound_of, least_ns, reached_ns
@@ -57,11 +58,11 @@ def _kernels(number: Rows, names: Texts) -> dict[int, list[str]]:
 
 
 # Names of kernels that compute in full float32, beside those of products.
-_FP32 = re.compile(r"sgemm|simt|f32f32_f32f32|ffma|conv_depthwise", re.IGNORECASE)
+_FP32 = regex(r"sgemm|simt|f32f32_f32f32|ffma|conv_depthwise", re.IGNORECASE)
 _OVER_LINK = ("copy_h2d", "copy_d2h")  # limited by the link to the host, not by device memory
 
 # Look at a part of their inputs, or at none: their shapes say nothing of what they read.
-_READS_PART = re.compile(
+_READS_PART = regex(
     r"^aten::(_?index|take|select|slice|narrow|diagonal|gather|resize|as_strided|empty|set_|_coalesce|sparse|_sparse|item"
     r"|_local_scalar|randperm|arange|masked_scatter|embedding)"
 )

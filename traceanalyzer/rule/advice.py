@@ -12,13 +12,12 @@ from typing import Any
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.finding import NOTHING_TO_DO
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.timeline.user_packages import caller_of, home_of, in_its_own, package_of
 
-_ERA = re.compile(
-    r"^torch (\d+)\.(\d+)(?: to \d+\.\d+)?"
-)  # of `Meta.dialect`: the oldest torch that it may be
+_ERA = regex(r"^torch (\d+)\.(\d+)(?: to \d+\.\d+)?")  # of `Meta.dialect`: the oldest torch that it may be
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +60,10 @@ FEATURES: Mapping[str, Feature] = {
     ),
 }
 
-_MARK = re.compile(
+_MARK = regex(
     rf"\{{({'|'.join(map(re.escape, FEATURES))})\}}(\([^()]*\))?"
 )  # with its arguments, and nothing else: names in a trace have braces, too
-_ANY_MARK = re.compile(
-    r"\{(?:(?:torch|F|nn)\.[\w.]+|\w+=\w+(?: to \w+)?)\}"
-)  # nothing in a trace is named so
+_ANY_MARK = regex(r"\{(?:(?:torch|F|nn)\.[\w.]+|\w+=\w+(?: to \w+)?)\}")  # nothing in a trace is named so
 
 
 def unknown_marks(advice: str) -> list[str]:

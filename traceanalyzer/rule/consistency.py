@@ -5,7 +5,6 @@ What is false is left out. What rests on an assumption is demoted: `low` at most
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
@@ -15,6 +14,7 @@ import numpy as np
 from traceanalyzer.model.analysis import Analysis, Need
 from traceanalyzer.model.finding import Confidence, Finding, Severity
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.edit_footprint import Footprint
 from traceanalyzer.roofline.gpus import GUESSED_RATE
@@ -35,9 +35,9 @@ _MOST_TIMES = 2.0
 _PASSES = 8
 _HALVES = frozenset({"c10::Half", "c10::BFloat16"})
 _ALIGNED = 8
-_RATE = re.compile(r"([\d,]+(?:\.\d+)?) (GB/s|TFLOP/s)")
-_EMPTY = re.compile(r"(?<![\d.,])0 (?:ns|times)\b|(?<![\d.,])1 times\b")
-_SIZES = re.compile(r"\d+")
+_RATE = regex(r"([\d,]+(?:\.\d+)?) (GB/s|TFLOP/s)")
+_EMPTY = regex(r"(?<![\d.,])0 (?:ns|times)\b|(?<![\d.,])1 times\b")
+_SIZES = regex(r"\d+")
 _FLASH = r"flash|fmha"
 NOT_WORTH_IT = "Not worth it"
 """Begins the advice where following it makes the step longer."""

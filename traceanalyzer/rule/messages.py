@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from traceanalyzer.model import units
 from traceanalyzer.model.short_names import short_ops
+from traceanalyzer.model.text_queries import regex
 
 FINDING_FIELDS = frozenset(
     {
@@ -24,8 +24,8 @@ IN_OTHERS = "counts here, the rest in other findings"
 """What a message says where other findings have much of the lost time."""
 _OF_UNIT = {"bytes": "of these bytes", "share": ""}
 _IN_TOTAL = "in total"  # what too few steps have to tell it of a step
-_OF_EACH_STEP = re.compile(r"\{per_step\} (?:of each step|a step)")
-_ANY_WHAT = re.compile("of this time|of these bytes")
+_OF_EACH_STEP = regex(r"\{per_step\} (?:of each step|a step)")
+_ANY_WHAT = regex("of this time|of these bytes")
 _FACTORS = ("times", "speedup")  # of which no part is a share
 _MOST_STEPS = 0.75  # of the steps: one at an edge of the window may lack it
 _ABOUT = 0.15  # of the times in a step, that the whole number may be off: steps at the edges are cut

@@ -10,19 +10,18 @@ from importlib.resources import files
 from typing import Any
 
 from traceanalyzer.model.short_names import short_op, short_ops
+from traceanalyzer.model.text_queries import regex
 
 MAX_TITLE = 100
 """Characters of a title at most."""
 _WIDTHS = (60, 36, 20)  # characters of a name in a title, the more the better
 _ANY = "any"
-_CODE = re.compile(r"(?:[^\s(]*/)?([^\s/(]+\.pyx?)\((\d+)\): ([\w.<>]+)(?:\(\))?")
-_CLAUSE = re.compile(
-    r"(?:[;.]|(?<!\)):|,(?= (?:and|which|because|while|although|mostly|most|so|for inputs)\b)) "
-)
-_ASIDE = re.compile(r" \([^()]*(?:\([^()]*\)[^()]*)*\)")
-_NAME = re.compile(r"^\S*(?:::|[._(<]|\d|[a-z][A-Z])")
-_LEADS_ON = re.compile(r"(?:[,;:]? (?:at|in|of|on|by|to|for|from|with|the|an?|and|or|which|that|is|are))+$")
-_NOTHING = re.compile(r"0(?: ns| %)?(?: a step| in total|$)")
+_CODE = regex(r"(?:[^\s(]*/)?([^\s/(]+\.pyx?)\((\d+)\): ([\w.<>]+)(?:\(\))?")
+_CLAUSE = regex(r"(?:[;.]|(?<!\)):|,(?= (?:and|which|because|while|although|mostly|most|so|for inputs)\b)) ")
+_ASIDE = regex(r" \([^()]*(?:\([^()]*\)[^()]*)*\)")
+_NAME = regex(r"^\S*(?:::|[._(<]|\d|[a-z][A-Z])")
+_LEADS_ON = regex(r"(?:[,;:]? (?:at|in|of|on|by|to|for|from|with|the|an?|and|or|which|that|is|are))+$")
+_NOTHING = regex(r"0(?: ns| %)?(?: a step| in total|$)")
 
 
 @cache

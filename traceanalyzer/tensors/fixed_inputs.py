@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.tensors.ops.table import Kind, constant_shape, is_view, op_row, result_shape, result_type
 from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 from traceanalyzer.timeline.calls_and_work import Calls
@@ -30,8 +30,8 @@ _PARAMETRIC = (
     Kind.RANDOM,
 )
 _FLOATS = frozenset({*_PARAMETRIC, Kind.SOFTMAX, Kind.FFT, Kind.RESAMPLING} - {Kind.RANDOM})
-_HOST_NUMBER = re.compile(r"^aten::(item|_local_scalar_dense|is_nonzero)$")
-_OF_BATCH = re.compile(r"^aten::(copy_|embedding\w*)$")
+_HOST_NUMBER = regex(r"^aten::(item|_local_scalar_dense|is_nonzero)$")
+_OF_BATCH = regex(r"^aten::(copy_|embedding\w*)$")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
@@ -19,6 +18,7 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.execution_trace import ExecutionTrace
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.tensors.ops.table import Kind, op_row
 from traceanalyzer.tensors.signatures import signatures_of
@@ -27,7 +27,7 @@ from traceanalyzer.timeline.calls_and_work import Calls
 from traceanalyzer.timeline.names import STEP_MARK
 
 _MISSING = "no execution trace (NAME.et.json.gz beside the trace, or --tensors) tells which tensors ops read"
-_NODE = re.compile(r"Backward\d*$")
+_NODE = regex(r"Backward\d*$")
 # Position of a layer's data; its other inputs are weights.
 _DATA = {"aten::embedding": 1, "aten::addmm": 1, "aten::baddbmm": 1}
 # Pointwise ops in a row; noise schedules and line searches have fewer. Chosen.

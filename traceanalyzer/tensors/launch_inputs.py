@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Self
 
@@ -11,6 +10,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.shapes import elements_of, sizes_of
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.tensors.ops.costs import INDEX_BYTES, OpCost
@@ -18,8 +18,8 @@ from traceanalyzer.tensors.signatures import Signature, signatures_of
 from traceanalyzer.timeline.device_work import DeviceWork
 
 # index_elementwise_kernel<128, 4, ...>: threads of a block, elements of each.
-_SIZES = re.compile(r"index_elementwise_kernel<(\d+), (\d+)")
-_ROW_BY_ROW = re.compile(r"vectorized_gather_kernel")  # a block of the first dimension for each row
+_SIZES = regex(r"index_elementwise_kernel<(\d+), (\d+)")
+_ROW_BY_ROW = regex(r"vectorized_gather_kernel")  # a block of the first dimension for each row
 _INDEXING = "aten::index"
 
 

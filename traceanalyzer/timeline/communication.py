@@ -14,6 +14,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, numbered
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.shapes import product_of
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, ints, matching
 from traceanalyzer.timeline.kernel_families import computes
@@ -151,16 +152,16 @@ def _percentile(number: Rows, dur_ns: Rows, part: float) -> Floats:
     return np.asarray(dur_ns[order][position][group], np.float64)
 
 
-_KERNEL = re.compile(
+_KERNEL = regex(
     r"(?:nccl|rccl)\w*?(?P<what>AllReduce|AllGather|ReduceScatter|SendRecv|Broadcast|AllToAll|Reduce)(?:_\w+?)?_?"
     r"(?P<type>bf16|f16|f32|f64|half|float|double|u?int8_t|i8|u8|int32_t|i32|u32|i64|u64)?\b",
     re.IGNORECASE,
 )
-_OP = re.compile(
+_OP = regex(
     r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|send|recv|barrier)", re.IGNORECASE
 )
 # What extensions call their own kernels: cross_device_reduce_2stage, _mxfp8_all_to_all_expert_major_kernel.
-_EXTENSION = re.compile(r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)", re.IGNORECASE)
+_EXTENSION = regex(r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)", re.IGNORECASE)
 
 
 def collective_of(kernel: str, op: str | None = None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Self
 
@@ -12,13 +11,14 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.names import QUERY
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 
-OPTIMIZER = re.compile(r"^Optimizer\.(step|zero_grad)#")  # its time is torch's, not the user's
+OPTIMIZER = regex(r"^Optimizer\.(step|zero_grad)#")  # its time is torch's, not the user's
 
 _MIN_NS = 20_000  # python between two ops takes up to 15 us under the profiler with stacks (H200, torch 2.11)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Self
 
 import numpy as np
@@ -11,6 +10,7 @@ from traceanalyzer.model.arrays import Mask, Rows, pick, starts_of_runs
 from traceanalyzer.model.containment import nearest_marked
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.shapes import elements_of, product_of, shapes_of
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.timeline import kernel_families as families
@@ -25,7 +25,7 @@ _SAME_GRID = 4.0  # without shapes: elements of a thread differ by type and alig
 PAUSE_NS = (
     200_000  # of CPU time under the profiler; between eager ops it is 5 to 60 us, H200 host, torch 2.11
 )
-_PER_THREAD = re.compile(r"elementwise_kernel<(?:128, )?(\d{1,4})\b")
+_PER_THREAD = regex(r"elementwise_kernel<(?:128, )?(\d{1,4})\b")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,70 +9,72 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from traceanalyzer.model.text_queries import regex
+
 _I = re.IGNORECASE
 
-GEMM = re.compile(
+GEMM = regex(
     r"nvjet_|gemm|cutlass.*(tensorop|simt)|Cijk_|wmma_tensorop|triton_tem_fused.*mm|dot_kernel_batched", _I
 )
-CONVOLUTION = re.compile(
+CONVOLUTION = regex(
     r"conv|fprop|[wd]grad|implicit|winograd|scudnn|hcudnn|igemm_(fwd|bwd|wrw)|naive_conv|dgrad2d|wgrad2d", _I
 )
-AMD_PRODUCT = re.compile(r"Cijk_|(?<![a-z])ck(_tile)?::|miopen|igemm_\w+_gtc|rocblas", _I)
-GEMM_OR_CONVOLUTION = re.compile(f"{GEMM.pattern}|{CONVOLUTION.pattern}", _I)
-ATTENTION = re.compile(
+AMD_PRODUCT = regex(r"Cijk_|(?<![a-z])ck(_tile)?::|miopen|igemm_\w+_gtc|rocblas", _I)
+GEMM_OR_CONVOLUTION = regex(f"{GEMM.pattern}|{CONVOLUTION.pattern}", _I)
+ATTENTION = regex(
     r"flash|fmha|sdpa|mem_eff|attention|attn_fwd|attn_bwd|bwd_kernel_(dq|dk|fuse)|fwd_splitkv", _I
 )
 
 # One thread per element, or a few: eager TensorIterator kernels and Inductor's pointwise ones.
-POINTWISE = re.compile(
+POINTWISE = regex(
     r"(vectorized_|unrolled_|legacy_|vectorized_templated_)?elementwise_kernel|triton_poi_|triton_unk_"
     r"|elementwise_kernel_helper|CUDALoops|fused_dropout_kernel|GeluCUDAKernel"
 )
 # They are written as elementwise kernels, but read or write where an index says, or count.
-INDEXED = re.compile(r"(index|scatter_gather)_elementwise_kernel|elementwise_kernel_with_index")
-COMPLEX = re.compile(r"complex<")  # Inductor makes no code for complex numbers: it calls the ops; torch 2.13
-REDUCTION = re.compile(
+INDEXED = regex(r"(index|scatter_gather)_elementwise_kernel|elementwise_kernel_with_index")
+COMPLEX = regex(r"complex<")  # Inductor makes no code for complex numbers: it calls the ops; torch 2.13
+REDUCTION = regex(
     r"at::native::reduce_kernel|triton_(red|per)_|row_reduce|RowwiseMoments|softmax_warp_|SoftMax"
 )
-EAGER_REDUCTION = re.compile(r"at::native::reduce_kernel|^reduce_kernel|RowwiseMoments")
-DEQUANTIZATION = re.compile(r"dequant(?!\w*(gemm|matmul|_mm))", _I)  # of weights with few bits, alone
-FILL = re.compile(r"FillFunctor|fill_kernel|memset", _I)
-SOFTMAX = re.compile(r"softmax", _I)
-LOG_SOFTMAX = re.compile(r"LogSoftMax(For|Back)ward")  # of a loss; attention has plain ones
+EAGER_REDUCTION = regex(r"at::native::reduce_kernel|^reduce_kernel|RowwiseMoments")
+DEQUANTIZATION = regex(r"dequant(?!\w*(gemm|matmul|_mm))", _I)  # of weights with few bits, alone
+FILL = regex(r"FillFunctor|fill_kernel|memset", _I)
+SOFTMAX = regex(r"softmax", _I)
+LOG_SOFTMAX = regex(r"LogSoftMax(For|Back)ward")  # of a loss; attention has plain ones
 
 # Kernels that only move or convert. A copy between equal types is a memcpy where both sides are contiguous, and else
 # the plain elementwise kernel; conversions have an own name or the unrolled kernel.
-STRIDED_COPY = re.compile(
+STRIDED_COPY = regex(
     r"(?<!vectorized_)(?<!unrolled_)elementwise_kernel<.*direct_copy_kernel|transpose_(read|write)"
 )
 # Ops that copy their bias into the output and add a product to it.
-ADDS_PRODUCT = re.compile(r"^aten::_?(addmm|baddbmm|addbmm)")
-CONCATENATION = re.compile(r"CatArrayBatchedCopy|chunk_cat|triton_poi_fused_cat")
-CONVERSION = re.compile(
+ADDS_PRODUCT = regex(r"^aten::_?(addmm|baddbmm|addbmm)")
+CONCATENATION = regex(r"CatArrayBatchedCopy|chunk_cat|triton_poi_fused_cat")
+CONVERSION = regex(
     r"(bfloat16|float16|float8_?\w*)_copy_kernel|unrolled_elementwise_kernel<.*direct_copy_kernel"
     r"|unrolled_elementwise_kernel<.*(bfloat16|float16)_copy_kernel"
 )
-COPY = re.compile(
+COPY = regex(
     rf"{STRIDED_COPY.pattern}|{CONCATENATION.pattern}|{CONVERSION.pattern}|direct_copy_kernel|_copy_kernel_cuda"
     r"|split_with_sizes_copy|batched_transpose|repeat_interleave|indexSelect|index_select|gather_kernel|PadKernel|_pad_"
 )
 
 # Layout conversions that a convolution library puts around its kernels.
-LAYOUT = re.compile(
+LAYOUT = regex(
     r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|batched_transpose_\d+x|transposeTensor"
     r"|convertTensor_kernel(?!.*unsigned long\))"  # that one has a flat count: it rounds operands for TF32
     r"|SubTensorOpWithCastTensor.*transpose",
     _I,
 )
 # torch's batch norm for NCHW: one block per channel. Channels-last kernels say so in their names.
-NCHW_BATCH_NORM = re.compile(
+NCHW_BATCH_NORM = regex(
     r"batch_norm_(?!\w*channels_last)(collect_statistics|backward|transform_input)\w*_kernel"
 )
-DEPTHWISE = re.compile(r"conv_depthwise2d_(forward|backward|grad_weight)")
+DEPTHWISE = regex(r"conv_depthwise2d_(forward|backward|grad_weight)")
 
 # Float32 products on units that are no tensor cores: CUTLASS's simt, cuBLAS's ffma and sgemm, cuDNN's scudnn, and
 # Tensile's single precision (its type comes after the two operands' indices) unless it computes in xf32.
-FP32_ARITHMETIC = re.compile(
+FP32_ARITHMETIC = regex(
     r"simt_s(gemm|fprop|dgrad|wgrad)|f32f32_f32f32_c?f32.*ffma|cf32cf32_f32f32.*ffma|(?<![a-z])sgemm_(?!\w*tensorop)|scudnn"
     r"|convolve_sgemm<float|fft2d_|winograd.*(fp32|<float|<\d, float)"
     r"|(conv2d|dgrad2d|wgrad2d)_\w+<[^>]*float, float, float"
@@ -80,40 +82,38 @@ FP32_ARITHMETIC = re.compile(
     r"|Cijk_[A-Z][a-z]+_[A-Z][a-z]+_S_?B_|(igemm|[cC]onv)\w*_fp32|fmha_cutlass[FB]_f32"
 )
 # AMD's matrix cores: the matrix instruction of Tensile, MIOpen's and composable kernel's own words for it.
-MATRIX_CORES = re.compile(r"_MI\d+x\d+x|gtcx|xdl|mfma", _I)
-FEWER_PRODUCTS = re.compile(
-    r"winograd|sp3asmconv|fft2d|cf32cf32", _I
-)  # convolutions that trade products for sums
-TENSOR_CORES_FP32 = re.compile(r"tf32|tfloat32|s1688|s16816|xf32|tensorop_s(?!\w*simt)", _I)
-FP32_ATTENTION = re.compile(r"fmha_cutlass[FB]_f32")
+MATRIX_CORES = regex(r"_MI\d+x\d+x|gtcx|xdl|mfma", _I)
+FEWER_PRODUCTS = regex(r"winograd|sp3asmconv|fft2d|cf32cf32", _I)  # convolutions that trade products for sums
+TENSOR_CORES_FP32 = regex(r"tf32|tfloat32|s1688|s16816|xf32|tensorop_s(?!\w*simt)", _I)
+FP32_ATTENTION = regex(r"fmha_cutlass[FB]_f32")
 # A matrix times a vector is bound by memory on whatever unit.
-VECTOR_PRODUCT = re.compile(r"gemv|gemvx|dot_kernel|splitKreduce|split_k_reduce|gemmk1", _I)
+VECTOR_PRODUCT = regex(r"gemv|gemvx|dot_kernel|splitKreduce|split_k_reduce|gemmk1", _I)
 
-FP64_ARITHMETIC = re.compile(
+FP64_ARITHMETIC = regex(
     r"f64f64|(?<![a-z])d(gemm|gemv|884|syrk|trsm)|_d884|dmma|Cijk_[A-Z][a-z]+_[A-Z][a-z]+_D_?B_|(igemm|conv)\w*_fp64"
     r"|(Functor\w*|ReduceOp|Ops|std::plus|std::multiplies|_kernel\w*)<double|<double, double|lambda\(double\)"
     r"|complex<double|_fft\w*<.*\bdouble\b"
 )
 
 # Half-precision products whose loads are narrower than 16 bytes, and tensor-core kernels of an older architecture.
-NARROW_LOADS = re.compile(r"(align[124]|aligna[124]_alignc[124]|_a[124]_b[124])(?!\d)")
-HALF_ARITHMETIC = re.compile(
+NARROW_LOADS = regex(r"(align[124]|aligna[124]_alignc[124]|_a[124]_b[124])(?!\d)")
+HALF_ARITHMETIC = regex(
     r"bf16|fp?16|cutlass\w*::(bfloat16|half)_t|h(1688|16816|884)|s(1688|16816|884)(gemm|fprop)_(bf16|f16)|_h(gemm|mma)",
     _I,
 )
-OTHER_ARITHMETIC = re.compile(r"simt|tf32|f32f32|f64")
+OTHER_ARITHMETIC = regex(r"simt|tf32|f32f32|f64")
 # Products in 16 and 8 bits: also cuBLAS's nvjet by its letter for the operands (t bfloat16, h float16, q float8),
 # Tensile by its letters, and flash attention, which has no other type.
-LOW_PRECISION = re.compile(
+LOW_PRECISION = regex(
     rf"{HALF_ARITHMETIC.pattern}|nvjet_(sm\d+_)?(oo)?[thq]\w\w+_|Cijk_[A-Z][a-z]+_[A-Z][a-z]+_(H|B|F8)\w*_|flash_(fwd|bwd)",
     _I,
 )
-OLD_TENSOR_CORES = re.compile(r"cutlass_(70|75)_(wmma_)?tensorop|(volta|turing)_[hs]?\w*gemm")
+OLD_TENSOR_CORES = regex(r"cutlass_(70|75)_(wmma_)?tensorop|(volta|turing)_[hs]?\w*gemm")
 
 _MOST_NAMES = 8_192  # whose answers are kept: ranks of a job run the same kernels, some hundred
 
 # What libraries of computation and compilers of kernels call theirs, beside the families above.
-_LIBRARY = re.compile(
+_LIBRARY = regex(
     r"at::native|at_cuda_detail|(?<![a-z])(cub|thrust|cudnn|cutlass|cute|ck|rocprim|miopen|fbgemm_gpu|flashinfer|vllm)::"
     r"|triton_(poi|red|per|tem|for|unk|mm)_|multi_tensor|fused_?adam|layer_?norm|rms_?norm|rotary|quant|memset|memcpy|topk"
     r"|silu|gelu|swiglu|embedding|transpose|cudnn|splitKreduce|RNN|LSTM|GRU_|fft|curand|philox",

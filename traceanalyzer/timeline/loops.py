@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -12,9 +11,10 @@ from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, median, medians, narrowed, numbered
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.timeline.calls_and_work import Calls
 
-LAYER = re.compile(r"^aten::(linear|matmul|mm|addmm|bmm|baddbmm|conv\w*|embedding)$")
+LAYER = regex(r"^aten::(linear|matmul|mm|addmm|bmm|baddbmm|conv\w*|embedding)$")
 # Ops: a ResNet-50 that is called sample by sample has 140.
 _MAX_PERIOD = 200
 # Values of a stretch that are compared first: by chance so many are hardly ever equal.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Self
 
 import numpy as np
@@ -10,13 +9,14 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows, grouped
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.names import GRAPH_LAUNCH
 from traceanalyzer.timeline.nesting import Nesting
 
-_LAUNCH = re.compile(r"^(cuda|hip|cu)(Ext)?(Module)?Launch(Cooperative)?Kernel")
-_CAPTURE = re.compile(r"^(cuda|hip|cu)Stream(Begin|End)Capture")
+_LAUNCH = regex(r"^(cuda|hip|cu)(Ext)?(Module)?Launch(Cooperative)?Kernel")
+_CAPTURE = regex(r"^(cuda|hip|cu)Stream(Begin|End)Capture")
 
 # Fewer lost launches say nothing: at the start and end of a recording a few launches lose their work.
 MIN_LOST = 10

@@ -12,6 +12,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Ns, Rows, distinct, numbered
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import Trace, codes, ints, matching, texts_of
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.names import (
@@ -30,12 +31,12 @@ from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
 # vLLM: requests in prefill and in decode, as execute_context_2(6144)_generation_3(3) or execute_32_context_0(..)_...
-_CONTEXT = re.compile(r"^execute_.*?context_(\d{1,9})\(.*?\)_generation_(\d{1,9})\(")
+_CONTEXT = regex(r"^execute_.*?context_(\d{1,9})\(.*?\)_generation_(\d{1,9})\(")
 # vLLM before it counted so: requests that are new, and others, which may still be in prefill: execute_new_2_cached_3
-_NEW = re.compile(r"^execute_new_(\d{1,9})_cached_(\d{1,9})$")
+_NEW = regex(r"^execute_new_(\d{1,9})_cached_(\d{1,9})$")
 # SGLang: step[DECODE bs=64 ..], step[EXTEND bs=2 toks=14721 ..]; ATOM: prefill[..], decode[bs=117/128 ..]
-_BRACKETS = re.compile(r"^(?:step\[(\w+)|(prefill|decode)\[)")
-_BATCH = re.compile(r"\bbs=(\d{1,9})")
+_BRACKETS = regex(r"^(?:step\[(\w+)|(prefill|decode)\[)")
+_BATCH = regex(r"\bbs=(\d{1,9})")
 _PHASES = {"extend": "prefill"}
 
 
@@ -62,7 +63,7 @@ FROM_THE_START = ("window", "Optimizer.step")  # kinds whose first mark begins w
 _MIN_COVER = (
     0.5  # of the window: the minimum that a repeated annotation must cover to count as the step; chosen
 )
-_NUMBER = re.compile(r"\d+")
+_NUMBER = regex(r"\d+")
 _MOST_DIGITS = 18  # of a step number that surely fits 64 bits; another counts from 0
 
 
@@ -229,7 +230,7 @@ _LEAST = 3  # repeats: fewer may be chance, as forward and backward of a net of 
 _LEAST_ROWS = 8  # of an iteration; shorter ones are loops over tensors, in which a launch is all there is
 _LAGS = 8  # times that the rarest row comes in an iteration, at most
 _USERS = "ProfilerStep"  # kind of the marks that say where the user called `prof.step()`
-_DIGITS = re.compile(r"\d+")
+_DIGITS = regex(r"\d+")
 
 
 def iterations_within(

@@ -4,77 +4,77 @@ from __future__ import annotations
 
 import re
 
+from traceanalyzer.model.text_queries import regex
+
 # Calls that return only when the device (or a stream, or an event on it) has come so far. HIP spells them alike; an
 # Intel GPU is called through Unified Runtime (ur), before 2025 its plugin interface (pi), and Level Zero (ze) below it.
-SYNCHRONISING = re.compile(
+SYNCHRONISING = regex(
     r"^(cuda|hip)(DeviceSynchronize|StreamSynchronize|EventSynchronize|ThreadSynchronize)"
     r"|^cu(Ctx|Stream|Event)Synchronize|^(ur|pi)(QueueFinish|Events?Wait)"
     r"|^ze(EventHost|CommandQueue|CommandListHost|FenceHost)Synchronize"
 )
-DEVICE_SYNC = re.compile(r"^(cuda|hip)(DeviceSynchronize|ThreadSynchronize)|^cuCtxSynchronize")
-COPY_CALL = re.compile(
+DEVICE_SYNC = regex(r"^(cuda|hip)(DeviceSynchronize|ThreadSynchronize)|^cuCtxSynchronize")
+COPY_CALL = regex(
     r"^(cuda|hip)Memcpy|^cuMemcpy|^(ur|pi|piext)(USM)?Enqueue(USM|MemBuffer)?(Memcpy|Read|Write|Copy)"
     r"|^zeCommandListAppendMemoryCopy|^enqueueCommand memcpy"
 )
-STREAM_WAIT = re.compile(r"^(cuda|hip)StreamWaitEvent|^cuStreamWait|^(ur|pi)EnqueueEventsWait")
+STREAM_WAIT = regex(r"^(cuda|hip)StreamWaitEvent|^cuStreamWait|^(ur|pi)EnqueueEventsWait")
 # Calls that start work, unless a graph is being captured.
-LAUNCH = re.compile(
+LAUNCH = regex(
     r"^(cuda|hip|cu)(Ext|Hcc)?(Module)?Launch(Cooperative)?Kernel|^(cuda|hip|cu)GraphLaunch|^hipExtLaunch"
     r"|^(ur|pi|piext)Enqueue(Cooperative)?KernelLaunch|^urEnqueue(CommandBuffer|Graph)"
     r"|^zeCommandListAppendLaunch(Cooperative)?Kernel|^runFunction\b"
 )
 # Takes as long as the graph is large, every time.
-GRAPH_LAUNCH = re.compile(r"^(cuda|hip|cu)GraphLaunch|^urEnqueue(CommandBuffer|Graph)")
-CAPTURE_BEGIN = re.compile(r"^(cuda|hip)StreamBeginCapture|^cuStreamBeginCapture")
-CAPTURE_END = re.compile(r"^(cuda|hip)StreamEndCapture|^cuStreamEndCapture")
-INSTANTIATION = re.compile(r"^(cuda|hip|cu)GraphInstantiate")
-EVENT_SYNC = re.compile(r"^(cuda|hip|cu)EventSynchronize")
+GRAPH_LAUNCH = regex(r"^(cuda|hip|cu)GraphLaunch|^urEnqueue(CommandBuffer|Graph)")
+CAPTURE_BEGIN = regex(r"^(cuda|hip)StreamBeginCapture|^cuStreamBeginCapture")
+CAPTURE_END = regex(r"^(cuda|hip)StreamEndCapture|^cuStreamEndCapture")
+INSTANTIATION = regex(r"^(cuda|hip|cu)GraphInstantiate")
+EVENT_SYNC = regex(r"^(cuda|hip|cu)EventSynchronize")
 # Ops that pick the fastest of several kernels by running them (cuDNN's benchmark mode, MIOpen's search, TunableOp).
-TUNING_OP = re.compile(
-    r"cudnn|miopen|conv|gemm_and_bias|^aten::(_?addmm|mm|bmm|baddbmm|linear)", re.IGNORECASE
-)
-ALLOCATING_OP = re.compile(r"^aten::(empty|new_empty|resize_?$|set_$|_empty)|^\[")
+TUNING_OP = regex(r"cudnn|miopen|conv|gemm_and_bias|^aten::(_?addmm|mm|bmm|baddbmm|linear)", re.IGNORECASE)
+ALLOCATING_OP = regex(r"^aten::(empty|new_empty|resize_?$|set_$|_empty)|^\[")
 
 # cudaMalloc and cudaFree synchronise with the driver's allocator, and cudaFree with the device.
-ALLOCATOR = re.compile(
+ALLOCATOR = regex(
     r"^(cuda|hip)(Malloc|Free|HostAlloc|HostFree|HostRegister|HostUnregister|HostMalloc)"
     r"|^cuMem(Alloc|Free|Create|Release|Map|Unmap|SetAccess|Address)"
     r"|^(ur|piext)USM(Device|Host|Shared)?(Alloc|Free)|^zeMem(Alloc|Free)"
 )
-STREAM_ORDERED = re.compile(r"Async")  # cudaMallocAsync and its kin take from a pool, and stop nobody
-MODULE_LOADING = re.compile(
+STREAM_ORDERED = regex(r"Async")  # cudaMallocAsync and its kin take from a pool, and stop nobody
+MODULE_LOADING = regex(
     r"^cu(Module|Library)(Load|Get|Unload)|^(cuda|hip)Module(Load|GetFunction)|^cudaLibraryLoad|^cuKernelGetFunction"
     r"|^(ur|pi)(Program(Create|Build|Compile|Link)|KernelCreate)|^ze(Module|Kernel)Create"
     r"|^Lazy Function Loading$|^Runtime Triggered Module Loading$"
 )
 # Calls that ask or prepare and start nothing: what a library does while it looks for a kernel.
-QUERY = re.compile(
+QUERY = regex(
     r"^(cuda|hip|cu)((Device|Ctx|Pointer|Kernel|Library|Module|Event)?Get|Func[GS]et|PeekAtLastError|Occupancy"
     r"|Stream(IsCapturing|Get|Create)|EventCreate)|^(ur|pi)\w+Get(Info|Native)"
 )
 # Rows that are named after the capture of a graph; torch.compile times them as it times its compiler.
-CAPTURING = re.compile(r"^CUDAGraph(Node|Tree)\w*\.record|^cudagraphify|^capture_\d+", re.IGNORECASE)
-COMPILATION = re.compile(
+CAPTURING = regex(r"^CUDAGraph(Node|Tree)\w*\.record|^cudagraphify|^capture_\d+", re.IGNORECASE)
+COMPILATION = regex(
     r"\(dynamo_timed\)|^dynamo$|_compile\b|_compile\.|entire_frame_compile|async_compile|inductor_compile"
     r"|^compile_fx|fx_codegen_and_compile|triton.*compile|CachingAutotuner\.(precompile|benchmark)|NVRTC|nvrtc"
     r"|^Driver Compiler$"
 )
 # Names say "compile" here too, but these run what was compiled.
-COMPILED_RUN = re.compile(
+COMPILED_RUN = regex(
     r"^Torch-Compiled Region|^## Call CompiledFxGraph|CompiledFunction|TorchDynamo Cache Lookup"
 )
-DATA_LOADING = re.compile(
+DATA_LOADING = regex(
     r"^enumerate\(DataLoader\)|DataLoaderIter|wait_for_(training_)?batch|^DataPipe#"
     r"|^(## ?)?(data[ _]?load(er|ing)?|load[ _]?(data|batch)|(get|next|fetch)[ _]?(data|batch))( ?##)?$",
     re.IGNORECASE,
 )
-HOST_COLLECTIVE = re.compile(r"^gloo:")  # carried out by threads of the CPU
-PROFILER_OVERHEAD = re.compile(
+HOST_COLLECTIVE = regex(r"^gloo:")  # carried out by threads of the CPU
+PROFILER_OVERHEAD = regex(
     r"^(Activity Buffer Request|Buffer Flush|Instrumentation|Resource|UVM Activity Init)$"
 )
-BUFFER_OVERHEAD = re.compile(r"^(Activity Buffer Request|Buffer Flush)$")
+BUFFER_OVERHEAD = regex(r"^(Activity Buffer Request|Buffer Flush)$")
 
-COMMUNICATION = re.compile(
+COMMUNICATION = regex(
     r"^(void )?(ncclDevKernel|ncclKernel|ncclSymk|rccl|mscclpp|hcom)|msccl|nvshmem|pplx|oneccl"
     r"|barrier_on_stream|symm_mem"
     # DeepEP: but get_dispatch_layout counts, and computes
@@ -85,29 +85,29 @@ COMMUNICATION = re.compile(
     re.IGNORECASE,
 )
 # Ops that start communication and nothing else; what torch.distributed copies around it is an op of its own.
-COMMUNICATING_OP = re.compile(r"^(record_param_comms$|(nccl|rccl|gloo|mpi|ucc|xccl|hccl):)")
+COMMUNICATING_OP = regex(r"^(record_param_comms$|(nccl|rccl|gloo|mpi|ucc|xccl|hccl):)")
 # Ops of extensions that speak of it, and may compute beside it.
-SPEAKING_OP = re.compile(
+SPEAKING_OP = regex(
     r"^(?!aten::)(?!.*copy)(.*(all_?to_?all|all_?reduce|all_?gather|reduce_?scatter)|symm_mem::|c10d::|_c10d_)",
     re.IGNORECASE,
 )
 # Torch's own ops, and what it generates: none of them communicates.
-TORCHS_OP = re.compile(r"^(aten|prims|inductor|torchvision|torchaudio|fbgemm|xformers|quantized)::|^triton_")
+TORCHS_OP = regex(r"^(aten|prims|inductor|torchvision|torchaudio|fbgemm|xformers|quantized)::|^triton_")
 
 # What torch marks by record_function; an op is never called so.
-ANNOTATION = re.compile(
+ANNOTATION = regex(
     r"^(ProfilerStep#|Optimizer\.(step|zero_grad)#|enumerate\(DataLoader\)#|DistributedDataParallel\.forward)"
 )
-STEP_MARK = re.compile(r"^ProfilerStep#(\d+)$")
+STEP_MARK = regex(r"^ProfilerStep#(\d+)$")
 # Written by c10d around collectives, also asynchronous ones.
-COMMUNICATION_MARK = re.compile(r"^(nccl|rccl|gloo|mpi|ucc|xccl|hccl):|^c10d::")
-OPTIMIZER_MARK = re.compile(r"^Optimizer\.step#")
-SERVING_MARK = re.compile(r"^(execute_(context_|new_)?\d+|(step|prefill|decode)\[)")
-COMPILED_REGION = re.compile(r"^Torch-Compiled Region")
+COMMUNICATION_MARK = regex(r"^(nccl|rccl|gloo|mpi|ucc|xccl|hccl):|^c10d::")
+OPTIMIZER_MARK = regex(r"^Optimizer\.step#")
+SERVING_MARK = regex(r"^(execute_(context_|new_)?\d+|(step|prefill|decode)\[)")
+COMPILED_REGION = regex(r"^Torch-Compiled Region")
 
 
 # By what memory is copied: M is any of the host's, H what the driver pinned; S moves between both by itself.
-_INTEL_COPY = re.compile(r"memcpy ([mhds]2[mhds])\b")
+_INTEL_COPY = regex(r"memcpy ([mhds]2[mhds])\b")
 _INTEL_KINDS = {"m2d": "h2d", "h2d": "h2d", "d2m": "d2h", "d2h": "d2h", "d2d": "d2d"}
 
 

@@ -5,7 +5,6 @@ A row that only overlaps another has no part in it: its parent is the nearest ro
 
 from __future__ import annotations
 
-import re
 from functools import cached_property, partial
 from typing import Literal, Self
 
@@ -21,6 +20,7 @@ from traceanalyzer.model.containment import (
     thread_order,
 )
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, ints, matching
 from traceanalyzer.timeline.names import ANNOTATION
@@ -161,7 +161,7 @@ class Boundaries:
 
 
 # Names of ops of a library, such as aten::mm; autograd:: and torch:: are nodes and wrappers that hold other ops.
-_LIBRARY_OP = re.compile(r"^(?!autograd::|torch::)\w+::\w")
+_LIBRARY_OP = regex(r"^(?!autograd::|torch::)\w+::\w")
 
 
 @dataclass(frozen=True, slots=True)

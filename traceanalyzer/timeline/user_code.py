@@ -12,12 +12,13 @@ from traceanalyzer.model.arrays import Rows, distinct, pick
 from traceanalyzer.model.containment import nearest_reaching, thread_order
 from traceanalyzer.model.lanes import Codes
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, codes, ints, ints_at, matching, narrow_codes, texts_of
 from traceanalyzer.timeline.nesting import Nesting
 
-_FRAME = re.compile(r"^(?P<path>[^<(][^(]*\.py)\((?P<line>\d+)\): (?P<function>.+)$")
-_TORCH = re.compile(r"(^|/)torch/")
+_FRAME = regex(r"^(?P<path>[^<(][^(]*\.py)\((?P<line>\d+)\): (?P<function>.+)$")
+_TORCH = regex(r"(^|/)torch/")
 
 
 def is_user_code(name: str) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.timeline.calls_and_work import Calls
 
 # torch cuts what is on sys.path off a file's name, so that a package's begins with its folder.
-_PACKAGE = re.compile(r"(?:^|/(?:site|dist)-packages/)([^/(]+)/")
+_PACKAGE = regex(r"(?:^|/(?:site|dist)-packages/)([^/(]+)/")
 
 
 def caller_of(calls: Calls, line: str) -> str | None:

@@ -12,7 +12,6 @@ These are facts of torch 2.11 and 2.13, checked against their tables.
 
 from __future__ import annotations
 
-import re
 from dataclasses import fields
 from typing import Any
 
@@ -23,11 +22,12 @@ from traceanalyzer.model.arrays import Mask, Rows, among
 from traceanalyzer.model.containment import thread_order
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching
 
 Flags = Mask
 
-_ASYNC_NAME = re.compile(r"(nccl|gloo|mpi|ucc|xccl|hccl):")
+_ASYNC_NAME = regex(r"(nccl|gloo|mpi|ucc|xccl|hccl):")
 _OPS = ("cpu_op", "user_annotation", "hpu_op", "glow_runtime")
 # (shift of start, growth of duration) of exported GPU annotations: none (the exporter in Python), since
 # June 2024, since April 2024, before.

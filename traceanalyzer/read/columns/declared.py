@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.read.columns.quirks import as_text, lane_number
 from traceanalyzer.read.columns.times import durations_ns
 
-_GPU = re.compile(r"GPU (\d{1,4})\b")
+_GPU = regex(r"GPU (\d{1,4})\b")
 MAX_DEVICE = 1023  # of what a row calls its device; kineto numbers GPUs from 0, ROCm by agent
 _MAX_PID = 63  # that is a device's ordinal rather than a process
 

@@ -10,13 +10,14 @@ from typing import Any
 import orjson
 
 from traceanalyzer.model.errors import NotATrace, TraceAnalyzerError, UnreadableTrace
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import Damage
 from traceanalyzer.read.foreign_files import EXPECTED, remedy_for_keys
 from traceanalyzer.read.text.brackets import closing_of, outer_keys, too_deep, walk
 from traceanalyzer.read.text.repair import mended_text, parse_leniently
 
-_KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
-_BASE_TIME = re.compile(rb'"baseTimeNanoseconds"\s*:\s*"?(\d{1,19})\b')
+_KEY = regex(rb'"((?:[^"\\]|\\.)*)"\s*:')
+_BASE_TIME = regex(rb'"baseTimeNanoseconds"\s*:\s*"?(\d{1,19})\b')
 _BOM = b"\xef\xbb\xbf"
 _MAX_PARSED_BYTES = 16 << 20  # of JSON that is no trace, to say what it is
 _LOOKED_AT_BYTES = 1 << 20  # at a time
@@ -158,7 +159,7 @@ def _first_byte(buffer: bytearray) -> int:
 @cache
 def _list_of(key: str) -> re.Pattern[bytes]:
     """A key whose value is a list, up to the list's first entry."""
-    return re.compile(rb'"%b"\s*:\s*\[' % key.encode())
+    return regex(rb'"%b"\s*:\s*\[' % key.encode())
 
 
 def _outermost_list(buffer: bytearray, name: str) -> re.Match[bytes] | None:

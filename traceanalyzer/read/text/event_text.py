@@ -7,18 +7,18 @@ cut: what starts at an event and parses as a list ends at an event's end.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import orjson
 
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.read.text.brackets import event_ends
 
 _OPEN, _CLOSE = ord("["), ord("]")
-_SEPARATOR = re.compile(rb"\}\s*,\s*\{")
+_SEPARATOR = regex(rb"\}\s*,\s*\{")
 _MAX_LIKELY_CUTS = 3  # tried where the file's own separator stands, before the brackets are counted
-_ARRAY_END = re.compile(rb"\}\s*(?:,\s*)?(\])\s*(?:,\s*\"|\}|$)")
+_ARRAY_END = regex(rb"\}\s*(?:,\s*)?(\])\s*(?:,\s*\"|\}|$)")
 
 
 class Failure(NamedTuple):

@@ -14,17 +14,18 @@ from typing import Any
 
 import orjson
 
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import Damage
 from traceanalyzer.read.text.brackets import depth_of
 
-_SEPARATOR = re.compile(r"(?<=\})\s*,\s*(?=\{)")
-_BAD_ESCAPE = re.compile(
+_SEPARATOR = regex(r"(?<=\})\s*,\s*(?=\{)")
+_BAD_ESCAPE = regex(
     r"""\\(?:["\\/bfnrt]|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"""
     r"""|(?P<surrogate>u[dD][89a-fA-F][0-9a-fA-F]{2})|u[0-9a-fA-F]{4}|(?P<bad>))"""
 )
 _NO_NUMBER = r"(?<=[:\[,\s])[-+]?(?:nan|inf(?:inity)?)(?=\s*[,\]}])"
-_BAD_NUMBER = re.compile(_NO_NUMBER, re.IGNORECASE)
-_TEXT_OR_BAD_NUMBER = re.compile(rf'"[^"\\]*(?:\\.[^"\\]*)*"|{_NO_NUMBER}', re.IGNORECASE | re.DOTALL)
+_BAD_NUMBER = regex(_NO_NUMBER, re.IGNORECASE)
+_TEXT_OR_BAD_NUMBER = regex(rf'"[^"\\]*(?:\\.[^"\\]*)*"|{_NO_NUMBER}', re.IGNORECASE | re.DOTALL)
 _MAX_DEPTH = 512
 _EXACT_DIGITS = 18  # always within 64 bit
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Protocol, cast
 
 from traceanalyzer.model.errors import UnreadableTrace
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import Damage
 
 STDIN = "-"
@@ -283,8 +284,8 @@ def _zstd_decompressor() -> _Decompressor:
 
 
 # A name that begins with "._" is a file's attributes as macOS packs them.
-_EXECUTION_TRACE = re.compile(r"\.et\.json(\.\w+)?$")
-_TRACE_NAME = re.compile(r"^(?!\._).*\.json(\.gz|\.zst)?$", re.IGNORECASE)
+_EXECUTION_TRACE = regex(r"\.et\.json(\.\w+)?$")
+_TRACE_NAME = regex(r"^(?!\._).*\.json(\.gz|\.zst)?$", re.IGNORECASE)
 _MARK = slice(257, 262)
 _OPENED_BYTES = 64 << 10
 _REMEDY = "Pass an archive of one .json, .json.gz or .json.zst; or unpack it and pass the folder."

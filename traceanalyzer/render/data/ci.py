@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
@@ -12,11 +11,12 @@ from xml.etree import ElementTree as xml
 from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Report
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.render.data.encode import INDENTED, to_json, unicode_text
 from traceanalyzer.render.words.savings import titled
 from traceanalyzer.version import __version__
 
-_NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NO_XML = regex("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def render_junit(report: Report, failing: Sequence[Finding]) -> bytes:
@@ -96,7 +96,7 @@ def _result(finding: Finding, place: SourceLine, rule_index: int) -> dict[str, A
     }
 
 
-_LINE = re.compile(r"^(?P<file>.+\.py)\((?P<line>\d{1,9})\): (?P<function>.*)$")
+_LINE = regex(r"^(?P<file>.+\.py)\((?P<line>\d{1,9})\): (?P<function>.*)$")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, BinaryIO
 
 import orjson
 
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.version import SCHEMA_VERSION, __version__
 
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 LINE = orjson.OPT_APPEND_NEWLINE
-_C1 = re.compile(
-    rb"\xc2([\x80-\x9f])"
-)  # control characters that orjson leaves as they are; a terminal obeys them
+_C1 = regex(rb"\xc2([\x80-\x9f])")  # control characters that orjson leaves as they are; a terminal obeys them
 
 
 def to_json(value: Any, options: int = 0) -> bytes:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from traceanalyzer.allocator.memory_view import DeviceMemory, MemoryView
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.regions.regions import Regions
 from traceanalyzer.render.data.encode import (
     INDENTED,
@@ -70,7 +70,7 @@ def regions_fields(regions: Regions) -> Mapping[str, Any]:
 
 
 # What a terminal obeys; lines within a cell stay lines, in quotes.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = regex(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def records(rows: pd.DataFrame) -> list[dict[str, Any]]:

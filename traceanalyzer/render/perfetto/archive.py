@@ -20,13 +20,14 @@ from typing import IO, Any, BinaryIO
 
 from traceanalyzer.model.overlay import Drift, Overlay
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.render.data.encode import INDENTED, to_json
 from traceanalyzer.render.perfetto.chrome import us
 from traceanalyzer.render.perfetto.track_events import to_track_events
 
 _NUMBER = rb'"?(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"?'
 # A quote within a text has a backslash before it: no text holds these. Begin and duration mostly stand together.
-_TIMES = re.compile(
+_TIMES = regex(
     rb'(?<!\\)"ts"\s*:\s*%b(\s*,\s*"dur"\s*:\s*)?(?(2)%b)|(?<!\\)"dur"\s*:\s*%b' % ((_NUMBER,) * 3)
 )
 _FAR_NS = 86_400_000_000_000  # a day from where the drift was measured: no time of an event, as 0 of a process' name
@@ -72,7 +73,7 @@ MOST_ZIP_BYTES = (
 ) - 1  # of a member: zipfile writes larger ones as zip64, which Perfetto does not read
 _CLOCK = "BOOTTIME"  # what Perfetto takes packets without a clock for
 _LEVEL = 1  # of compression: a trace shrinks to a tenth with any
-_ODD = re.compile(r"[^A-Za-z0-9._-]+")
+_ODD = regex(r"[^A-Za-z0-9._-]+")
 _MOST_NAME = 60
 _FIRST_DATE = (1980, 1, 1, 0, 0, 0)  # the same trace always gives the same bytes
 

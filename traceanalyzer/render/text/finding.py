@@ -10,6 +10,7 @@ from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import Fault, Report, TraceReport, fixed_along
 from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.step_times import StepEstimate
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.text.job import ranks_in_words
 from traceanalyzer.render.text.page import Page
@@ -28,12 +29,10 @@ from traceanalyzer.report.words import listed
 from traceanalyzer.rule.registry import all_rules
 from traceanalyzer.rule.titles import MAX_TITLE, first_clauses
 
-_PATH = re.compile(r"[^\s(]*/([^\s/]+/[^\s/]+\.pyx?(?:\(\d+\))?)")
-_ENDS = re.compile(
-    r"(?<=[.;:,)])(?<!\.\.\.)(?<!its kernels:)(?<!; by op:)(?<!\d\):) (?!and (?:others|elsewhere))"
-)
-_WORDS = re.compile("(?<! >) (?!> )")  # a chain `add > mul > ...` is one
-_SENTENCES = re.compile(r"(?<=[.;])(?<!\.\.\.) ")
+_PATH = regex(r"[^\s(]*/([^\s/]+/[^\s/]+\.pyx?(?:\(\d+\))?)")
+_ENDS = regex(r"(?<=[.;:,)])(?<!\.\.\.)(?<!its kernels:)(?<!; by op:)(?<!\d\):) (?!and (?:others|elsewhere))")
+_WORDS = regex("(?<! >) (?!> )")  # a chain `add > mul > ...` is one
+_SENTENCES = regex(r"(?<=[.;])(?<!\.\.\.) ")
 
 
 def _first_of(parts: re.Match[str]) -> str:
@@ -46,12 +45,12 @@ def _first_of(parts: re.Match[str]) -> str:
 
 # Evidence that a narrow page does without, the first first: all but the largest part of a list, shapes, details.
 _EVIDENCE = (
-    (re.compile(r"(\(\d+ % of th\w+ [^()]+\))(?:, (?:(?! % of th)[^;])+? \(\d+ %\))+"), _first_of),
-    (re.compile(r", for inputs of shapes? [\dx]+(?:, [\dx]+)*"), ""),
-    (re.compile(r" \((?!\d+ % of th)[^()]*(?:\([^()]*\)[^()]*)*\)"), ""),
+    (regex(r"(\(\d+ % of th\w+ [^()]+\))(?:, (?:(?! % of th)[^;])+? \(\d+ %\))+"), _first_of),
+    (regex(r", for inputs of shapes? [\dx]+(?:, [\dx]+)*"), ""),
+    (regex(r" \((?!\d+ % of th)[^()]*(?:\([^()]*\)[^()]*)*\)"), ""),
 )
 _CUT = " (more: --verbose)"
-_LEADS_ON = re.compile(
+_LEADS_ON = regex(
     r"(?:[,;:]? (?:at|in|of|on|by|to|for|from|with|the|an?|and|or|which|that))+$"
 )  # not to end with
 # How many times the room a text is looked at: long names and evidence shrink, so that more than the room may fit.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from traceanalyzer.model.short_names import short_op
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.units import format_bytes, format_ns, format_share
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.words.escape import printable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # Pages start one with what it is about, "Bad: ...", or as an item of a list.
-_PARAGRAPH = re.compile(r"\n(?:\n|(?=[A-Z][^.:]*:)|(?=- ))")
+_PARAGRAPH = regex(r"\n(?:\n|(?=[A-Z][^.:]*:)|(?=- ))")
 
 _MIN_SHARE_SOURCE = (
     "a finding is reported only if its cost is at least this share of the window (the recorded time), or if fixing it "

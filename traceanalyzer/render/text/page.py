@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
@@ -10,6 +9,7 @@ from dataclasses import field
 import click
 
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.render.words.escape import JOINED, joined_units, printable, shortened
 
 NARROWEST, WIDEST = 60, 120
@@ -33,8 +33,8 @@ _ASCII = str.maketrans(
     }
     | {"·": ".", "µ": "u", "×": "x", "…": ".", "±": "+-"}
 )
-_ENDLESS, _NAME = re.compile(r"(?<!\S)[^\s/]{200,}(?!\S)"), 72  # names of generated kernels; paths stay whole
-_FRAME = re.compile(r"\S+\.py\(\d+\): [\w<>.]+[,;:]?")
+_ENDLESS, _NAME = regex(r"(?<!\S)[^\s/]{200,}(?!\S)"), 72  # names of generated kernels; paths stay whole
+_FRAME = regex(r"\S+\.py\(\d+\): [\w<>.]+[,;:]?")
 
 
 def stream_width() -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from traceanalyzer.model.finding import Finding, Outcome, Status
 from traceanalyzer.model.report import IDLE, DeviceTime, Report, StepsSummary, StepTimes, TraceReport
 from traceanalyzer.model.short_names import short_ops
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import STANDS_OUT
 from traceanalyzer.model.trace import Device, Meta
 from traceanalyzer.model.units import format_bytes, format_ns, format_offset, format_share
@@ -41,7 +41,7 @@ _GLYPHS = {
 }
 _OTHER_GLYPH = "■"
 _STYLES = {"compute": "green", "communication": "magenta", "copy": "cyan", "memset": "cyan", IDLE: "dim"}
-_LAUNCH = re.compile("(cuda|cu|hip|hipExt)(Module)?Launch")  # the work's own launch says nothing of it
+_LAUNCH = regex("(cuda|cu|hip|hipExt)(Module)?Launch")  # the work's own launch says nothing of it
 _BEFORE = ("dispatching", "launch-latency")  # causes whose op is the one that the device waited for
 _OTHER_CAUSES = "other causes"
 _LABELS = 22  # columns of the names at least: with these, those of two devices stand below one another

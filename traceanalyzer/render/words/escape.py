@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+
+from traceanalyzer.model.text_queries import regex
 
 
 def to_markdown(titles: Sequence[str], cells: Sequence[Sequence[str]], after: Sequence[str] = ()) -> str:
@@ -22,7 +23,7 @@ def _line(cells: Sequence[str]) -> str:
 
 # Invisible; breaks `@name`, which notifies people, and addresses, which become links.
 _JOINER = "\N{WORD JOINER}"
-_LIVE = re.compile(r"@(?=\w)|(?<=:)(?=//)|(?<=\bwww)(?=\.)")
+_LIVE = regex(r"@(?=\w)|(?<=:)(?=//)|(?<=\bwww)(?=\.)")
 _MARKS = {ord(mark): f"\\{mark}" for mark in "\\`*_[]#|"} | {ord("<"): "&lt;", ord(">"): "&gt;"}
 
 
@@ -32,7 +33,7 @@ def plain_markdown(text: str) -> str:
 
 
 JOINED = "\N{NO-BREAK SPACE}"  # stands for a space at which no line ends
-_UNIT = re.compile(r"(?<=\d) (?=(?:%|x|B|[KMGT]i?B|[kMGTP]?FLOP|GB/s|TFLOP/s|[mµn]?s)(?![\w/]))")
+_UNIT = regex(r"(?<=\d) (?=(?:%|x|B|[KMGT]i?B|[kMGTP]?FLOP|GB/s|TFLOP/s|[mµn]?s)(?![\w/]))")
 
 
 def printable(text: str) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.short_names import marked_functions, short_ops
 from traceanalyzer.model.step_times import Saving, StepEstimate
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.words.escape import shortened
 from traceanalyzer.report.words import format_span, in_words, listed
@@ -136,7 +136,7 @@ def short_amounts(finding: Finding) -> str:
     return f"{saves} {_percents(saving)}{best}"
 
 
-_PART = re.compile(r"[,;:] | (?:and (?=(?:makes|could|the|computes|reads?|reduces|stays) )|while )")
+_PART = regex(r"[,;:] | (?:and (?=(?:makes|could|the|computes|reads?|reduces|stays) )|while )")
 _WORTH_TRYING = 0.05  # of the step, the high end of a saving: what may help
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Self
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, pick, sums_of
 from traceanalyzer.model.containment import innermost, running_at
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import codes, ints, ints_at, matching, texts_of
 from traceanalyzer.timeline.calls_and_work import Calls
@@ -19,9 +19,9 @@ from traceanalyzer.timeline.selection import Chosen, Events, Key, cached_readonl
 
 _SAMPLES = 256  # instants: a function with a tenth of the time is met 26 times
 _NEVER = np.iinfo(np.int64).max
-_NODE = re.compile(r"^autograd::engine::|Backward\d*$|AccumulateGrad$")
-_COMPILED = re.compile(f"{COMPILATION.pattern}|{COMPILED_RUN.pattern}")
-_FUNCTION = re.compile(r"\.py\(\d+\): ")  # in Python, not built in
+_NODE = regex(r"^autograd::engine::|Backward\d*$|AccumulateGrad$")
+_COMPILED = regex(f"{COMPILATION.pattern}|{COMPILED_RUN.pattern}")
+_FUNCTION = regex(r"\.py\(\d+\): ")  # in Python, not built in
 _TORCHS = r"^(.*/)?torch/(?!nn/modules/module\.py|utils/_contextlib\.py|_dynamo/)"  # not the user's callers
 _COMPARABLE = 0.1  # of the longest stretch before a function: shorter ones are what comes between ops; chosen
 

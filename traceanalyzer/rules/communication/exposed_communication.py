@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -11,6 +10,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import texts_of
 from traceanalyzer.replay.edits import Drop, DropWork, MoveToSideStream, Resize, Scale
 from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
@@ -78,7 +78,7 @@ _ONE_RANKS = 0.6
 ALL_WAITING = ("barrier", "recv")
 """What these take is the way of the others to get there."""
 _BACKWARD = r"^autograd::|Backward"
-_DDP = re.compile(r"^DistributedDataParallel\.forward|^torch\.distributed\.ddp\.reducer::")
+_DDP = regex(r"^DistributedDataParallel\.forward|^torch\.distributed\.ddp\.reducer::")
 # DeepEP: one kernel sends and another receives, if asked to.
 _PHASES = r"internode_ll::(dispatch|combine)"
 # Highest severity: waiting of this rank is no fault of its own.

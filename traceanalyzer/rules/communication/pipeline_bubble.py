@@ -12,11 +12,12 @@ from traceanalyzer.job.runs import PAIR, CollectiveRuns
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows, median, pick
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.timeline.steps import Steps
 
-_EDGE = re.compile(r"(\d+) to (\d+)")
+_EDGE = regex(r"(\d+) to (\d+)")
 # Two H200, two stages, one micro-batch: the GPUs run no compute for 55 % and 58 % of the step. With eight, the step
 # is 9 % longer, because launching limits so small a model.
 # Factor of micro-batches in the advice.

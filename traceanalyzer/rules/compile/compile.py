@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,6 +10,7 @@ from traceanalyzer.model.arrays import Rows, distinct, starts_of_runs
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.replay.edits import Drop, DropSpans
 from traceanalyzer.replay.rewrites import Fuse
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
@@ -19,7 +19,7 @@ from traceanalyzer.timeline import kernel_families as families
 from traceanalyzer.timeline.names import is_compilation
 from traceanalyzer.timeline.steps import Steps
 
-_REGION = re.compile(r"^Torch-Compiled Region: (?P<frame>\d{1,9})/(?P<version>\d{1,9})")
+_REGION = regex(r"^Torch-Compiled Region: (?P<frame>\d{1,9})/(?P<version>\d{1,9})")
 _LOOKUP = r"^TorchDynamo Cache Lookup"
 _CALLED = r"^## Call CompiledFxGraph"
 # Kernels. Fewer are a break around one op, or copies of the wrapper.

@@ -11,6 +11,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import DropWork
 from traceanalyzer.rule import Calls, Claims, Hits, Work, limit, rule
@@ -22,7 +23,7 @@ from traceanalyzer.timeline.names import COMPILED_RUN, GRAPH_LAUNCH
 
 _CHOICES = r"^aten::(topk|sort|argsort)$"
 # torch's kernel for rows: a block in x for each row, in y for each `threads` pieces of so many bytes of it.
-_ROWS = re.compile(r"vectorized_gather_kernel<(\d{1,4})\b")
+_ROWS = regex(r"vectorized_gather_kernel<(\d{1,4})\b")
 # Ops that compute nothing: whatever kernel they launch, it moves data.
 _MOVES = (
     r"^aten::(copy_|_to_copy|clone|contiguous|cat|stack|expand_copy|repeat|repeat_interleave|roll|flip|constant_pad_nd"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, sums_of
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints, ints_at, matching, texts_of
 from traceanalyzer.replay.edits import Drop, DropSpans, Edit
@@ -30,7 +30,7 @@ _TRAINS = r"^autograd::engine::|^Optimizer\.step#"
 _CHECKS = " Turn the checks of torch.distributions off (validate_args=False)."
 # Only torch.distributions calls this op, before it raises an error; torch 2.11.
 _ANSWER = r"^aten::_is_all_true$"
-_CHECKING = re.compile(r"(^|/)torch/distributions/(constraints|distribution)\.py\(")
+_CHECKING = regex(r"(^|/)torch/distributions/(constraints|distribution)\.py\(")
 _MAYBE_CHECKS = " If torch.distributions checks its arguments there, turn that off (validate_args=False)."
 _FIXED_BINS = (
     "Count into a fixed number of bins: torch.zeros(n, device=x.device).scatter_add_(0, x, torch.ones_like(x, "

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, rule
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
-_ON_EVENT = re.compile(r"EventSynchronize$")
+_ON_EVENT = regex(r"EventSynchronize$")
 _EVENTS = (
     r"^(cuda|hip)Event(Create|CreateWithFlags|Record|RecordWithFlags|ElapsedTime|Destroy|Query)$"
     r"|^(cuda|hip)StreamIsCapturing$|^INVALID$"  # before each record; cudaEventElapsedTime as CUPTI 13 names it

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Self
@@ -13,6 +12,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows, distinct
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.replay.saving import Forecast
@@ -24,11 +24,11 @@ from traceanalyzer.timeline.names import OPTIMIZER_MARK
 FUSED = ("Adam", "AdamW", "SGD")
 _FOREACH = ("ASGD", "Adadelta", "Adagrad", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
 # apex and DeepSpeed launch multi_tensor_apply without an op.
-DONE = re.compile(
+DONE = regex(
     r"_fused_|^void multi_tensor_apply|multi_tensor_apply_kernel|CompiledFunction|^triton_|^Torch-Compiled|^## Call"
 )
-LISTS = re.compile(r"_foreach_")
-SPARSE = re.compile(r"^aten::(_?coalesce|sparse_mask|_sparse_coo_tensor\w*)$")
+LISTS = regex(r"_foreach_")
+SPARSE = regex(r"^aten::(_?coalesce|sparse_mask|_sparse_coo_tensor\w*)$")
 _MOST = 0.5
 # Share of the launches below which an op does not run for every tensor.
 _RARE = 0.05

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from traceanalyzer.model.arrays import Mask, distinct, median
 from traceanalyzer.model.containment import running_at
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import codes, ints, texts_of
 from traceanalyzer.model.units import format_ns
@@ -47,7 +47,7 @@ _OTHERS = (
     "releases the interpreter's lock (GIL)."
 )
 _WAITS = r"sleep|acquire|_?wait\w*|_?poll|select|_?recv\w*|_?read\w*|join|get|accept|loop"
-_SLEEPS = re.compile(
+_SLEEPS = regex(
     rf"built-in (function|method) ({_WAITS})\b|: ({_WAITS})$|^(threading|queue|selectors|socket|\w*/?connection)\.py"
 )
 # Share of the pause in which another thread runs Python; chosen.

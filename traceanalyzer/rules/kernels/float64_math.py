@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import zip_longest
@@ -12,6 +11,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, distinct
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.roofline.gpus import Gpu, Gpus, first_of, speedup
 from traceanalyzer.roofline.lower_bounds import bound_of, least_ns
 from traceanalyzer.roofline.op_rates import shapes_of
@@ -51,7 +51,7 @@ _OTHER_ARITHMETIC = r"[sh]gemm|_(s|bf|h)16|tf32|f32f32|Functor\w*<(float|c10::)|
 # 2.11.
 _FULL_RATE = 0.87
 # Fused kernels pass over their inputs and results.
-_FUSED = re.compile("triton_")
+_FUSED = regex("triton_")
 # Kinds of bounds whose rate depends on the indices.
 _MOVES = frozenset({"transposition", "gather", "reduction"})
 # Kernels that work out where each element lies, because inputs are broadcast or strided: 2.5 to 3.4 ps an element of

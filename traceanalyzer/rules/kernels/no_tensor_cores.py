@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, grouped, sums_of
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.roofline.gpus import Gpu, Gpus, first_of, speedup
 from traceanalyzer.roofline.lower_bounds import product_bytes_ns
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
@@ -57,7 +57,7 @@ _LEFT_OUT = (
     "convolutions use it), but cuDNN has no TF32 kernel for these layouts and shapes."
 )
 # Channels of the weight, or of the images in a gradient.
-_CHANNELS = re.compile(r"^\[\[[\d,]+\],\[\d+,(\d{1,18})(,\d+)+\]")
+_CHANNELS = regex(r"^\[\[[\d,]+\],\[\d+,(\d{1,18})(,\d+)+\]")
 # Channels that a TF32 kernel of cuDNN reads at once.
 _MULTIPLE = 4
 _OLDER = "This device has no TF32: use torch.autocast with {half}, which its matrix units support."

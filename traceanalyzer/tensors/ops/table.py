@@ -6,13 +6,13 @@ into the first input. Ops of extensions have no row, except those that torch its
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
 from functools import cache
 
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.tensors.ops import costs, shapes
 from traceanalyzer.tensors.ops.costs import CostOf, OpCost
 from traceanalyzer.tensors.ops.ffts import fft_cost
@@ -348,8 +348,8 @@ _add(
 # Operations: damaged files have such shapes.
 _ABSURD_FLOPS = 2**62
 
-_LISTS = re.compile(r"^_(foreach|fused)_(?!rms|moving|sdp)")
-_RESIZE = re.compile(r"^_?upsample_\w+$")
+_LISTS = regex(r"^_(foreach|fused)_(?!rms|moving|sdp)")
+_RESIZE = regex(r"^_?upsample_\w+$")
 _IN_PLACE = replace(UNKNOWN, shape=shapes.same, writes=(0,), type="first")
 _LIST_ROW = OpRow(Kind.LISTS, None, costs.lists)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, grouped
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.lower_bounds import REACHED, bound_of
 from traceanalyzer.rule import Work
@@ -25,7 +25,7 @@ _VOLUME = 5
 _IMAGE = 4
 # Backward and convolutions follow the layout of their inputs.
 _NOT_ASKED = r"^autograd|convolution|conv\d"
-VIEWED = re.compile(r"contiguous|clone|reshape|flatten|view|copy_|channel_shuffle|unfold")
+VIEWED = regex(r"contiguous|clone|reshape|flatten|view|copy_|channel_shuffle|unfold")
 
 
 def cats_in_one_order(copies: Work, inputs: WorkInputs) -> Mask:

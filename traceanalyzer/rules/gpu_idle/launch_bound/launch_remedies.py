@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +10,7 @@ from traceanalyzer.model.arrays import Rows, distinct, grouped
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import Saving
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.rewrites import Compile, GraphLaunch
 from traceanalyzer.replay.saving import Forecast
@@ -29,7 +29,7 @@ _MOST_NAMED = 0.3
 _LAYERS = r"Backward|attention|softmax|norm|rsqrt|conv"
 # Minimum share of the repeats with an op, and of the launches from a line; chosen.
 _IN_EACH = 0.5
-_POINTWISE = re.compile(r"elementwise_kernel|elementwise_grid_stride|reduce_kernel|CatArrayBatched")
+_POINTWISE = regex(r"elementwise_kernel|elementwise_grid_stride|reduce_kernel|CatArrayBatched")
 _GRAPH = (
     "Capture the step in a CUDA graph ({torch.cuda.graph}, or {torch.compile}(mode='reduce-overhead')). This is "
     "possible because every step launches the same kernels on the same grids."
@@ -63,7 +63,7 @@ STACK = (
 )
 _VLLM = "In vLLM, remove enforce_eager=True: vLLM then captures CUDA graphs itself. "
 # torch/optim asks these under capture; the step counters of the others are no tensors, or may stay on the host.
-_ASKS = re.compile(r"^Optimizer\.step#(Adam|AdamW|NAdam|RAdam|Adamax|Adadelta|ASGD|Rprop|RMSprop)\.step")
+_ASKS = regex(r"^Optimizer\.step#(Adam|AdamW|NAdam|RAdam|Adamax|Adadelta|ASGD|Rprop|RMSprop)\.step")
 
 
 @dataclass(frozen=True, slots=True)

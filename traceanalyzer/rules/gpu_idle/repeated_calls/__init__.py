@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from itertools import groupby
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, limit, rule
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import (
@@ -43,22 +43,22 @@ from traceanalyzer.rules.gpu_idle.repeated_calls.time_steps import (
 )
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
-_SELECTS = re.compile(
+_SELECTS = regex(
     r"::(select|index|index_select|gather|take|where|nonzero|unbind|item)$|(Select|Index|Unbind|Split)Backward"
 )
 # A check of a distribution's arguments: different distributions look equal by their checks.
 _CHECK = "aten::_is_all_true"
 # What DistributedDataParallel does for each parameter.
-_LIBRARY = re.compile(r"^torch\.distributed")
+_LIBRARY = regex(r"^torch\.distributed")
 # These also run in a chain of ops on one tensor.
-_CUTS = re.compile(r"::(slice|narrow|to|_to_copy)$|SliceBackward")
+_CUTS = regex(r"::(slice|narrow|to|_to_copy)$|SliceBackward")
 # Picks the sample of the repeat.
-_SLICES = re.compile(r"::(slice|narrow|select|index|unbind)$")
-_DECODES = re.compile(r"::(argmax|multinomial|topk|cat|stack|index_copy_|scatter_?|randn?\w*|normal_)$")
-_TABLES = re.compile(r"Embedding\w*Backward")
-_NODES = re.compile(r"Backward\d*$").search
-_ON_LISTS = re.compile(r"_$|_norm$|::(sum|norm|zeros_like|clone|isnan|isinf|isfinite|any|all)$")
-_BACKWARD_OR_SUM = re.compile(r"(Backward\d*|AccumulateGrad)$").search
+_SLICES = regex(r"::(slice|narrow|select|index|unbind)$")
+_DECODES = regex(r"::(argmax|multinomial|topk|cat|stack|index_copy_|scatter_?|randn?\w*|normal_)$")
+_TABLES = regex(r"Embedding\w*Backward")
+_NODES = regex(r"Backward\d*$").search
+_ON_LISTS = regex(r"_$|_norm$|::(sum|norm|zeros_like|clone|isnan|isinf|isfinite|any|all)$")
+_BACKWARD_OR_SUM = regex(r"(Backward\d*|AccumulateGrad)$").search
 # Ops whose result's size depends on data.
 _COUNTS = r"^aten::(nonzero|masked_select|_unique2)$"
 T = TypeVar("T")

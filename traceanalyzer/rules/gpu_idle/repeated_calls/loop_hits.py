@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -11,6 +10,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Rows, distinct
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.replay.edits import DropSpans, Edit, Resize, ShrinkSpans
 from traceanalyzer.replay.rewrites import Batch
 from traceanalyzer.replay.segments import rank_within
@@ -19,18 +19,18 @@ from traceanalyzer.rule import Calls, Hits, IdleTime, LostTime, Work
 from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import LoopNodes, Repeats
 from traceanalyzer.tensors.signatures import signatures_of, tensors
 
-HEAVY = re.compile(
+HEAVY = regex(
     r"linear|matmul|mm\b|[Mm]m(Backward|_)|conv|Conv|attention|Attention|lstm|gru|einsum|(layer|batch|group|instance|rms)_norm|NormB"
 )
-_SLICES = re.compile(r"::(slice|narrow)$|SliceBackward")
-_SUMS = re.compile(r"^aten::(sum|norm|linalg_vector_norm|mean|\w+_loss|kl_div|cosine_similarity)$")
-_LIST_OPS = re.compile(
+_SLICES = regex(r"::(slice|narrow)$|SliceBackward")
+_SUMS = regex(r"^aten::(sum|norm|linalg_vector_norm|mean|\w+_loss|kl_div|cosine_similarity)$")
+_LIST_OPS = regex(
     r"^aten::(sum|norm|linalg_vector_norm|mean|pow|square|abs|add_?|mul|sub|to|detach|flatten|view|_?reshape"
     r"|(mse|l1|smooth_l1|huber)_loss|kl_div|cosine_similarity)$"
 )
-_DISTANCES = re.compile(r"^aten::(pow|square|abs)$")
-_SQUARES = re.compile(r"^aten::(pow|square|norm|linalg_vector_norm|sum|add_?|mul|to)$")
-_TABLES = re.compile(r"::embedding(_bag)?$|Embedding\w*Backward")
+_DISTANCES = regex(r"^aten::(pow|square|abs)$")
+_SQUARES = regex(r"^aten::(pow|square|norm|linalg_vector_norm|sum|add_?|mul|to)$")
+_TABLES = regex(r"::embedding(_bag)?$|Embedding\w*Backward")
 # One block goes through all boxes one by one. A batch of images and classes takes as long as each in turn; H200,
 # torch 2.11.
 _IN_TURN = "gather_keep_from_mask"
@@ -39,7 +39,7 @@ _STEPS = (
     r"^aten::(lstm|gru|rnn_\w+|lstm_cell|gru_cell|_cudnn_rnn)$|(CudnnRnn|MiopenRnn|(Lstm|Gru)Cell)\w*Backward"
 )
 # Runs once a step for each parameter.
-_SUMS_UP = re.compile(r"AccumulateGrad$")
+_SUMS_UP = regex(r"AccumulateGrad$")
 # Marks of torch.
 _OPTIMIZER = r"^Optimizer\.(step|zero_grad)#"
 _STACK, _ITS_BACKWARD = r"^aten::stack$", r": StackBackward0$"

@@ -13,6 +13,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, narrowed, numbered, sums_of
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.replay.edits import DropSpans
 from traceanalyzer.rule import Calls, Hits, LostTime, Work
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import Batching, lines_of
@@ -30,10 +31,10 @@ _MAX_PASSES = 8
 _MAX_OPS = 2_000
 # A node runs for a derivative, and again in the backward of the loss.
 _MIN_RUNS = 2
-LAYERS = re.compile(r"^aten::(linear|conv[123]d|convolution|addmm|matmul|mm)$")
+LAYERS = regex(r"^aten::(linear|conv[123]d|convolution|addmm|matmul|mm)$")
 # What a pass draws or writes in place is the next one's input: tokens, and a cache of keys and values.
-_FEEDS_NEXT_PASS = re.compile(r"^aten::(argmax|multinomial|exponential_|index_put_|index_copy_|scatter_)$")
-_DIFFERS = re.compile(r"^aten::(r?sub|lerp)$")
+_FEEDS_NEXT_PASS = regex(r"^aten::(argmax|multinomial|exponential_|index_put_|index_copy_|scatter_)$")
+_DIFFERS = regex(r"^aten::(r?sub|lerp)$")
 # Distances between layers to try: few of a network's distances recur.
 _CANDIDATES = 8
 # Ops after the passes.

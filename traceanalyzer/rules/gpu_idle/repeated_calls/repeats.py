@@ -10,6 +10,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, grouped
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.segments import rank_within
@@ -20,18 +21,18 @@ from traceanalyzer.timeline.loops import exact_loops
 
 _AUTOGRAD = r"^autograd::engine"
 # Adds up the gradient of a parameter. No op records this node.
-ADDS_UP = re.compile(r"AccumulateGrad$")
+ADDS_UP = regex(r"AccumulateGrad$")
 # Share of a loop's nodes that one other loop records; chosen.
 _MIN_NODE_SHARE = 0.75
-_ONE_FIRST = re.compile(r"\[\[1\b")
-_NUMBER = re.compile(r"\d+")
+_ONE_FIRST = regex(r"\[\[1\b")
+_NUMBER = regex(r"\d+")
 _MIN_CHANGED_SHARE = 0.5
 # Ops before or after the loop.
 _NEAR = 2
 # Loops of a step and thread, such as layers, an op for each parameter, and a loop of the loss.
 _ROUNDS = 3
 _UNBINDS = r"^aten::unbind$"
-_JOINS, _WEIGHTS = r"^aten::(stack|cat)$", re.compile(r"::(linear|conv\w*|addmm|mm|matmul|\w*norm)$")
+_JOINS, _WEIGHTS = r"^aten::(stack|cat)$", regex(r"::(linear|conv\w*|addmm|mm|matmul|\w*norm)$")
 _LAYERS = r"^aten::(linear|conv\w*|matmul|b?mm|addmm|baddbmm)$"
 _GATHERS = (
     r"::(unbind|split|split_with_sizes|chunk|tensor_split|stack|cat|concat|vstack|hstack)$"

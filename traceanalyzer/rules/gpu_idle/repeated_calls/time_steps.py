@@ -12,6 +12,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, distinct, grouped
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.replay.segments import rank_within
 from traceanalyzer.rule import Calls, Hits
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import Batching, lines_of, list_ops, short_name
@@ -19,25 +20,25 @@ from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import LoopNodes, Recor
 from traceanalyzer.tensors.ops.table import is_view, result_shape
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 
-RECURRENT = re.compile(
+RECURRENT = regex(
     r"^aten::(lstm|gru|rnn_tanh|rnn_relu|_cudnn_rnn|lstm_cell|gru_cell|rnn_tanh_cell|rnn_relu_cell)$"
 )
-CELLS = re.compile(r"_cell$")
-_TAKES = re.compile(r"^aten::(select|slice|narrow)$")
+CELLS = regex(r"_cell$")
+_TAKES = regex(r"^aten::(select|slice|narrow)$")
 _JOINS, _WIDENS = "aten::cat", "aten::expand"
-_ON_THE_WAY = re.compile(  # what takes one tensor, and weights
+_ON_THE_WAY = regex(  # what takes one tensor, and weights
     r"^aten::(linear|conv1d|layer_norm|rms_norm|relu_?|gelu|silu|tanh|dropout|mul|expand)$"
 )
-_WITHOUT_SHAPES = re.compile(  # more may be the layers that make the next input of the last output
+_WITHOUT_SHAPES = regex(  # more may be the layers that make the next input of the last output
     r"^aten::(embedding|_?(unsafe_)?view|reshape|flatten|unsqueeze|squeeze|transpose|t|permute|contiguous|to|_to_copy)$"
 )
-_LAYERS = re.compile(r"^aten::(linear|addmm|mm|matmul|conv\w*|embedding)$")
-_ITEM_WISE = re.compile(  # what treats each item of a batch alone; a norm over the batch does not
+_LAYERS = regex(r"^aten::(linear|addmm|mm|matmul|conv\w*|embedding)$")
+_ITEM_WISE = regex(  # what treats each item of a batch alone; a norm over the batch does not
     r"^aten::(layer_norm|group_norm|instance_norm|rms_norm|\w*pool\w*|\w*softmax|\w*relu\w*|gelu|silu_?|mish|elu_?"
     r"|hardswish_?|softplus|sigmoid_?|tanh_?|clamp\w*|dropout|add_?|sub_?|mul_?|div_?|pow|exp|log|r?sqrt|contiguous"
     r"|clone|to|_to_copy|upsample\w*)$"
 )
-_VIEWS = re.compile(
+_VIEWS = regex(
     r"^aten::(_?(unsafe_)?view|reshape|(un)?flatten|(un)?squeeze|transpose|permute|t|detach|movedim)$"
 )
 _AUTOGRAD = r"^autograd::engine"
