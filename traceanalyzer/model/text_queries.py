@@ -25,7 +25,7 @@ _RANGE_COMPARISONS = 4
 class LazyPattern:
     """Stands for a regular expression until it is used: a start declares 300, of which a small trace needs half."""
 
-    def __init__(self, pattern: str, flags: int = 0) -> None:
+    def __init__(self, pattern: str | bytes, flags: int = 0) -> None:
         self.pattern, self.flags = pattern, flags
 
     def __getattr__(self, name: str) -> Any:

@@ -249,10 +249,15 @@ class Collector:
                 self.declared.add(event, start)
 
     def _add_rows(self, frame: str, category: str, events: Events) -> None:
+        size = len(events.all)
         try:
             parts = list(self._rows(frame, events.all, events.ids, events.starts).by_size())
         except UNFIT:
-            self._add_mended(frame, category, events)
+            if size <= _MENDED_TOGETHER:
+                self._add_mended(frame, category, events)
+                return
+            for half in (np.arange(size // 2), np.arange(size // 2, size)):
+                self._add_rows(frame, category, events.take(half))
             return
         for unlike in self._refused(frame, category, parts):
             if len(self.groups) >= _MAX_GROUPS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from decimal import Decimal, InvalidOperation, Overflow
 from typing import Any
 
@@ -54,7 +55,8 @@ def start_ns(event: Any) -> int:
             return NULL_INT
         return exact if abs(exact) < MAX_TS_US * 1000 else NULL_INT
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_TS_US:
-        return int(us_to_ns(np.array([float(value)]))[0])
+        whole = math.floor(value)
+        return whole * 1000 + round((value - whole) * 1000.0)  # as `us_to_ns`
     return NULL_INT
 
 

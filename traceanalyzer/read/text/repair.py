@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -19,6 +21,7 @@ from traceanalyzer.model.trace import Damage
 from traceanalyzer.read.text.brackets import depth_of
 
 _SEPARATOR = regex(r"(?<=\})\s*,\s*(?=\{)")
+_SEPARATOR_BYTES = regex(_SEPARATOR.pattern.encode())
 _BAD_ESCAPE = regex(
     r"""\\(?:["\\/bfnrt]|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"""
     r"""|(?P<surrogate>u[dD][89a-fA-F][0-9a-fA-F]{2})|u[0-9a-fA-F]{4}|(?P<bad>))"""
@@ -47,6 +50,16 @@ class Repairs:
         """
         as_it_is = _strictly(text)
         if as_it_is is not None:  # nothing wrong within: the file only ends too early, or a comma too late
+            return as_it_is
+        events: list[Any] = []
+        for start, end, intact in _stretches(text):
+            last = truncated and end == len(text)
+            events += self._mended(text[start:end], offset + start, last) if intact is None else intact
+        return events
+
+    def _mended(self, text: bytes, offset: int, truncated: bool) -> list[Any]:
+        as_it_is = _strictly(text)
+        if as_it_is is not None:  # a separator within a text split it
             return as_it_is
         mended = mended_text(text)
         whole = parse_leniently(f"[{mended}]")
@@ -90,6 +103,25 @@ def _escaped(match: re.Match[str]) -> str:
     if match["surrogate"] is not None:
         return r"\ufffd"
     return match.group() if match["bad"] is None else "\\\\"
+
+
+def _stretches(text: bytes) -> Iterator[tuple[int, int, list[Any] | None]]:
+    """(start, end, events) of stretches between separators; None for the events of those that are damaged."""
+    start = 0
+    damaged: tuple[int, int] | None = None
+    for match in chain(_SEPARATOR_BYTES.finditer(text), (None,)):
+        end, following = match.span() if match else (len(text), len(text))
+        events = _strictly(text[start:end])
+        if events is None or events == [{}]:  # an empty one may stand in a text that holds separators
+            damaged = start if damaged is None else damaged[0], end
+        else:
+            if damaged is not None:
+                yield *damaged, None
+            damaged = None
+            yield start, end, events
+        start = following
+    if damaged is not None:
+        yield *damaged, None
 
 
 def _one_by_one(text: str) -> tuple[list[Any], list[int]]:
