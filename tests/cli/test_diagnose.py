@@ -137,7 +137,7 @@ def test_each_process_has_memory_for_the_largest_file(
     limits = {"WORTH_BYTES": 1, "_RANK_BYTES": 3, "_BEGUN_BYTES": 0, "_SHARE": 1.0, "_HERE_BYTES": 0}
     for name, value in limits.items():
         monkeypatch.setattr(ranks, name, value)
-    monkeypatch.setattr(ranks, "_free_bytes", lambda: free)
+    monkeypatch.setattr(ranks, "free_bytes", lambda: free)
     monkeypatch.setattr(ranks, "cores", lambda: 8)
     assert ranks._processes(files, None) == (processes, free // processes)
 

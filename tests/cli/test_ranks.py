@@ -70,7 +70,7 @@ def test_processes_depend_on_cores_files_and_memory(
 ) -> None:
     """Each may hold its part of 0.6 of the memory that is free."""
     monkeypatch.setattr(ranks, "cores", lambda: 4)
-    monkeypatch.setattr(ranks, "_free_bytes", lambda: free)
+    monkeypatch.setattr(ranks, "free_bytes", lambda: free)
     count, most_bytes = ranks._processes(of_sizes(tmp_path, *sizes), jobs)
     assert count == processes
     assert most_bytes == (int(0.6 * free) // count if count and free else None)
@@ -99,7 +99,7 @@ def test_beside_large_files_standard_input_is_read_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ranks, "cores", lambda: 4)
-    monkeypatch.setattr(ranks, "_free_bytes", lambda: None)
+    monkeypatch.setattr(ranks, "free_bytes", lambda: None)
     files = of_sizes(tmp_path, 40 * MB, 40 * MB)
     assert ranks._processes(files, None) == (2, None)
     assert ranks._processes([*files, Path("-")], None) == (0, None)
@@ -117,7 +117,7 @@ def test_free_memory_is_what_is_available(
     told: str, free: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Path, "read_text", lambda _: told)
-    assert ranks._free_bytes() == free
+    assert ranks.free_bytes() == free
 
 
 def test_one_rank_of_a_job_is_diagnosed_alone_by_its_number(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from pkgutil import resolve_name
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.support.fixtures import FIXTURES
 from traceanalyzer.integrations import answers, server
 from traceanalyzer.integrations.answers import Roots
 from traceanalyzer.model.errors import BadOption, TraceAnalyzerError
+from traceanalyzer.runtime.processes import Worker
 
 
 class Offered:
@@ -54,7 +56,9 @@ class Process:
     ended = 0
 
     def __init__(self, states: str, most_bytes: int | None) -> None:
-        assert (states, most_bytes) == ("builtins:bool", None)
+        assert resolve_name(states) is server.limited
+        assert most_bytes is not None
+        assert 0 < most_bytes <= 8 << 30
 
     def submit(self, tasks: Sequence[Any]) -> Future[list[Any]]:
         answers: Future[list[Any]] = Future()
@@ -122,6 +126,22 @@ def test_process_that_fails_is_ended_with_a_reason(
     with pytest.raises(ToolError) as error:
         offered.tools["diagnose"]("trace.json")
     assert (str(error.value), Process.ended) == (reason, 1)
+
+
+def test_an_answer_takes_no_more_memory_than_it_may(
+    offered: Offered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = b'{"ph": "X", "cat": "kernel", "name": "k", "ts": %d, "dur": 1, "args": {"device": 0, "stream": 7}},\n'
+    events = b"".join(event % (number * 5) for number in range(200_000))
+    (tmp_path / "t.json").write_bytes(b'{"traceEvents": [%b{}]}' % events)
+    monkeypatch.setattr(server, "Worker", Worker)
+    for most_bytes in (8 << 30, 64 << 20):
+        monkeypatch.setattr(server, "_MOST_BYTES", most_bytes)
+        if most_bytes > 1 << 30:
+            assert "200,000" in server._answer(answers.diagnosed, Roots((tmp_path,)), "t.json", True)
+        else:
+            with pytest.raises(ToolError, match="memory"):
+                server._answer(answers.diagnosed, Roots((tmp_path,)), "t.json", True)
 
 
 def test_without_the_package_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

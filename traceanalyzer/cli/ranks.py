@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from traceanalyzer.cli.loading import load_all, name_iteration, reuse_freed_memory, warn_of_unranked
-from traceanalyzer.model.interpreter import cores
+from traceanalyzer.model.interpreter import cores, free_bytes
 
 if TYPE_CHECKING:
     from traceanalyzer.job.ranks import JobView, Ranks
@@ -157,7 +157,7 @@ def _processes(files: Sequence[Path], jobs: int | None) -> tuple[int, int | None
     if not all(map(is_regular, files)):  # another process has neither pipes nor standard input
         return 0, None
     sizes = [Source(path).plain_bytes() or 0 for path in files]
-    most, free = min(jobs or cores(), len(files)), _free_bytes()
+    most, free = min(jobs or cores(), len(files)), free_bytes()
     if free is None:
         return (most, None) if most > 1 and sum(sizes) >= WORTH_BYTES else (0, None)
     free = int(_SHARE * free)
@@ -165,12 +165,3 @@ def _processes(files: Sequence[Path], jobs: int | None) -> tuple[int, int | None
         return 0, None
     most = max(min(most, free // (_BEGUN_BYTES + _RANK_BYTES * max(sizes))), 1)
     return most, free // most
-
-
-def _free_bytes() -> int | None:
-    """Memory that programs may take without others going to disk; None where the system does not tell."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, ValueError, StopIteration):
-        return None

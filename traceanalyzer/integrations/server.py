@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from traceanalyzer.integrations import answers
 from traceanalyzer.integrations.answers import Roots
 from traceanalyzer.model.errors import TraceAnalyzerError
+from traceanalyzer.model.interpreter import free_bytes
 from traceanalyzer.render.words.escape import shortened
 from traceanalyzer.runtime.processes import Worker
 from traceanalyzer.version import __version__, install_command
 
 _MOST_S = 300  # for one answer; a trace of 5 GB takes a minute
+_MOST_BYTES = 8 << 30  # of memory for one answer; a trace of 5 GB takes 2.7 GB
+_SHARE = 0.8  # of the memory that is free, for one answer; chosen
 _MAX_ERROR = 2_000  # characters
 _INSTRUCTIONS = (
     "Says why a GPU is idle or slow, from traces of torch.profiler. Begin with diagnose. Explain the rules that it "
@@ -65,14 +69,14 @@ def serve(roots: Roots) -> None:
 
 
 def _answer(question: Callable[..., str], *arguments: Any) -> str:
-    """The answer of a process that ends when it takes too long.
+    """The answer of a process that ends when it takes too long, or too much memory.
 
     Raises:
         ToolError: there is no answer; the client sees `isError` and the reason.
     """
     from mcp.server.mcpserver.exceptions import ToolError
 
-    worker = Worker("builtins:bool", None)
+    worker = Worker(f"{__name__}:limited", min(_MOST_BYTES, int(_SHARE * (free_bytes() or _MOST_BYTES))))
     try:
         (answer,) = worker.submit((_Question(question, arguments),)).result(_MOST_S)
     except TimeoutError:
@@ -89,6 +93,16 @@ def _answer(question: Callable[..., str], *arguments: Any) -> str:
     return text
 
 
+def limited(most_bytes: int) -> None:
+    """Let this process, and those that it begins, hold so much memory each; on Windows there is no such limit."""
+    with suppress(ImportError):
+        import resource
+
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        most = most_bytes if hard == resource.RLIM_INFINITY else min(most_bytes, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+
 class _Question(NamedTuple):
     """A task for a process: a function of `answers` and its arguments."""
 
@@ -101,8 +115,10 @@ class _Question(NamedTuple):
         """The answer, or the error that explains why there is none."""
         try:
             return self.function(*self.arguments)
-        except (TraceAnalyzerError, MemoryError) as error:
-            return error if str(error) else TraceAnalyzerError("takes more memory than there is")
+        except MemoryError:
+            return TraceAnalyzerError("takes more memory than one answer may: ask about a smaller trace")
+        except TraceAnalyzerError as error:
+            return error
 
     def questions(self) -> bytes:
         """Answers are not stored."""

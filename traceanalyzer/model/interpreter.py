@@ -1,4 +1,4 @@
-"""What costs time in Python itself: its cyclic collector, its lock, and the import of pandas."""
+"""What costs time in Python itself: its cyclic collector, its lock, and the import of pandas; and what it may use."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
-__all__ = ["cores", "pd", "side_by_side", "threads_for", "uncollected"]
+__all__ = ["cores", "free_bytes", "pd", "side_by_side", "threads_for", "uncollected"]
 
 T = TypeVar("T")
 
@@ -54,6 +55,15 @@ def uncollected() -> Iterator[None]:
 def cores() -> int:
     """Number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def free_bytes() -> int | None:
+    """Memory that programs may take without others going to disk; None where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, ValueError, StopIteration):
+        return None
 
 
 def threads_for(rows: int) -> int:
