@@ -117,7 +117,9 @@ def _joined(found: Finding, group: Group, forecast: JobForecast | None, *, job: 
             "this rank", f"rank {found.rank}"
         )
         found = replace(found, title=named)
-    if found.saving is not None and forecast is not None:
+    # Each rank waits for its own batches: the replayed job would let the others wait as before.
+    waits = found.cause == "late-batches"
+    if found.saving is not None and forecast is not None and not waits:
         return _regraded(found, forecast.saving(_fixes(group), found.saving))
     return replace(found, severity=job_severity(found, None)) if job and found.saving is None else found
 

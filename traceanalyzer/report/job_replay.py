@@ -72,7 +72,7 @@ def _recorded_ms(ranks: Ranks, every: Mapping[int, None]) -> GivenStep | None:
     if len(told) < len(every):
         return None
     ms = median([one.ms for one in told])
-    return GivenStep(ms, ms, ms, median(one.waiting_ms for one in told))
+    return GivenStep(ms, ms, ms, median([one.waiting_ms for one in told]))
 
 
 def replay_order(
