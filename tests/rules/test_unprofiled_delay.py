@@ -159,6 +159,14 @@ def test_a_listed_process_is_named(tmp_path: Path) -> None:
     assert finding.message.startswith("process 4711 of another program uses the GPU, and 5 kernels")
 
 
+def test_a_process_without_a_known_share_is_not_named(tmp_path: Path) -> None:
+    """The driver lists who holds memory; where it does not say how much they compute, kernels must tell."""
+    other = [{"pid": 4711, "bytes": 1, "sm_percent": None}]
+    path = changed(tmp_path, "second_process", lambda part: part["gpu"].update(other_processes=other))
+    (finding,) = delays(path)
+    assert finding.message.startswith("the GPU is shared with another process")
+
+
 def test_a_busy_gpu_alone_is_no_other_process(tmp_path: Path) -> None:
     assert delays(changed(tmp_path, "healthy", lambda part: part["gpu"].update(busy_percent=100.0))) == []
 

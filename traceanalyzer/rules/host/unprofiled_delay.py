@@ -190,7 +190,7 @@ def _other_process(
     unprofiled: Unprofiled, work: Work, executions: RepeatedKernels, limits: Limits
 ) -> Hits | None:
     """From the driver's list, or from delayed kernels where a container hides it."""
-    listed = {pid for part in unprofiled.parts for pid, use in part.others.items() if use != 0.0}
+    listed = {pid for part in unprofiled.parts for pid, use in part.others.items() if use}
     pid = min(listed, default=None)
     usual = usual_at_place(executions, 0.5)
     delayed = executions.dur_ns >= limits.min_slow_times * usual
