@@ -130,9 +130,9 @@ def sentence(found: Iterable[Row]) -> str:
     errors, width = [abs(row.error) for row in known], [100 * (row.high - row.low) for row in known]
     held = statistics.mean(row.held for row in known)
     return (
-        f"of {len(known)} measured faults of programs that nobody had looked at, {held:.0%} lay within it; the saving "
-        f"itself was {statistics.median(errors):.1f} points off in the median, {statistics.mean(errors):.1f} on "
-        f"average, and the interval {statistics.mean(width):.0f} points wide"
+        f"On {len(known)} unseen faults, the interval held the measured saving in {held:.0%}. The saving was "
+        f"{statistics.median(errors):.1f} points off in the median ({statistics.mean(errors):.1f} on average), and the "
+        f"interval {statistics.mean(width):.0f} points wide."
     )
 
 

@@ -213,7 +213,7 @@ def test_explain_prints_the_page_and_the_limits() -> None:
 
 def test_version_and_help() -> None:
     assert call("--version").stdout == f"traceanalyzer {__version__}\n"
-    assert "traceanalyzer trace.json.gz" in call("-h").stdout
+    assert "TRACE alone means `diagnose TRACE`" in call("-h").stdout
     for command in ("diagnose", "rules", "explain", "export"):
         assert f"  traceanalyzer {command}" in call(command, "--help").stdout
 

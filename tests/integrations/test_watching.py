@@ -60,7 +60,7 @@ def test_each_window_is_five_lines_with_what_changed(monkeypatch: pytest.MonkeyP
         assert float(printed[1]) == pytest.approx(handler.cost_s[number - 1], abs=0.006)
     assert first[4] == "  Since  this is the first window"
     assert same[4] == "  Since  as in the window before"
-    assert "(exposed-copy)" in other[3]
+    assert "Fix    finding 1: " in other[3]
     assert re.search(r"step recorded \S+ [mu]s, now \S+ ms \([+-]\d+ %\)", other[4])
     assert "; new: exposed-copy: " in other[4]
     assert "; gone: " in other[4]
@@ -89,7 +89,7 @@ def test_ranks_leave_summaries_in_a_folder_and_rank_0_tells_them(
     assert "window 1, 1 of 2 ranks; rank 0" in lines[5]
     left[0].write_text("{}")
     told(Watch(tmp_path / "shared", lines.append), COPIES)
-    assert lines[10:] == ["traceanalyzer: rank 0, window 1 is not told: KeyError('window')"]
+    assert lines[10:] == ["traceanalyzer: rank 0, window 1 is not reported: KeyError('window')"]
 
 
 def test_the_rank_that_waits_least_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,7 @@ def test_slow_analysis_is_ended_and_its_folder_removed(tmp_path: Path) -> None:
     child = Slow(b"")
     (tmp_path / "window").mkdir()
     (line,) = finished(1, child, str(tmp_path / "window"))
-    assert line.startswith("traceanalyzer: rank 1, window 3 is not told: TimeoutExpired(")
+    assert line.startswith("traceanalyzer: rank 1, window 3 is not reported: TimeoutExpired(")
     assert child.killed
     assert list(tmp_path.iterdir()) == []
 

@@ -140,7 +140,9 @@ def test_torch_functions_are_named_and_stay_in_the_loop(shared: Shared) -> None:
 
 def test_code_of_a_library_is_called_less_often(shared: Shared) -> None:
     (found,) = alarms(shared("slowdown/decode.stack"), "host-gap")
-    assert found.advice.startswith("This code is in the package transformers: call the package less often")
+    assert found.advice.startswith(
+        "This code is in the package transformers, which your code calls in corpus5.py(32)"
+    )
     assert f"more than half of this time is within {found.by}" in found.message  # its caller takes the rest
 
 

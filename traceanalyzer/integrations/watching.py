@@ -158,7 +158,7 @@ class Watch:
                 self._last = summaries
         except Exception as error:  # the training comes first
             child.kill()
-            self._log(f"traceanalyzer: rank {told.rank}, window {told.number} is not reported:  {error!r}")
+            self._log(f"traceanalyzer: rank {told.rank}, window {told.number} is not reported: {error!r}")
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

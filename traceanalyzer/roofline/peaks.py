@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 from traceanalyzer.model.records import dataclass
 
@@ -107,7 +107,7 @@ class Peaks:
 @cache
 def _known() -> tuple[tuple[str, Peaks], ...]:
     """(pattern of the name, peaks) of each device; "Laptop GPU" and "Max-Q" follow the names of slower cards."""
-    table = tomllib.loads(resources.files(__package__).joinpath("devices.toml").read_text())
+    table = tomllib.loads(Path(__file__).with_name("devices.toml").read_text(encoding="utf-8"))
     devices = [
         (pattern, Peaks(name, table["rates"][rates], gbps, table["sources"][source], *best))
         for pattern, name, rates, gbps, source, *best in table["devices"]

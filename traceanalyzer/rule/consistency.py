@@ -265,7 +265,8 @@ def _peak_guessed(claim: Claim) -> str:
 
 
 def _assumed(claim: Claim) -> str:
-    assumed = claim.finding.evidence.get(ASSUMED)
+    one = claim.finding
+    assumed = one.severity.rank < Severity.LOW.rank and one.evidence.get(ASSUMED)
     return f"the trace does not record {assumed}" if assumed else ""
 
 

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 _OPS = re.compile(r"[A-Za-z_]\w*")
 _BACKWARD = re.compile(r"(?:_backward|Backward\d+)?_?$")
@@ -44,7 +44,7 @@ class Idiom:
 @cache
 def idioms(kind: str) -> tuple[Idiom, ...]:
     """The rows for "kernels" or "calls", the specific before the general."""
-    table = tomllib.loads(files(__package__).joinpath("idioms.toml").read_text(encoding="utf-8"))
+    table = tomllib.loads(Path(__file__).with_name("idioms.toml").read_text(encoding="utf-8"))
     return tuple(
         Idiom(
             row["name"],

@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from traceanalyzer.model.short_names import short_op, short_ops
@@ -27,7 +27,7 @@ _NOTHING = regex(r"0(?: ns| %)?(?: a step| in total|$)")
 @cache
 def title_templates() -> Mapping[str, Mapping[str, str | list[str]]]:
     """Rule -> cause -> template, or several of which the first that has room is taken; `any` for other causes."""
-    return tomllib.loads(files(__package__).joinpath("titles.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(Path(__file__).with_name("titles.toml").read_text(encoding="utf-8"))
 
 
 def title_of(
