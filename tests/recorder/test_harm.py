@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -199,7 +200,11 @@ def test_a_signal_to_the_command_keeps_what_was_recorded(
     (folder / "train.py").write_text(TRAIN.format(after=pause))
     words = [sys.executable, "-m", "traceanalyzer", "record", *QUICK, "--", sys.executable, "train.py"]
     env = {**os.environ, "PYTHONPATH": f"{folder / 'lib'}{os.pathsep}{REPOSITORY}"}
-    command = subprocess.Popen(words, cwd=folder, env=env, stderr=subprocess.DEVNULL, start_new_session=True)
+    # Whoever runs the tests under nohup ignores SIGHUP, and what is ignored is not passed on.
+    heard = partial(signal.signal, number, signal.SIG_DFL)
+    command = subprocess.Popen(
+        words, cwd=folder, env=env, stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=heard
+    )
     _wait_for(folder / "running")
     command.send_signal(number)
     assert command.wait(30) == code
