@@ -15,7 +15,13 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.sample import left_out_share, undisturbed_steps
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.replay.steady_work import latencies_ns, previous_on_stream, usual_latency_ns, work_gaps
+from traceanalyzer.replay.steady_work import (
+    latencies_ns,
+    previous_on_stream,
+    recorded_edges,
+    usual_latency_ns,
+    work_gaps,
+)
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
@@ -300,3 +306,12 @@ def test_a_collective_takes_what_it_takes_once_all_are_there() -> None:
     work = Program.build(analysis.trace, *needed, waits).work  # type: ignore[arg-type]
     assert work.dur_ns.tolist() == [40_000, 100_000, 40_000, 100_000]
     assert work.meet.tolist() == [8, -1, 9, -1]
+
+
+@pytest.mark.parametrize("streams", [10, 100, 500])
+def test_edges_are_linear_in_the_streams(streams: int) -> None:
+    """Each of 2,000 pieces of work goes to the next stream, and each second one comes after a wait."""
+    at = np.arange(2_000)
+    work: Any = SimpleNamespace(call_start_ns=at * 10, start_ns=at * 100, end_ns=at * 100 + 50)
+    _, edges = recorded_edges(work, at, at % streams, at[::2] * 10 - 5, np.zeros(len(at), bool))
+    assert edges.shape[1] < 32 * 2_000

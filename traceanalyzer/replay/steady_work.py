@@ -188,7 +188,7 @@ class SteadyWork:
         idle = (before >= 0) & (pick(work.end_ns, before, 0) <= work.call_start_ns[entry])
         late, held = late_starts_ns(work, entry, step[entry], stream_waits, since_ns)
         latency = latencies_ns(work, entry, idle) + late
-        waits_for, recorded = _edges(work, entry, stream, stream_waits, waited >= 0)
+        waits_for, recorded = recorded_edges(work, entry, stream, stream_waits, waited >= 0)
         edges = np.append(recorded, _hidden_edges(work, entry, hidden), axis=1)
         waits_for = np.append(waits_for, edges[0, recorded.shape[1] :])
         gap[waits_for] = np.maximum(np.minimum(gap[waits_for], _TYPICAL_GAP_NS), held[waits_for])
@@ -269,7 +269,7 @@ def usual_latency_ns(delays: Rows) -> float:
     return float(np.clip(quantile(delays, _LATENCY_QUANTILE), *_LATENCY_NS))
 
 
-def _edges(
+def recorded_edges(
     work: DeviceWork, entry: Rows, stream: Rows, stream_waits: Rows, measured: Mask
 ) -> tuple[Rows, Rows]:
     """What may wait for what, and by which call: one that makes a stream wait names neither event nor stream.
