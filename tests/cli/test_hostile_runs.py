@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 
 from tests.cli.commands import call, refused, written
+from tests.support.failing_rules import described, hit, yielding
 from tests.support.sample_rules import sample_rules as sample_rules
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.cli.output import written as replacing
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.read import load, remote
 from traceanalyzer.read.remote import fetched
+from traceanalyzer.rule import registry
 
 PROGRAM = f"{sys.executable} -m traceanalyzer"
 
@@ -80,6 +82,17 @@ def test_a_failed_rule_is_reported_and_passes_no_gate(tmp_path: Path) -> None:
     assert (plain.exit_code, gate.exit_code) == (0, 2)
     assert said in plain.stderr
     assert said in gate.stderr
+
+
+@pytest.mark.usefixtures("sample_rules")
+def test_a_hit_out_of_bounds_is_left_out_and_shown_by_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = described(yielding(lambda work, _: hit(work, evidence={"wait_ns": -3})), slug="odd")
+    monkeypatch.setattr(registry, "all_rules", lambda: (odd,))
+    result = call("diagnose", written(tmp_path / "trace.json"), "--fail-on", "high", "--profile")
+    assert result.exit_code == 0
+    assert "     check  odd left out, bounds: evidence wait_ns is -3: not below 0\n" in result.stderr
 
 
 def test_steps_without_gpu_work_are_compared_and_saved(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import http.client
 import json
+import os
 import socket
 import threading
 import webbrowser
@@ -91,7 +92,7 @@ def viewer(monkeypatch: pytest.MonkeyPatch) -> Viewer:
     made = Viewer()
     monkeypatch.setattr(webbrowser, "get", lambda: made)
     monkeypatch.setattr(webbrowser, "open", made.open)
-    monkeypatch.setattr(file_server, "OneFile", lambda origin, viewer: OneFile(origin, 0, viewer))
+    monkeypatch.setattr(file_server, "OneFile", lambda origin, viewer, user: OneFile(origin, 0, viewer, user))
     monkeypatch.setattr(command, "WAIT_S", 20)
     return made
 
@@ -108,6 +109,21 @@ def test_open_shows_the_first_finding(trace: Path, viewer: Viewer) -> None:
     assert pin["args"][0].startswith("^(Findings: ")
     assert note == {"id": "dev.perfetto.AddNoteAtTimestamp", "args": [parts["ts"], note["args"][1]]}
     assert note["args"][1].startswith("1 ")
+
+
+@pytest.mark.parametrize(("options", "user"), [((), os.getuid()), (("--print-url",), None)])
+def test_a_browser_that_open_starts_is_of_its_user(
+    options: tuple[str, ...], user: int | None, trace: Path, viewer: Viewer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = []
+
+    def serving(origin: str, viewer: None, user: int | None) -> OneFile:
+        users.append(user)
+        raise TraceAnalyzerError("port 9001 cannot be used")
+
+    monkeypatch.setattr(file_server, "OneFile", serving)
+    assert refused(trace, *options) == "port 9001 cannot be used"
+    assert users == [user]
 
 
 def test_open_shows_another_finding(trace: Path, viewer: Viewer) -> None:
@@ -261,7 +277,9 @@ def test_the_port_is_taken(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        monkeypatch.setattr(file_server, "OneFile", lambda origin, viewer: OneFile(origin, port, viewer))
+        monkeypatch.setattr(
+            file_server, "OneFile", lambda origin, viewer, user: OneFile(origin, port, viewer, user)
+        )
         broken = trace.with_name("broken.json")
         broken.write_bytes(b"{")
         said = refused(broken, "--print-url")

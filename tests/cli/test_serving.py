@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import http.client
+import os
 import socket
 import struct
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from traceanalyzer.cli import file_server
-from traceanalyzer.cli.file_server import OneFile
+from traceanalyzer.cli.file_server import OneFile, user_of
 from traceanalyzer.render.perfetto.address import ORIGIN
 
 
@@ -100,6 +102,36 @@ def test_nobody_else_gets_it(server: OneFile, headers: dict[str, str]) -> None:
     assert asked(server, "OPTIONS", **headers).status == 404
     assert "Access-Control-Allow-Origin" not in answer.headers
     assert not server.served.is_set()
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="no other system tells whose a connection is"
+)
+def test_a_program_of_another_user_gets_nothing(server: OneFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has read the whole address on the browser's command line, and sends what the viewer would."""
+    server.user = os.getuid()
+    monkeypatch.setattr(file_server, "user_of", lambda *_: os.getuid() + 1)
+    assert asked(server).status == 404
+    assert not server.served.is_set()
+    monkeypatch.undo()
+    assert asked(server).read() == b"zip"
+
+
+def test_whose_a_connection_is_stands_in_the_table_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both ends have a row; that of the program that connected counts, not that of the server."""
+    (table := tmp_path / "tcp").write_text(
+        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+        "   0: 0100007F:2329 0100007F:D266 01 00000000:00000000 00:00000000 00000000  1000        0 18138 1\n"
+        "   1: 0100007F:D266 0100007F:2329 01 00000000:00000000 00:00000000 00000000  1007        0 18137 2\n"
+    )
+    monkeypatch.setattr(file_server, "_CONNECTIONS", table)
+    monkeypatch.setattr(sys, "byteorder", "little")
+    assert user_of(("127.0.0.1", 53862), ("127.0.0.1", 9001)) == 1007
+    assert user_of(("127.0.0.1", 53863), ("127.0.0.1", 9001)) is None
+    monkeypatch.setattr(file_server, "_CONNECTIONS", tmp_path / "none")
+    assert user_of(("127.0.0.1", 53862), ("127.0.0.1", 9001)) is None
 
 
 @pytest.mark.parametrize("path", ["/", "/trace.zip", "/status", "/../trace.zip", "//etc/passwd"])

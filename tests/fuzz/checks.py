@@ -15,6 +15,7 @@ from traceanalyzer.read.load import load_file
 from traceanalyzer.render.html.document import render_html
 from traceanalyzer.render.html.page_data import page_of
 from traceanalyzer.report.diagnosis import analyses_of, report_of
+from traceanalyzer.rule.consistency import BOUNDS
 
 MAX_SECONDS = 10.0  # for a file of at most a few MB; most take 0.01
 
@@ -56,5 +57,6 @@ def check_report(trace: Trace | Job) -> None:
     except TraceAnalyzerError:
         return
     failed = [f"{one.rule}: {one.why}" for one in report.outcomes if one.status is Status.FAILED]
+    failed += [one for one in report.failures if f"left out, {BOUNDS}" in one]
     assert not failed, failed
     render_html(page_of(report, analyses))

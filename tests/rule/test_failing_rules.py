@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.built_findings import traced
-from tests.support.failing_rules import hit, judged, why, yielding
+from tests.support.failing_rules import described, hit, judged, why, yielding
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule import Hits, Work
 from traceanalyzer.rule.claims import Claims
@@ -60,6 +60,26 @@ def test_a_rule_that_fails_late_keeps_no_time(analysis: Analysis) -> None:
     """It claims before the other, and fails when its message is filled."""
     made = yielding(lambda work, _: hit(work, message="{no_such}"))
     assert "message names {no_such}" in why(analysis, made, claims=Claims.RECORDING)
+
+
+def test_only_the_hit_that_fails_a_check_is_left_out(analysis: Analysis) -> None:
+    """The rule goes on, and finds the other two of four kernels; the one beside it has the rest."""
+
+    def half_right(work: Work) -> Iterator[Hits]:
+        yield hit(work[:2], cause="early", evidence={"wait_ns": -3})
+        yield hit(work[2:], cause="late", message="{count} late pieces")
+
+    said = judged(analysis, half_right, causes=("early", "late"), claims=Claims.RECORDING)
+    assert [found.message for found in said.findings] == ["2 late pieces", "4 pieces"]
+    assert [str(outcome.status) for outcome in said.outcomes] == ["found", "found"]
+    left_out = "half-right (early) left out, bounds: evidence wait_ns is -3: not below 0"
+    assert [str(failure) for failure in said.failures] == [left_out]
+
+
+def test_a_hit_that_fails_a_check_fails_tests_of_its_rule(analysis: Analysis) -> None:
+    made = described(yielding(lambda work, _: hit(work, evidence={"wait_ns": -3})))
+    with pytest.raises(ValueError, match="evidence wait_ns is -3: not below 0"):
+        list(made.hits(analysis))
 
 
 def test_an_error_that_a_rule_swallows_is_told(analysis: Analysis) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.built_findings import LENGTH, MS, traced
-from tests.support.failing_rules import hit, left_out, why, yielding
+from tests.support.failing_rules import hit, left_out, left_out_hit, why, yielding
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.texts import Texts
@@ -136,13 +136,12 @@ def test_settings_have_the_bounds_of_declarations(key: str, value: str, error: s
         ({"evidence": {"parts": [{"a": object()}]}}, "evidence parts has a object"),
         ({"evidence": {"x": [{("a",): 1}]}}, "evidence x has the key ('a',): keys are texts"),
         ({"evidence": {"line": texts(3)}}, "evidence line has 3 rows for 4 occurrences"),
-        ({"related": [3]}, "related has a int: Calls, Work or IdleTime"),
     ],
 )
 def test_texts_and_evidence_have_names_bounds_and_units(
     analysis: Analysis, given: dict[str, Any], error: str
 ) -> None:
-    assert error in why(analysis, yielding(lambda work, _: hit(work, **given)))
+    assert error in left_out_hit(analysis, yielding(lambda work, _: hit(work, **given)))
 
 
 def test_evidence_at_the_bounds_passes(analysis: Analysis) -> None:
@@ -173,7 +172,7 @@ def test_evidence_is_no_longer_than_all_lanes(analysis: Analysis) -> None:
 @pytest.mark.parametrize("evidence", [{}, {"gpu_share": None}, {"gpu_share": {"a": 0.5}}])
 def test_a_question_has_its_share_of_gpu_time(analysis: Analysis, evidence: dict[str, Any]) -> None:
     function = yielding(lambda work, _: hit(work, evidence=evidence))
-    error = why(analysis, function, kind=Kind.QUESTION)
+    error = left_out_hit(analysis, function, kind=Kind.QUESTION)
     assert "evidence of a question has gpu_share, a number from 0 to 1" in error
 
 
@@ -214,7 +213,7 @@ def test_stretches_of_one_row_may_be_several_occurrences(analysis: Analysis) -> 
 def test_views_of_another_trace_are_refused(analysis: Analysis) -> None:
     foreign = traced((1 * MS, MS), (3 * MS, MS), (5 * MS, MS), (7 * MS, MS)).index(Work)
     for given in (lambda work: hit(foreign), lambda work: hit(work, related=[foreign])):
-        error = why(analysis, yielding(lambda work, _, given=given: given(work)))
+        error = left_out_hit(analysis, yielding(lambda work, _, given=given: given(work)))
         assert "of another trace or window than the views that the rule is given" in error
 
 
@@ -304,6 +303,11 @@ def test_a_fix_may_add_10_ms_to_a_short_trace() -> None:
 @pytest.mark.parametrize("fix", [edits.Drop, ("drop",), None, iter([edits.DropWork([0])])])
 def test_a_fix_is_an_edit_or_a_tuple_of_edits(analysis: Analysis, fix: Any) -> None:
     assert "fix is an edit or a tuple of edits, not" in why(analysis, yielding(lambda w, _: hit(w, fix=fix)))
+
+
+def test_related_rows_are_of_views(analysis: Analysis) -> None:
+    made = yielding(lambda work, _: hit(work, related=[3]))
+    assert "TypeError: related has a int: Calls, Work or IdleTime" in why(analysis, made)
 
 
 def test_hits_copy_the_evidence_of_the_rule(analysis: Analysis) -> None:

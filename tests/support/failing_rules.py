@@ -26,7 +26,7 @@ def described(function: Callable[..., Any], **changes: Any) -> registry.Rule:
     """The rule of a function, under its name."""
     marked = registry.describe(registry.rule(since="0.1")(_careful))
     slug = function.__name__.strip("_<>").replace("_", "-")
-    return replace(marked, slug=slug, function=function, needs=needs_of(function), **changes)
+    return replace(marked, **{"slug": slug, "function": function, "needs": needs_of(function)} | changes)
 
 
 def judged(analysis: Analysis, function: Callable[..., Any], **changes: Any) -> Judgement:
@@ -42,6 +42,14 @@ def why(analysis: Analysis, function: Callable[..., Any], **changes: Any) -> str
     work = analysis.index(Work)
     assert [found.message for found in said.findings] == [f"{len(work)} pieces"]
     return str(failed.why)
+
+
+def left_out_hit(analysis: Analysis, function: Callable[..., Any], **changes: Any) -> str:
+    """Why the only hit of a rule is left out; the rule does not fail."""
+    said = judged(analysis, function, **changes)
+    assert [str(outcome.status) for outcome in said.outcomes] == ["clear", "found"], said.outcomes
+    (failure,) = said.failures
+    return str(failure)
 
 
 def yielding(made: Callable[[Work, Calls], Any]) -> Callable[..., Any]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import mimetypes
 import secrets
 import shutil
+import socket
+import sys
 import time
 from contextlib import suppress
 from http import HTTPStatus
@@ -15,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Thread
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from urllib.parse import unquote
 
 from traceanalyzer.model.errors import TraceAnalyzerError
@@ -23,6 +25,7 @@ from traceanalyzer.model.errors import TraceAnalyzerError
 HOST, PORT = "127.0.0.1", 9001  # the only address without https that the viewer's content policy allows
 _SILENT_S = 30  # a connection on which nothing is said
 _POLL_S = 0.05  # how long it may take to notice that nobody is served any more
+_CONNECTIONS = Path("/proc/net/tcp")  # which only Linux has
 
 
 class OneFile:
@@ -31,13 +34,18 @@ class OneFile:
     Args:
         origin: the only page that may fetch it; None for the viewer that is served from here.
         viewer: folder of the viewer's pages.
+        user: the only one, besides root, whose programs may fetch it, None for all: a browser is started by a command
+            line, where other users read the address.
 
     Raises:
         TraceAnalyzerError: the port is taken.
     """
 
-    def __init__(self, origin: str | None, port: int = PORT, viewer: Path | None = None) -> None:
+    def __init__(
+        self, origin: str | None, port: int = PORT, viewer: Path | None = None, user: int | None = None
+    ) -> None:
         self.origin = origin
+        self.user = user
         self.viewer = viewer
         self.asked_s = time.monotonic()
         self.served = Event()
@@ -150,7 +158,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _admitted(self) -> bool:
         asked = (self.headers.get("Origin"), self.headers.get("Host"))
         wanted = secrets.compare_digest(self.path.partition("?")[0].encode(), self.one.path.encode())
-        return wanted and asked == (self.one.origin, self.one.host)
+        at = self.client_address, self.server.server_address
+        trusted = self.one.user is None or user_of(*at) in (None, 0, self.one.user)
+        return wanted and trusted and asked == (self.one.origin, self.one.host)
 
     def _allow(self) -> None:
         if self.one.origin is not None:
@@ -164,3 +174,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Nothing: requests are nobody's business."""
+
+
+def user_of(client: Any, server: Any) -> int | None:
+    """The user whose program connected from one address and port to another; None where no table has it."""
+
+    def encoded(address: str, port: int) -> str:
+        return f"{int.from_bytes(socket.inet_aton(address), sys.byteorder):08X}:{port:04X}"
+
+    with suppress(OSError):
+        for row in _CONNECTIONS.read_text().splitlines():
+            _, *ends, _, _, _, _, user = row.split()[:8]
+            if ends == [encoded(*client), encoded(*server)]:
+                return int(user)
+    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -83,7 +84,12 @@ def open_(
     if not print_url:
         _check_browser()
     origin = None if offline else _origin(page)
-    with OneFile(origin, viewer=folder_of_viewer) as server, tempfile.TemporaryDirectory() as folder:
+    # An address that is printed may be opened by any browser, also by that of another user.
+    user = None if print_url or not hasattr(os, "getuid") else os.getuid()
+    with (
+        OneFile(origin, viewer=folder_of_viewer, user=user) as server,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         report, overlays = overlays_of_files(traces, asked)
         shown = f"http://{server.host}" if offline else page
         address = partial(_address, report, overlays, _chosen(report, number), shown)

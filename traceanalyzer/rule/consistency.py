@@ -43,6 +43,8 @@ NOT_WORTH_IT = "Not worth it"
 """Begins the advice where following it makes the step longer."""
 OTHER_RANKS = "for other ranks' launching"
 """Ends the basis of a step that rests on what other ranks are assumed to do."""
+BOUNDS = "bounds"
+"""The check of shapes, bounds and units of what a rule yields, which rule/validation.py makes."""
 ASSUMED = "assumed"
 """Evidence of what a finding assumes because the trace does not record it."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -17,9 +17,10 @@ from traceanalyzer.model.interpreter import side_by_side
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.roofline.gpus import GUESSED_RATE
 from traceanalyzer.rule.claims import PendingFinding, resolve_claims, takes_all_launches
-from traceanalyzer.rule.consistency import Failure, Recording, passed
+from traceanalyzer.rule.consistency import BOUNDS, Failure, Recording, passed
 from traceanalyzer.rule.faults import FaultOf, faults_of
 from traceanalyzer.rule.grouping import Scope, build_finding, group_hits
+from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.registry import Rule
 from traceanalyzer.rule.views import Work
 
@@ -76,7 +77,8 @@ def judge(rules: Iterable[Rule], analysis: Analysis, scope: Scope, forecast: For
     """Run every rule, settle who owns which time, and ask what each fix saves, where the program can be replayed."""
     ran = side_by_side([partial(_run, rule, analysis, scope) for rule in rules], analysis.threads)
     recording = Recording.of(analysis, forecast)
-    judge = _Judge({run.rule.slug: run.rule for run in ran}, analysis, scope, forecast, recording)
+    failures = [failure for run in ran for failure in run.failures]
+    judge = _Judge({run.rule.slug: run.rule for run in ran}, analysis, scope, forecast, recording, failures)
     results, errors = _without_failed([pending for run in ran for pending in run.pending], judge)
     findings = {pending: result for pending, result in results.items() if isinstance(result, Finding)}
     with analysis.timed(FINDINGS):
@@ -86,8 +88,7 @@ def judge(rules: Iterable[Rule], analysis: Analysis, scope: Scope, forecast: For
     for pending, result in results.items():
         by_rule[pending.rule].append(result)
     outcomes = tuple(_outcome(run, by_rule[run.rule.slug], errors.get(run.rule.slug)) for run in ran)
-    failures = tuple(sorted(set(judge.failures), key=str))
-    return Judgement(tuple(findings.values()), fixes, faults, outcomes, failures)
+    return Judgement(tuple(findings.values()), fixes, faults, outcomes, tuple(sorted(set(failures), key=str)))
 
 
 def _without_failed(
@@ -112,15 +113,22 @@ class _Ran:
     rule: Rule
     outcome: Outcome
     pending: tuple[PendingFinding, ...] = ()
+    failures: tuple[Failure, ...] = ()
 
 
 def _run(rule: Rule, analysis: Analysis, scope: Scope) -> _Ran:
     outcome = Outcome(rule.slug, Status.CLEAR, None, scope.rank, rule.group)
+    failures: list[Failure] = []
+
+    def left_out(hits: Hits, error: ValueError) -> None:
+        failures.append(Failure(rule.slug, hits.cause, hits.named_by, scope.rank, BOUNDS, str(error), True))
+
     try:
         with analysis.timed(rule.slug):
             within = scope if scope.asked else None
-            pending = group_hits(rule.slug, rule.claims, rule.hits(analysis), within)
-            return _Ran(rule, outcome, tuple(replace(each, precedence=rule.precedence) for each in pending))
+            pending = group_hits(rule.slug, rule.claims, rule.hits(analysis, left_out), within)
+            ranked = tuple(replace(each, precedence=rule.precedence) for each in pending)
+            return _Ran(rule, outcome, ranked, tuple(failures))
     except Unavailable as reason:
         return _Ran(rule, replace(outcome, status=Status.NOT_APPLICABLE, why=str(reason)))
     except KeyboardInterrupt:
@@ -201,7 +209,7 @@ class _Judge:
     scope: Scope
     forecast: Forecast | None
     recording: Recording
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[Failure]
 
     def results(
         self, every: Sequence[PendingFinding], replayed: Set[PendingFinding], given: tuple[Edit, ...] = ()

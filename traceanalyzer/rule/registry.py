@@ -20,7 +20,7 @@ from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.claims import Kind as Kind
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.validation import MIN_SHARE as MIN_SHARE
-from traceanalyzer.rule.validation import check_declaration, check_limit, validated
+from traceanalyzer.rule.validation import LeaveOut, check_declaration, check_limit, validated
 
 RuleFunction = Callable[..., Iterator[Hits]]
 
@@ -88,8 +88,8 @@ class Rule:
         """Of rules that claim at once the smaller first: the more specific, then the older."""
         return (-self.specificity, *map(int, self.since.split(".")))
 
-    def hits(self, analysis: Analysis) -> Iterator[Hits]:
-        """Every occurrence in the trace.
+    def hits(self, analysis: Analysis, left_out: LeaveOut | None = None) -> Iterator[Hits]:
+        """Every occurrence in the trace; `left_out` as of `validated`.
 
         Raises:
             Unavailable: an index that the rule needs cannot be built.
@@ -98,7 +98,7 @@ class Rule:
         limits = {} if self.limits is None else {"limits": self.limits}
         returned = self.function(**analysis.resolve(self.needs), **limits)
         asked = _ASKED if self.kind is Kind.QUESTION else ()
-        yield from validated(returned, self, analysis, asked)
+        yield from validated(returned, self, analysis, asked, left_out)
 
     def in_force(self) -> Iterator[tuple[str, int | float]]:
         """Every limit, by name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import Field, fields
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from traceanalyzer.replay.edits import Edit
     from traceanalyzer.rule.registry import Rule
 
+LeaveOut = Callable[[Hits, ValueError], None]
 # The name of the limit that every rule has: the share of the step from which on a finding is reported.
 MIN_SHARE = "min_share"
 
@@ -114,13 +115,18 @@ def check_limit(name: str, value: Any) -> None:
 
 
 def validated(
-    returned: Any, rule: Rule, analysis: Analysis, required: Collection[str] = ()
+    returned: Any,
+    rule: Rule,
+    analysis: Analysis,
+    required: Collection[str] = (),
+    left_out: LeaveOut | None = None,
 ) -> Iterator[Hits]:
     """The hits that a rule's function yields, each checked first.
 
     Args:
         analysis: whose views the rule was given.
         required: names of shares that the evidence of each hit must have.
+        left_out: called with each hit that is out of bounds, instead of raising ValueError.
 
     Raises:
         ValueError, TypeError: as of `check_hits`, also inside the rule's generator, so that the traceback has its line.
@@ -140,6 +146,9 @@ def validated(
                     raise ValueError(f"evidence of a question has {name}, a number from 0 to 1")
             check_hits(hits, analysis.resolve(_EVENTS)["events"])
         except Exception as error:
+            if left_out is not None and isinstance(error, ValueError):
+                left_out(hits, error)
+                continue
             if isinstance(returned, Generator):
                 with suppress(Exception, GeneratorExit, SystemExit):
                     returned.throw(error)
