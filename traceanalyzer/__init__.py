@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from traceanalyzer.comparison.result import Comparison
     from traceanalyzer.integrations.watching import watch
     from traceanalyzer.model.analysis import Analysis
+    from traceanalyzer.model.device_times import DeviceTime, IdleCause
     from traceanalyzer.model.errors import (
         BadOption,
         NotATrace,
@@ -36,16 +37,7 @@ if TYPE_CHECKING:
         UnreadableTrace,
     )
     from traceanalyzer.model.finding import Confidence, Finding, Occurrence, Outcome, Severity, Status
-    from traceanalyzer.model.report import (
-        AnalysedWindow,
-        DeviceTime,
-        Fault,
-        IdleCause,
-        Report,
-        StepsSummary,
-        TraceReport,
-        Verdict,
-    )
+    from traceanalyzer.model.report import AnalysedWindow, Fault, Report, StepsSummary, TraceReport, Verdict
     from traceanalyzer.model.step_times import Saving, StepEstimate
     from traceanalyzer.model.trace import Job, Meta, Trace
     from traceanalyzer.read.load import load, load_job
@@ -61,7 +53,8 @@ _PUBLIC = {
     "model.analysis": "Analysis",
     "model.errors": "BadOption NotATrace OutputExists TraceAnalyzerError Unavailable UnreadableTrace",
     "model.finding": "Confidence Finding Occurrence Outcome Severity Status",
-    "model.report": "AnalysedWindow DeviceTime Fault IdleCause Report StepsSummary TraceReport Verdict",
+    "model.device_times": "DeviceTime IdleCause",
+    "model.report": "AnalysedWindow Fault Report StepsSummary TraceReport Verdict",
     "model.step_times": "Saving StepEstimate",
     "model.trace": "Job Meta Trace",
     "read.load": "load load_job",
@@ -157,7 +150,7 @@ def __getattr__(name: str) -> Any:
 def _extend_model() -> None:
     """Give the model, where it is imported, what needs rooms above it: drawings of reports and tables of traces."""
     if (report := sys.modules.get("traceanalyzer.model.report")) is not None:
-        report.Report.drawn = _summary_svg
+        report.Report.drawn, report.Report.briefed = _summary_svg, _brief
     if (trace := sys.modules.get("traceanalyzer.model.trace")) is not None:
         trace.Trace.tables = {name: partial(_table, name) for name in ("kernels", "queue_depth", "idle_gaps")}
 
@@ -167,6 +160,13 @@ def _summary_svg(report: Report) -> str:
     from traceanalyzer.render.html.summary import summary_svg
 
     return summary_svg(report)
+
+
+def _brief(report: Report, script: Path | None) -> str:
+    """A report as a brief for the program's author."""
+    from traceanalyzer.render.text.brief import render_brief
+
+    return render_brief(report, script)
 
 
 def _table(name: str, trace: Trace) -> pd.DataFrame:

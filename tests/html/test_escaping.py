@@ -31,8 +31,9 @@ from tests.support.hypothesis_profiles import examples
 from tests.support.trace_builder import TraceBuilder
 from tests.support.trace_selection import ALL
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.device_times import IdleCause
 from traceanalyzer.model.finding import Finding
-from traceanalyzer.model.report import IdleCause, Verdict
+from traceanalyzer.model.report import Verdict
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.render.html.document import render_html
 from traceanalyzer.render.html.event_bars import Bar

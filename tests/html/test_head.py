@@ -12,8 +12,9 @@ import pytest
 from tests.html.pages import Parsed, quotes, shown
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS, ORIGIN
+from traceanalyzer.model.device_times import DeviceBusy, IdleCause
 from traceanalyzer.model.finding import Finding, Occurrence, Severity
-from traceanalyzer.model.report import AnalysedWindow, DeviceBusy, IdleCause, TraceReport, Verdict
+from traceanalyzer.model.report import AnalysedWindow, TraceReport, Verdict
 from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.model.trace import Damage, Device
 from traceanalyzer.render.html.head import fixes, ranks, recorded, shown_first, step_bars, verdicts

@@ -12,8 +12,8 @@ import pytest
 from tests.html.pages import Parsed, parsed
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS, ORIGIN
+from traceanalyzer.model.device_times import DeviceTime, IdleCause
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.report import DeviceTime, IdleCause
 from traceanalyzer.render.html.cards import Card, choice, cost, count, evidence, saving
 from traceanalyzer.render.html.document import stretches
 from traceanalyzer.render.html.markup import kernel_names, tag, together, told_apart

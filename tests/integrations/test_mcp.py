@@ -37,6 +37,7 @@ def test_a_client_asks_all_four_tools_and_reads_the_units(tmp_path: Path) -> Non
     )
     asked = {
         "diagnose": [({"trace": TRACE}, "implicit-sync"), ({"trace": "a\0b"}, "error: ")],
+        "brief": [({"trace": TRACE}, "# Repair brief")],
         "explain": [({"rule": "implicit-sync"}, "reads back"), ({"rule": "no-rule" * 20_000}, "error: ")],
         "events": [
             ({"trace": TRACE, "window": "0ms:50ms"}, "GPU"),

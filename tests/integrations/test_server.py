@@ -89,18 +89,19 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> Offered:
     return Offered.last
 
 
-def test_four_tools_and_the_units_are_offered_on_stdin(offered: Offered) -> None:
-    assert list(offered.tools) == ["diagnose", "explain", "events", "compare"]
+def test_five_tools_and_the_units_are_offered_on_stdin(offered: Offered) -> None:
+    assert list(offered.tools) == ["diagnose", "brief", "explain", "events", "compare"]
     assert offered.resources["traceanalyzer://units"]() == answers.UNITS
     assert offered.ran == ["stdio"]
 
 
 def test_arguments_arrive_as_they_are_named(offered: Offered, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("diagnosed", "explained", "events", "compared"):
+    for name in ("diagnosed", "briefed", "explained", "events", "compared"):
         monkeypatch.setattr(answers, name, lambda *given, name=name: f"{name} {given[-2:]}")
     tools = offered.tools
     assert tools["diagnose"]("t", verbose=True) == "diagnosed ('t', True)"
     assert tools["diagnose"]("t") == "diagnosed ('t', False)"
+    assert tools["brief"]("t", script="s.py") == "briefed ('t', 's.py')"
     assert tools["explain"]("r") == "explained ('r',)"
     assert tools["events"]("t", "0ms:") == "events ('t', '0ms:')"
     assert tools["compare"](base="b", new="n") == "compared ('b', 'n')"

@@ -10,20 +10,11 @@ import pandas as pd
 import pytest
 
 from tests.report import report_samples as samples
+from traceanalyzer.model.device_times import DeviceTime, IdleCause
 from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.model.interpreter import uncollected
 from traceanalyzer.model.overlay import Counter, Drift, Overlay, Slices
-from traceanalyzer.model.report import (
-    AnalysedWindow,
-    Clock,
-    DeviceTime,
-    Fault,
-    IdleCause,
-    Report,
-    TraceReport,
-    Verdict,
-    fixed_along,
-)
+from traceanalyzer.model.report import AnalysedWindow, Clock, Fault, Report, TraceReport, Verdict, fixed_along
 from traceanalyzer.model.step_times import RECORDING, MeasuredStep, Saving, StepEstimate, measured_step
 from traceanalyzer.model.trace import Job, Skipped
 

@@ -14,8 +14,9 @@ from tests.report import report_samples as samples
 from tests.report.report_samples import MS
 from traceanalyzer.cli.app import run
 from traceanalyzer.cli.output import ascii_only
+from traceanalyzer.model.device_times import DeviceTime, IdleCause
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.report import DeviceTime, Fault, IdleCause
+from traceanalyzer.model.report import Fault
 from traceanalyzer.render.text.finding import put_fitted
 from traceanalyzer.render.text.page import Page, as_text, bar, joined_frames
 from traceanalyzer.render.text.report import device_bar, render_text

@@ -12,8 +12,9 @@ from tests.report import report_samples as samples
 from tests.report.report_samples import MS, ORIGIN
 from tests.support.snapshots import matches
 from traceanalyzer.idle.accounting import CLASSES
+from traceanalyzer.model.device_times import DeviceBusy, IdleCause
 from traceanalyzer.model.finding import Outcome, Status
-from traceanalyzer.model.report import AnalysedWindow, DeviceBusy, IdleCause, Report, TraceReport, Verdict
+from traceanalyzer.model.report import AnalysedWindow, Report, TraceReport, Verdict
 from traceanalyzer.model.trace import Damage, Device
 from traceanalyzer.render.text.finding import put_fitted, short_paths
 from traceanalyzer.render.text.page import WIDEST, Page

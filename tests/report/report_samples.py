@@ -6,18 +6,9 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+from traceanalyzer.model.device_times import DeviceBusy, DeviceTime, IdleCause
 from traceanalyzer.model.finding import Confidence, Finding, Occurrence, Outcome, Severity, Status
-from traceanalyzer.model.report import (
-    AnalysedWindow,
-    DeviceBusy,
-    DeviceTime,
-    IdleCause,
-    Report,
-    StepsSummary,
-    StepTimes,
-    TraceReport,
-    Verdict,
-)
+from traceanalyzer.model.report import AnalysedWindow, Report, StepsSummary, StepTimes, TraceReport, Verdict
 from traceanalyzer.model.step_times import Saving, StepEstimate
 from traceanalyzer.model.trace import Damage, Device, Meta
 from traceanalyzer.report.verdict import verdict_of

@@ -9,9 +9,9 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.job.ranks import Here
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.device_times import DeviceBusy
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Status
-from traceanalyzer.model.report import DeviceBusy
 from traceanalyzer.model.trace import Job, Trace
 from traceanalyzer.report.diagnosis import restricted
 from traceanalyzer.report.summary import accounting_of

@@ -15,7 +15,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.command(short_help="Answer an agent over the Model Context Protocol.")
 @click.argument("roots", metavar="[FOLDER]...", nargs=-1, type=_FOLDER)
 def mcp(roots: tuple[Path, ...]) -> None:
-    """Serve four tools that only read, diagnose, explain, events and compare, on standard input and output.
+    """Serve five tools that only read, diagnose, brief, explain, events and compare, on standard input and output.
 
     Files under FOLDER are read, and no others; without it, those under the current folder. Needs the mcp package:
     pip install 'torch-traceanalyzer[mcp]'.

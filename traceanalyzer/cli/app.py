@@ -24,7 +24,7 @@ _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 _MODULES = {"mcp": "agents", "skill": "agents"}
 _FUNCTIONS = {"open": "open_", "list": "list_"}  # names that Python has already
 _GROUPS = {
-    "Diagnose": ("diagnose", "explain", "facts", "rules"),
+    "Diagnose": ("diagnose", "brief", "explain", "facts", "rules"),
     "Look": ("report", "open", "annotate", "regions", "ops", "list", "memory", "table", "collectives"),
     "Compare": ("compare", "baseline"),
     "Record": ("record",),

@@ -96,6 +96,14 @@ def diagnosed(roots: Roots, trace: str, verbose: bool = False) -> str:
     return capped(text, "Ask without verbose.")
 
 
+def briefed(roots: Roots, trace: str, script: str = "") -> str:
+    """What to change in the program, and how to verify it; the script, if given, is quoted."""
+    from traceanalyzer import diagnose
+
+    text = diagnose(roots.path(trace)).brief(roots.path(script) if script else None)
+    return capped(text, "Ask without a script.")
+
+
 def explained(name: str) -> str:
     """The page of a rule, or of all rules of a group."""
     from traceanalyzer.render.text.listings import rule_page

@@ -1,4 +1,4 @@
-"""A server of the Model Context Protocol over standard input and output: four tools that only read."""
+"""A server of the Model Context Protocol over standard input and output: five tools that only read."""
 
 from __future__ import annotations
 
@@ -46,6 +46,10 @@ def serve(roots: Roots) -> None:
         """What cost GPU time in a trace, or in a folder with a trace per rank: the verdict, then findings by saving."""
         return _answer(answers.diagnosed, roots, trace, verbose)
 
+    def brief(trace: str, script: str = "") -> str:
+        """What to change in the program: place, code before and after, preconditions, commands; quotes `script`."""
+        return _answer(answers.briefed, roots, trace, script)
+
     def explain(rule: str) -> str:
         """What a rule looks for, why it costs, how sure it is, when it is wrong, and its limits."""
         return _answer(answers.explained, rule)
@@ -62,7 +66,7 @@ def serve(roots: Roots) -> None:
         """Units, and what the words of the reports mean."""
         return answers.UNITS
 
-    for tool in (diagnose, explain, events, compare):
+    for tool in (diagnose, brief, explain, events, compare):
         reading(tool)
     server.resource("traceanalyzer://units", mime_type="text/plain")(units)
     server.run("stdio")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields
+from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from traceanalyzer.model.device_times import IDLE, DeviceBusy, DeviceTime, RegionCost
 from traceanalyzer.model.finding import Confidence, Finding, Outcome, Severity
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import MeasuredStep, Saving, StepEstimate
@@ -242,7 +244,6 @@ class JobReport:
     unavailable: Mapping[str, str] | None = None
 
 
-IDLE = "idle"
 _DTYPES = {"int": "int64", "float": "float64", "str": "str", "bool": "bool"}  # of fields of `Finding`
 # Column of `Report.to_frame` -> field of `Saving`.
 _SAVED = {
@@ -313,64 +314,6 @@ class StepsSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceBusy:
-    """How long anything ran on a device within the window, and its share of the window (0 to 1)."""
-
-    device: int
-    busy_ns: int
-    share: float
-
-
-@dataclass(frozen=True, slots=True)
-class IdleCause:
-    """Idle time of one cause and op, None where there is none to name.
-
-    Of launching, queued launches, synchronisation and blocking copies it is the outermost op, which the user called.
-    """
-
-    cause: str
-    op: str | None
-    ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceTime:
-    """Where one device's window went: every ns in one class.
-
-    Attributes:
-        device: ordinal.
-        start_ns, end_ns: the window.
-        parts_ns: class -> ns, idle time as `idle:<cause>`; they sum to the window.
-        idle_causes: idle time by cause and op, largest first.
-    """
-
-    device: int
-    start_ns: int
-    end_ns: int
-    parts_ns: Mapping[str, int]
-    idle_causes: tuple[IdleCause, ...] = ()
-
-    @property
-    def length_ns(self) -> int:
-        """Length of the window."""
-        return self.end_ns - self.start_ns
-
-    @property
-    def idle_ns(self) -> Mapping[str, int]:
-        """Cause -> ns, without the `idle:` before it."""
-        prefix = f"{IDLE}:"
-        return {
-            name.removeprefix(prefix): ns for name, ns in self.parts_ns.items() if name.startswith(prefix)
-        }
-
-    @property
-    def classes_ns(self) -> Mapping[str, int]:
-        """Class -> ns, all idle time as one class, the last."""
-        busy = {name: ns for name, ns in self.parts_ns.items() if name.partition(":")[0] != IDLE}
-        return busy | {IDLE: sum(self.parts_ns.values()) - sum(busy.values())}
-
-
-@dataclass(frozen=True, slots=True)
 class TraceReport:
     """What the head of the report says of one trace.
 
@@ -389,6 +332,7 @@ class TraceReport:
         summary: how long a step takes, what limits it, and what the fixes give: a line each.
         parts: region of the code -> share of the predicted step (0 to 1), the largest first; empty without regions.
         parts_of: whose time the shares are of: "GPU" or "CPU".
+        regions: the largest regions of the code as a tree, the parent before its children; empty without regions.
         missing: what was not recorded.
         unavailable: part of this head -> why it is not there.
     """
@@ -408,6 +352,7 @@ class TraceReport:
     summary: Verdict = NO_VERDICT
     parts: Mapping[str, float] = field(default_factory=dict)
     parts_of: str = ""
+    regions: tuple[RegionCost, ...] = ()
     missing: tuple[str, ...] = ()
     unavailable: Mapping[str, str] | None = None
 
@@ -439,6 +384,8 @@ class Report:
     failures: tuple[str, ...] = ()
     drawn: ClassVar[Callable[[Report], str] | None] = None
     """How a notebook shows it: set by the package, since the model knows no renderer."""
+    briefed: ClassVar[Callable[[Report, Path | None], str] | None] = None
+    """What `brief` returns, set likewise."""
 
     def __repr__(self) -> str:
         counts = [f"{sum(f.severity is level for f in self.findings)} {level}" for level in Severity]
@@ -447,6 +394,20 @@ class Report:
     def _repr_html_(self) -> str | None:
         """What a notebook shows: the verdict, where the time went, the largest findings, as a small SVG."""
         return None if Report.drawn is None else Report.drawn(self)
+
+    def brief(self, script: str | Path | None = None) -> str:
+        """What somebody needs who repairs the program without this tool: Markdown of at most 150 lines.
+
+        Args:
+            script: the program's main file, whose code it quotes.
+
+        Raises:
+            RuntimeError: the report was made without the package's own functions.
+            BadOption: the script cannot be read.
+        """
+        if Report.briefed is None:
+            raise RuntimeError("import traceanalyzer first")
+        return Report.briefed(self, None if script is None else Path(script))
 
     @property
     def idle(self) -> pd.DataFrame:

@@ -9,17 +9,18 @@ from typing import Self
 
 from traceanalyzer.job.ranks import Rank
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.device_times import DeviceTime, RegionCost
 from traceanalyzer.model.finding import Finding, Outcome, Severity
 from traceanalyzer.model.interpreter import uncollected
 from traceanalyzer.model.records import dataclass
-from traceanalyzer.model.report import DeviceTime, TraceReport
+from traceanalyzer.model.report import TraceReport
 from traceanalyzer.model.step_times import GivenStep, StepEstimate
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.sample import JobStep
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
 from traceanalyzer.report.costs import Cost, largest_costs
 from traceanalyzer.report.job_replay import Said, recorded_step
-from traceanalyzer.report.step_parts import step_parts
+from traceanalyzer.report.step_parts import largest_regions, step_parts
 from traceanalyzer.report.summary import attempt, scope_of, summarise
 from traceanalyzer.rule.consistency import Failure
 from traceanalyzer.rule.faults import FaultOf
@@ -167,7 +168,8 @@ def _judged(analysis: Analysis, rank: Rank, of_job_ns: int | None, asked: Asked)
     step = as_recorded(step, head.accounting)
     unavailable = {**(head.unavailable or {}), **unavailable}
     parts_of, parts = attempt({}, "parts", partial(step_parts, analysis), _NO_PARTS)
-    head = replace(head, parts_of=parts_of, parts=parts)
+    regions: tuple[RegionCost, ...] = attempt({}, "regions", partial(largest_regions, analysis), ())
+    head = replace(head, parts_of=parts_of, parts=parts, regions=regions)
     head = replace(head, step=step, together=fixed, measured=measured, unavailable=unavailable)
     none: tuple[Cost, ...] = ()
     costs = attempt({}, "costs", partial(largest_costs, analysis), none)

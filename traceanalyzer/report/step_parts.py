@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+
+import numpy as np
 
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Floats
+from traceanalyzer.model.device_times import RegionCost
 from traceanalyzer.regions.regions import Regions
+from traceanalyzer.regions.responsible import block_words
 from traceanalyzer.rule.titles import code_words, shortened_name
 
 _MOST = 5  # parts that are named, and the rest
@@ -19,6 +23,8 @@ _OPS, _BLOCK = 2, 30  # ops of a repeated block that are named, and their charac
 _COMPILED = "## Call CompiledFxGraph"
 _REST = {True: "GPU idle", False: "waiting"}  # whether of GPU time
 _USEFUL = 2  # parts at least; one alone says nothing
+_LEAST_LINE = 0.01  # of the cost of the step: a region with less is no line of the tree
+_REPORTED, _LEVELS = 16, 6  # lines and levels of the tree that a report keeps
 
 
 def step_parts(analysis: Analysis) -> tuple[str, Mapping[str, float]]:
@@ -79,3 +85,62 @@ def _words(regions: Regions, node: int) -> str:
 def _short(name: str) -> str:
     plain = "compiled graph" if name.startswith(_COMPILED) else code_words(name).partition(" (")[0]
     return shortened_name(plain.removeprefix("aten::"), _BLOCK)
+
+
+def largest_regions(analysis: Analysis) -> tuple[RegionCost, ...]:
+    """The tree of regions as a report keeps it, the region with the most CPU time first on each level."""
+    regions = analysis.index(Regions)
+    cost = cost_of(regions, "cpu")
+    lines = list(listed_regions(regions, cost, _LEVELS))
+    least = sorted((float(cost[node]) for node, _ in lines), reverse=True)[:_REPORTED][-1:] or [0.0]
+    return tuple(_region(regions, node, level) for node, level in lines if cost[node] >= least[0])
+
+
+def _region(regions: Regions, node: int, level: int) -> RegionCost:
+    cpu_ns, gpu_ns, idle_ns = (
+        round(float(regions.totals[name][node])) for name in ("predicted_ns", "gpu_ns", "idle_ns")
+    )
+    calls, share = float(regions.tree.calls[node]) / regions.steps, float(regions.share[node])
+    return RegionCost(shown_name(regions, node), level, share, cpu_ns, gpu_ns, idle_ns, calls)
+
+
+def cost_of(regions: Regions, by: str) -> Floats:
+    """What regions are ordered by, ns per step with all below each; float64 (nodes,).
+
+    Args:
+        by: cpu, gpu, idle or residual.
+    """
+    totals = regions.totals
+    if by == "residual":
+        return totals["gpu_ns"] - totals["bound_ns"]
+    return totals[{"cpu": "predicted_ns", "gpu": "gpu_ns", "idle": "idle_ns"}[by]]
+
+
+def shown_name(regions: Regions, node: int, width: int = 80) -> str:
+    """`12 x layer_norm, linear, ...` of a block, else the name; in `width` columns where that is possible."""
+    kind, name = regions.tree.kind[node], regions.tree.name[node]
+    if kind == "block":
+        return block_words(regions.tree.calls[node] / regions.steps, name, width)
+    return f"{name}()" if kind == "function" else name
+
+
+def listed_regions(regions: Regions, cost: Floats, depth: int) -> Iterator[tuple[int, int]]:
+    """(node, level) of each line: without chains of nodes that cost the same, and without small ones."""
+    parent = regions.tree.parent
+    children: dict[int, list[int]] = {}
+    for node in np.argsort(-cost, kind="stable").tolist():
+        if cost[node] >= _LEAST_LINE * max(cost[0], 1.0):
+            children.setdefault(int(parent[node]), []).append(node)
+    pending = [(node, 0) for node in reversed(children.get(0, []))]
+    while pending:
+        node, level = pending.pop()
+        inside = children.get(node, [])
+        while (
+            regions.tree.kind[node] != "phase"
+            and len(inside) == 1
+            and cost[inside[0]] >= _NEARLY_ALL * cost[node]
+        ):
+            node, inside = inside[0], children.get(inside[0], [])
+        yield node, level
+        if level + 1 < depth:
+            pending += [(each, level + 1) for each in reversed(inside)]

@@ -14,16 +14,9 @@ from traceanalyzer.job.ranks import Ranks
 from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Ns, median
+from traceanalyzer.model.device_times import DeviceBusy, DeviceTime, IdleCause
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.report import (
-    AnalysedWindow,
-    DeviceBusy,
-    DeviceTime,
-    IdleCause,
-    StepsSummary,
-    StepTimes,
-    TraceReport,
-)
+from traceanalyzer.model.report import AnalysedWindow, StepsSummary, StepTimes, TraceReport
 from traceanalyzer.model.trace import Trace, ints
 from traceanalyzer.rule.grouping import Scope
 from traceanalyzer.timeline.device_work import Busy

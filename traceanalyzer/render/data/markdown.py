@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from traceanalyzer.model.device_times import DeviceTime
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.report import DeviceTime, Report, TraceReport
+from traceanalyzer.model.report import Report, TraceReport
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.words.escape import plain_markdown, to_markdown
 from traceanalyzer.render.words.savings import amount_words, titled

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from traceanalyzer.model.report import IDLE, DeviceTime, Report
+from traceanalyzer.model.device_times import IDLE, DeviceTime
+from traceanalyzer.model.report import Report
 from traceanalyzer.model.units import format_bytes, format_ns, format_share
 from traceanalyzer.render.html.markup import Html, number, part, pointer, said, tag
 from traceanalyzer.render.html.page_data import Inputs, OpTable

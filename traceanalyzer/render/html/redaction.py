@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from traceanalyzer.model.arrays import distinct
+from traceanalyzer.model.device_times import DeviceTime
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.records import dataclass
-from traceanalyzer.model.report import DeviceTime, Report, TraceReport, Verdict
+from traceanalyzer.model.report import Report, TraceReport, Verdict
 from traceanalyzer.model.trace import Meta, Trace, matching, narrow_codes, texts_of
 from traceanalyzer.render.html.event_bars import Bar
 from traceanalyzer.render.html.plot_data import MemoryCurve, StepSeries, Stretch

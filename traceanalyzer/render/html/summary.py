@@ -5,8 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from traceanalyzer.model.device_times import DeviceTime
 from traceanalyzer.model.finding import Finding
-from traceanalyzer.model.report import DeviceTime, Report
+from traceanalyzer.model.report import Report
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.html.cards import MARKS
 from traceanalyzer.render.html.markup import Html, said, tag

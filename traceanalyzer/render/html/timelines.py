@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from traceanalyzer.model.report import IDLE, Report
+from traceanalyzer.model.device_times import IDLE
+from traceanalyzer.model.report import Report
 from traceanalyzer.model.short_names import ENGINE, short_kernel, short_op
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.html.markup import Html, filled, kernel_names, packed, part, said, tag, together

@@ -28,13 +28,18 @@ _MIN_SHARE_SOURCE = (
 _ZERO_SOURCE = "0 means that the cost does not decide whether a finding is reported"
 
 
+def paragraphs(rule: Rule) -> list[str]:
+    """The paragraphs of the rule's page, a line each."""
+    return [" ".join(paragraph.split()) for paragraph in _PARAGRAPH.split(rule.page)]
+
+
 def rule_page(rule: Rule, width: int = 80, *, verbose: bool = False) -> str:
     """Slug, the docstring, and every limit; `verbose` says of each what it means and where its number comes from."""
     page = Page(width)
     page.put(f"{rule.slug}  (group {rule.group}, added in version {rule.since})")
     page.blank()
-    for paragraph in _PARAGRAPH.split(rule.page):
-        page.put(" ".join(paragraph.split()), indent=2 * paragraph.startswith("- "), hang=2)
+    for paragraph in paragraphs(rule):
+        page.put(paragraph, indent=2 * paragraph.startswith("- "), hang=2)
     page.blank()
     source = _MIN_SHARE_SOURCE if rule.min_share else _ZERO_SOURCE
     limits = [LimitInfo(MIN_SHARE, rule.min_share, source), *limits_of(rule.limits)]

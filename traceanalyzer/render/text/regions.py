@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import numpy as np
-
-from traceanalyzer.model.arrays import Floats
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.regions.regions import Regions
-from traceanalyzer.regions.responsible import block_words
 from traceanalyzer.render.text.page import as_text
 from traceanalyzer.render.words.escape import printable, shortened
+from traceanalyzer.report.step_parts import cost_of, listed_regions, shown_name
 
-# Share of the step below which a region is no line; a node that has nearly all of its parent's cost stands for it.
-_LEAST, _NEARLY_ALL = 0.01, 0.97
 _COLUMNS = ("of step", "CPU", "GPU", "GPU idle", "calls")
 _WIDTHS = (7, 8, 8, 8, 7)
 _LEFT = sum(_WIDTHS) + 2 * len(_WIDTHS)
@@ -36,47 +29,9 @@ def render_regions(
         _line(
             _cells(regions, node), "  " * level + shown_name(regions, node, width - _LEFT - 2 * level), width
         )
-        for node, level in _listed(regions, cost, depth)
+        for node, level in listed_regions(regions, cost, depth)
     ]
     return as_text([printable(line) for line in lines], ascii_only=ascii_only)
-
-
-def cost_of(regions: Regions, by: str) -> Floats:
-    """What regions are ordered by, ns per step with all below each; float64 (nodes,)."""
-    totals = regions.totals
-    if by == "residual":
-        return totals["gpu_ns"] - totals["bound_ns"]
-    return totals[{"cpu": "predicted_ns", "gpu": "gpu_ns", "idle": "idle_ns"}[by]]
-
-
-def shown_name(regions: Regions, node: int, width: int = 80) -> str:
-    """`12 x layer_norm, linear, ...` of a block, else the name; in `width` columns where that is possible."""
-    kind, name = regions.tree.kind[node], regions.tree.name[node]
-    if kind == "block":
-        return block_words(regions.tree.calls[node] / regions.steps, name, width)
-    return f"{name}()" if kind == "function" else name
-
-
-def _listed(regions: Regions, cost: Floats, depth: int) -> Iterator[tuple[int, int]]:
-    """(node, level) of each line: without chains of nodes that cost the same, and without small ones."""
-    parent = regions.tree.parent
-    children: dict[int, list[int]] = {}
-    for node in np.argsort(-cost, kind="stable").tolist():
-        if cost[node] >= _LEAST * max(cost[0], 1.0):
-            children.setdefault(int(parent[node]), []).append(node)
-    pending = [(node, 0) for node in reversed(children.get(0, []))]
-    while pending:
-        node, level = pending.pop()
-        inside = children.get(node, [])
-        while (
-            regions.tree.kind[node] != "phase"
-            and len(inside) == 1
-            and cost[inside[0]] >= _NEARLY_ALL * cost[node]
-        ):
-            node, inside = inside[0], children.get(inside[0], [])
-        yield node, level
-        if level + 1 < depth:
-            pending += [(each, level + 1) for each in reversed(inside)]
 
 
 def _cells(regions: Regions, node: int) -> tuple[str, ...]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from traceanalyzer.model.device_times import IDLE, DeviceTime
 from traceanalyzer.model.finding import Finding, Outcome, Status
-from traceanalyzer.model.report import IDLE, DeviceTime, Report, StepsSummary, StepTimes, TraceReport
+from traceanalyzer.model.report import Report, StepsSummary, StepTimes, TraceReport
 from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import STANDS_OUT

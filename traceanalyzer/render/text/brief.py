@@ -1,0 +1,298 @@
+"""Report -> a brief for somebody who repairs the program without this tool: what, where, how, and how to verify it."""
+
+from __future__ import annotations
+
+import ast
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from traceanalyzer.model.errors import BadOption
+from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.model.report import Fault, Report, TraceReport
+from traceanalyzer.model.short_names import short_ops
+from traceanalyzer.model.step_times import RECORDING, Saving, StepEstimate
+from traceanalyzer.model.text_queries import regex
+from traceanalyzer.model.units import format_ns, format_share
+from traceanalyzer.render.text.listings import paragraphs
+from traceanalyzer.render.words.escape import printable, shortened
+from traceanalyzer.render.words.savings import OF_SAVINGS, may_help, short_amounts, titled
+from traceanalyzer.report.finding_order import triage
+from traceanalyzer.report.words import format_span, listed
+from traceanalyzer.rule.claims import REGION
+from traceanalyzer.rule.registry import all_rules
+from traceanalyzer.rule.repairs import Repair, repair_of
+from traceanalyzer.version import __version__
+
+MAX_LINES = 150
+_CHANGES = 6  # findings that are described at most
+_MAYBE = 2  # findings of severity info that may help
+_QUOTES = (12, 6, 0)  # lines of the program that a change quotes, the first that has room
+_PLACES = 3  # places of a finding that are named
+_NAME = 60  # characters of a region
+_CODE = regex(r"([^\s(`,;]+\.pyx?)\((\d+)\): ([\w.<>]+)")
+_WRONG = "When it is wrong:"
+_NOT_FOUND = (
+    "The causes are what the trace supports best. If the code of a change is not as described, go on with the region "
+    "that has the most GPU idle time (the CPU is too slow there) or GPU time (the kernels are)."
+)
+_COMPARE_RESULTS = (
+    "Check the results: fix the seed, run the same 20 steps before and after, and compare the losses or outputs; "
+    "allow what is named under Results."
+)
+
+
+def render_brief(report: Report, script: Path | None = None) -> str:
+    """Markdown of at most `MAX_LINES` lines.
+
+    Args:
+        script: the program's main file; what it has of the findings' code is quoted.
+
+    Raises:
+        BadOption: the script cannot be read.
+    """
+    program = _Program(script)
+    faults = _faults(report)
+    for count in range(min(len(faults), _CHANGES), -1, -1):
+        for quoted in _QUOTES:
+            program.quoted.clear()
+            lines = list(_lines(report, faults[:count], faults[count:], program, quoted))
+            if len(lines) <= MAX_LINES:
+                return "\n".join(map(printable, lines)) + "\n"
+    return "\n".join(map(printable, lines[:MAX_LINES])) + "\n"
+
+
+class _Program:
+    """The program's main file, if it is at hand.
+
+    Attributes:
+        quoted: lines of functions that the brief has already.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        try:
+            self.text = "" if path is None else path.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise BadOption(f"cannot be read: {error.strerror}", where=path) from error
+        self.lines = self.text.splitlines()
+        self.quoted: set[range] = set()
+
+    def function_at(self, file: str, line: int) -> range:
+        """Line numbers of the function that begins at this line, or the innermost one around it; empty elsewhere."""
+        if self.path is None or Path(file).name != self.path.name:
+            return range(0)
+        try:
+            nodes = list(ast.walk(ast.parse(self.text)))
+        except (SyntaxError, ValueError):
+            return range(0)
+        kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+        spans = [
+            range(min([node.lineno, *_decorators(node)]), (node.end_lineno or node.lineno) + 1)
+            for node in nodes
+            if isinstance(node, kinds)
+        ]
+        return min((span for span in spans if line in span), key=len, default=range(0))
+
+
+def _decorators(node: Any) -> list[int]:
+    return [one.lineno for one in getattr(node, "decorator_list", ())]
+
+
+def _faults(report: Report) -> list[tuple[int, Finding, Fault | None]]:
+    """(number, finding, fault) of each change: the first finding of a fault above `info`, then what may help."""
+    others = triage(report).others
+    of_number = {n: fault for trace in report.traces for fault in trace.faults for n in fault.findings}
+    first = [n for n in others if n not in of_number or n == of_number[n].findings[0]]
+    wrong = [n for n in first if others[n].severity is not Severity.INFO]
+    maybe = [n for n in first if n not in wrong and may_help(others[n])][:_MAYBE]
+    return [(n, others[n], of_number.get(n)) for n in [*wrong, *maybe]]
+
+
+def _lines(
+    report: Report,
+    faults: list[tuple[int, Finding, Fault | None]],
+    left: list[tuple[int, Finding, Fault | None]],
+    program: _Program,
+    quoted: int,
+) -> Iterator[str]:
+    trace = _trace(report)
+    verdict = trace.summary if report.job is None else report.job.summary
+    ranks = f" and {len(report.traces) - 1} more ranks" * (len(report.traces) > 1)
+    devices = sorted({device.name or "unknown GPU" for device in trace.meta.devices})
+    yield "# Repair brief"
+    yield ""
+    yield f"{_name(trace)}{ranks}; {', '.join(devices) or 'no GPU'}; by traceanalyzer {__version__}. {OF_SAVINGS}"
+    yield ""
+    yield from (f"- {label}: {text}" for label, text in verdict.lines.items())
+    if not faults:
+        yield "- No change is known that saves time. The regions below show where the time goes."
+    for place, (number, finding, fault) in enumerate(faults, 1):
+        yield ""
+        yield f"## Change {place}: {titled(finding)}"
+        yield ""
+        yield from _change(number, finding, fault, trace, program, quoted)
+    if left:
+        yield ""
+        yield "Smaller: " + "; ".join(titled(finding) for _, finding, _ in left[:_PLACES])
+    yield from _regions(trace)
+    yield from _verification(trace, len(report.traces), program)
+
+
+def _trace(report: Report) -> TraceReport:
+    """The trace that the first finding is about."""
+    ranks = [finding.rank for finding in report.findings[:1]]
+    return next((trace for trace in report.traces if trace.rank in ranks), report.traces[0])
+
+
+def _name(trace: TraceReport) -> str:
+    return Path(trace.meta.source).name
+
+
+def _change(
+    number: int, finding: Finding, fault: Fault | None, trace: TraceReport, program: _Program, quoted: int
+) -> Iterator[str]:
+    """Problem, place, saving, remedy with its code, precondition and effect on results: a line each."""
+    repair = repair_of(finding)
+    places = _places(finding)
+    source = f"finding {number}, {finding.rule}, confidence {finding.confidence}"
+    yield f"- Problem: {short_ops(finding.message)} ({source})."
+    shown = [f"`{function}()` at line {line} of `{file}`" for file, line, function in places]
+    yield f"- Where: {'; '.join(shown) or _nowhere(finding, trace)}"
+    yield f"- Saving: {_saving(finding, fault, trace.step)}"
+    if fault is not None and len(fault.findings) > 1:
+        yield f"- The same change repairs finding{'s' * (len(fault.findings) > 2)} {listed(fault.findings[1:])}."
+    yield f"- Change: {short_ops(finding.advice)}"
+    wrong = next((one for one in _page(finding.rule) if one.startswith(_WRONG)), "")
+    if repair is not None and repair.needs:
+        yield f"- Precondition: {repair.needs}."
+    if wrong and finding.cause != REGION:  # whose remedy is another than the rule's
+        yield f"- {wrong}"
+    if repair is not None:
+        yield f"- Results: {repair.results}."
+        if there := repair.lines_with_it(program.text):
+            line = program.lines[there[0] - 1].strip()
+            yield f"- Line {there[0]} has this already (`{_code(line)}`): look at the precondition first."
+    if quote := _quote(repair, places, program, quoted):
+        yield from ("", "In the program:", "```python", *quote, "```")
+    if repair is not None and quoted and _applies(repair, program):
+        yield from ("", "As an example:", "```python", "# before", *repair.before.splitlines())
+        yield from ("# after", *repair.after.splitlines(), "```")
+
+
+def _page(rule: str) -> list[str]:
+    return next((paragraphs(one) for one in all_rules() if one.slug == rule), [])
+
+
+def _code(text: str) -> str:
+    return shortened(text.replace("`", "'"), _NAME)
+
+
+def _places(finding: Finding) -> list[tuple[str, int, str]]:
+    """(file, line, function) of each line of Python that the finding names."""
+    texts = [finding.by or "", finding.message]
+    for value in finding.evidence.values():
+        texts += [value] if isinstance(value, str) else map(str, value) if isinstance(value, Mapping) else []
+    found = [(match[1], int(match[2]), match[3]) for text in texts for match in _CODE.finditer(text)]
+    by_name = {(Path(file).name, line): (file, line, name) for file, line, name in reversed(found)}
+    return list(reversed(by_name.values()))[:_PLACES]
+
+
+def _nowhere(finding: Finding, trace: TraceReport) -> str:
+    by = f"`{_code(short_ops(finding.by))}`; " if finding.by else ""
+    stacks = trace.meta.capabilities.get("stacks", False)
+    return by + (
+        "the finding has no single line" if stacks else "the trace has no Python stacks (record --stacks)"
+    )
+
+
+def _saving(finding: Finding, fault: Fault | None, step: StepEstimate | None) -> str:
+    saving: Saving | None = finding.saving if fault is None or fault.saving is None else fault.saving
+    if saving is None or step is None:
+        return f"{short_amounts(finding) or 'not known'}; what the step gains cannot be predicted"
+    before = step.unprofiled_ns
+    low, high = before - saving.high_ns, before - saving.low_ns
+    after = format_span(max(low, 0), max(high, 0))
+    others = ", with the other changes made before" * saving.beyond
+    return (
+        f"{short_amounts(finding)}: {format_ns(before)} -> {format_ns(max(before - saving.step_ns, 0))} a step "
+        f"({after}) without the profiler{others}"
+    )
+
+
+def _applies(repair: Repair, program: _Program) -> bool:
+    """Whether the example is about the program: unless the program is at hand and has no such line."""
+    return not program.text or not repair.code or bool(repair.lines_to_change(program.text))
+
+
+def _quote(
+    repair: Repair | None, places: list[tuple[str, int, str]], program: _Program, most: int
+) -> list[str]:
+    """Numbered lines of the first function that the finding names, first of all those that the repair changes."""
+    spans = (program.function_at(file, line) for file, line, _ in places)
+    span = next((one for one in spans if one), range(0))
+    if not span or not most or span in program.quoted:
+        return []
+    program.quoted.add(span)
+    marked = [line for line in repair.lines_to_change(program.text) if line in span] if repair else []
+    chosen = list(span) if len(span) <= most else sorted({span[0], *(marked or span[1:])[: most - 1]})
+    return [f"{line:>4}  {shortened(program.lines[line - 1], 2 * _NAME)}" for line in chosen]
+
+
+def _regions(trace: TraceReport) -> Iterator[str]:
+    yield ""
+    yield "## Where the step goes"
+    yield ""
+    if not trace.regions:
+        yield "Not known: " + ((trace.unavailable or {}).get("step", "") or "the trace has no regions") + "."
+        return
+    yield f"CPU time without the profiler and its share of the step, GPU work, GPU idle time as recorded. {_NOT_FOUND}"
+    yield ""
+    yield "| of step | CPU | GPU | GPU idle | calls | region |"
+    yield "| --: | --: | --: | --: | --: | :-- |"
+    for one in trace.regions:
+        times = " | ".join(map(format_ns, (one.cpu_ns, one.gpu_ns, one.idle_ns)))
+        calls = f"{one.calls:,.0f}" if one.calls else ""
+        name = f"{'. ' * one.level}{_code(one.name)}"
+        yield f"| {format_share(one.share)} | {times} | {calls} | {name} |"
+
+
+def _verification(trace: TraceReport, ranks: int, program: _Program) -> Iterator[str]:
+    """The commands, and the step time to expect."""
+    single, source = ranks == 1, Path(trace.meta.source)
+    recorded = isinstance(trace.meta.extra.get(RECORDING), Mapping) or not single
+    before = str(source if single else source.parent) if recorded else "before.json.gz"
+    after = "after.json.gz" if single else "after/trace.json.gz"
+    yield from ("", "## How to verify", "", "```sh")
+    if not recorded:
+        yield f"{record_command(trace, ranks, program.path, before)}   # before the change"
+    yield record_command(trace, ranks, program.path, after)
+    yield shlex.join(["traceanalyzer", "compare", before, after if single else "after"])
+    yield from ("```", "")
+    step, together = trace.step, trace.together
+    if step is not None and together is not None and together.unprofiled_ns < step.unprofiled_ns:
+        yield (
+            f"Expect {_span(together)} a step with all changes above `info`, instead of {_span(step)}. `compare` "
+            "prints the steps without the profiler, and whether the difference is more than noise."
+        )
+    yield _COMPARE_RESULTS
+
+
+def _span(step: StepEstimate) -> str:
+    """`10.0 ms (5.09 to 18.0 ms)`."""
+    span = format_span(step.low_ns, step.high_ns)
+    return format_ns(step.unprofiled_ns) + f" ({span})" * (step.low_ns < step.high_ns)
+
+
+def record_command(trace: TraceReport, ranks: int, script: Path | None, output: str) -> str:
+    """`traceanalyzer record ...` for the program as it was recorded, or for the script."""
+    recording = trace.meta.extra.get(RECORDING)
+    known: Mapping[str, Any] = recording if isinstance(recording, Mapping) else {}
+    options, command = known.get("options"), known.get("command")
+    words = [str(word) for word in command] if isinstance(command, list) and command else ["PROGRAM.py"]
+    words[:1] = [str(script)] if script else words[:1]
+    calls = options.get("every_call_of") if isinstance(options, Mapping) else None
+    flags = ["--shapes", "--stacks", *(["--every-call-of", str(calls)] if calls else [])]
+    launcher = ["python"] if ranks == 1 else ["torchrun", "--nproc-per-node", str(ranks)]
+    return shlex.join(["traceanalyzer", "record", *flags, "-o", output, "--", *launcher, *words])

@@ -1,0 +1,66 @@
+"""What a repair looks like in code, what it requires, and what it could change: a table of examples by rule."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import cache
+from pathlib import Path
+
+from traceanalyzer.model.finding import Finding
+from traceanalyzer.model.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """One row of the table.
+
+    Attributes:
+        rule, cause: of the findings that it repairs; no cause for any.
+        text: a regular expression that finds something in the finding's title, message or advice.
+        code, used: regular expressions for lines of a program: what the repair changes, and what it adds.
+        before, after: code, several lines at most.
+        needs: the precondition.
+        results: what could change in the program's results.
+    """
+
+    rule: str
+    before: str
+    after: str
+    needs: str = ""
+    results: str = ""
+    cause: str = ""
+    text: str = ""
+    code: str = ""
+    used: str = ""
+
+    def fits(self, finding: Finding) -> bool:
+        """Whether it repairs what the finding is about."""
+        words = f"{finding.title} {finding.message} {finding.advice}"
+        same = self.rule == finding.rule and self.cause in ("", finding.cause)
+        return same and re.search(self.text, words) is not None
+
+    def lines_to_change(self, program: str) -> list[int]:
+        """Numbers, from 1, of the program's lines that it changes."""
+        return _lines(self.code, program)
+
+    def lines_with_it(self, program: str) -> list[int]:
+        """Numbers, from 1, of the program's lines that have it already."""
+        return _lines(self.used, program)
+
+
+def _lines(pattern: str, program: str) -> list[int]:
+    lines = enumerate(program.splitlines(), 1) if pattern else ()
+    return [number for number, line in lines if re.search(pattern, line.partition("#")[0])]
+
+
+@cache
+def repairs() -> tuple[Repair, ...]:
+    """All rows, the specific before the general."""
+    table = tomllib.loads(Path(__file__).with_name("repairs.toml").read_text(encoding="utf-8"))
+    return tuple(Repair(**row) for row in table["repair"])
+
+
+def repair_of(finding: Finding) -> Repair | None:
+    """The first row that fits the finding; None where the table has none."""
+    return next((row for row in repairs() if row.fits(finding)), None)
