@@ -396,7 +396,7 @@ def test_text_is_cut_to_its_lines_unless_it_stays_whole(lines: int, whole: bool,
     page = Page(60)
     put_fitted(page, text, lines, whole=whole)
     assert len(page.lines) == count
-    assert page.lines[-1].endswith(" (more: --verbose)" if count == 1 else "and is idle.")
+    assert page.lines[-1].endswith("the CPU each time" if count == 1 else "and is idle.")
     page = Page(100)
     put_fitted(page, text, lines, whole=whole)
     assert page.lines == [text]

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 ENGINE = "autograd::engine::evaluate_function: "  # what the engine puts before the name of a node
 
+_AROUND = re.compile(f"{ENGINE}|torch::autograd::(?=[A-Z])")
 _ANONYMOUS = "(anonymous namespace)::"
 _WRAPPED = re.compile(
     r"(?:cutlass\w*::Kernel2?<\s*|ck_tile::kentry<(?:\d+,\s*)*)(?:\w+::)*(\w+)"
@@ -20,8 +21,8 @@ _FUNCTION = re.compile(r"(\.py\(\d+\): \w+)(?![\w(.])")
 
 
 def short_ops(text: str) -> str:
-    """A text without the autograd engine's words before the names of its ops: `MmBackward0`."""
-    return text.replace(ENGINE, "")
+    """A text without the words of autograd and torch.compile around names: `MmBackward0`, `compiled region 0/0`."""
+    return _AROUND.sub("", text).replace("Torch-Compiled Region: ", "compiled region ")
 
 
 def marked_functions(text: str) -> str:

@@ -14,13 +14,16 @@ from traceanalyzer.model.text_queries import regex
 
 MAX_TITLE = 100
 """Characters of a title at most."""
-_WIDTHS = (60, 36, 20)  # characters of a name in a title, the more the better
+_WIDTHS = (64, 40, 28)  # characters of a name in a title, the more the better
 _ANY = "any"
 _CODE = regex(r"(?:[^\s(]*/)?([^\s/(]+\.pyx?)\((\d+)\): ([\w.<>]+)(?:\(\))?")
 _CLAUSE = regex(r"(?:[;.]|(?<!\)):|,(?= (?:and|which|because|while|although|mostly|most|so|for inputs)\b)) ")
+# What follows is no statement without the clause before.
+_JOINS = regex(r"(?:and|which|because|while|although|so)\b")
 _ASIDE = regex(r" \([^()]*(?:\([^()]*\)[^()]*)*\)")
 _NAME = regex(r"^\S*(?:::|[._(<]|\d|[a-z][A-Z])")
 _LEADS_ON = regex(r"(?:[,;:]? (?:at|in|of|on|by|to|for|from|with|the|an?|and|or|which|that|is|are))+$")
+_LOADER = regex(r"^enumerate\(DataLoader\).*")
 _NOTHING = regex(r"0(?: ns| %)?(?: a step| in total|$)")
 
 
@@ -85,7 +88,7 @@ def _function(code: re.Match[str]) -> str:
 def code_words(value: str) -> str:
     """As people say it: `step() (train.py:45)` of a line, `AdamW.step` of an annotation of torch."""
     plain = short_ops(str(value))
-    plain = plain.rpartition("#")[2] if plain.startswith(("Optimizer.", "enumerate(")) else plain
+    plain = plain.rpartition("#")[2] if plain.startswith("Optimizer.") else _LOADER.sub("DataLoader", plain)
     return _CODE.sub(_function, plain)
 
 
@@ -107,7 +110,9 @@ def first_clauses(message: str, room: int) -> tuple[str, str]:
     if len(message) <= room:
         title, rest = message.rstrip("."), ""
     elif fitting:
-        title, rest = message[: fitting[0].start()], message[fitting[0].end() :]
+        title = message[: fitting[0].start()]
+        begin = next((end.end() for end in ends if not _JOINS.match(message, end.end())), len(message))
+        rest = message[begin:]
     else:
         clause = message[: ends[0].start()] if ends else message
         title, rest = _ASIDE.sub("", clause), message[ends[0].end() :] if ends else ""

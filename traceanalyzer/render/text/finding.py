@@ -47,9 +47,8 @@ def _first_of(parts: re.Match[str]) -> str:
 _EVIDENCE = (
     (regex(r"(\(\d+ % of th\w+ [^()]+\))(?:, (?:(?! % of th)[^;])+? \(\d+ %\))+"), _first_of),
     (regex(r", for inputs of shapes? [\dx]+(?:, [\dx]+)*"), ""),
-    (regex(r" \((?!\d+ % of th)[^()]*(?:\([^()]*\)[^()]*)*\)"), ""),
+    (regex(r" \((?!\d+ %)[^()]*(?:\([^()]*\)[^()]*)*\)"), ""),
 )
-_CUT = " (more: --verbose)"
 _LEADS_ON = regex(
     r"(?:[,;:]? (?:at|in|of|on|by|to|for|from|with|the|an?|and|or|which|that))+$"
 )  # not to end with
@@ -66,7 +65,7 @@ def short_paths(text: str) -> str:
 def put_fitted(
     page: Page, text: str, lines: int, *, indent: int = 0, hang: int = 0, style: str = "", whole: bool = False
 ) -> None:
-    """Put the text in at most so many lines: evidence goes first, then the last clauses, and it says so.
+    """Put the text in at most so many lines: evidence goes first, then the last clauses.
 
     Args:
         whole: a sentence is never cut, even if it takes more lines: half a sentence of advice is none.
@@ -101,10 +100,10 @@ def _shorter(text: str, lines: int, page: Page) -> list[str]:
     text = text[: _MOST_ROOMS * room]
     sentences, clauses, words = (
         [
-            _LEADS_ON.sub("", text[: end.start()].rstrip(" .;:,")) + _CUT
+            _LEADS_ON.sub("", text[: end.start()].rstrip(" .;:,")) + mark
             for end in reversed(list(pattern.finditer(text)))
         ]
-        for pattern in (_SENTENCES, _ENDS, _WORDS)
+        for pattern, mark in ((_SENTENCES, ""), (_ENDS, ""), (_WORDS, " …"))
     )
     long = [one for one in (*sentences, *clauses) if len(one) > _ENOUGH * room and _closed(one)]
     closed = [one for one in words if len(one) > _ENOUGH * room and _closed(one)]

@@ -42,6 +42,7 @@ _FAILED = 3  # rules that are named
 _JOB_ROWS = 6  # ranks in the table
 _LOST = ("lost-work", "truncated-device-lane")  # causes of trace-health: what else is said rests on the rest
 _OF_STEPS = re.compile(r" \((?:mean|one step) of [^()]*\)")  # --verbose shows which steps
+_MAKER = re.compile("^(?:NVIDIA|AMD) ")  # of a device: the type says it
 _LABEL = 7  # columns of `Step`, `Limit`, `Fix` and `Next`
 
 
@@ -140,7 +141,9 @@ def _counts(findings: Collection[Finding], *, judged: bool) -> str:
 
 def _what(trace: TraceReport) -> str:
     """The devices and the number of steps: `NVIDIA H200, 5 steps`."""
-    known = Counter(device.name or "unknown GPU" for device in trace.meta.devices)
+    known = Counter(
+        _MAKER.sub("", device.name) if device.name else "unknown GPU" for device in trace.meta.devices
+    )
     devices = [name if count == 1 else f"{count} x {name}" for name, count in known.items()]
     count = 0 if trace.steps is None or not trace.steps.marked else trace.steps.every.count
     asked = [f"window of {format_ns(trace.window.length_ns)}"] * trace.window.asked

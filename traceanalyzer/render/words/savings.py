@@ -126,7 +126,7 @@ def short_amounts(finding: Finding) -> str:
     saving = finding.saving
     if saving is None:
         if costs_share(finding):
-            return f"costs {format_share(finding.cost_share)} of the recorded time"
+            return f"costs {format_share(finding.cost_share)} of recorded time"
         cost = cost_words(finding, brief=True)
         return cost and f"takes {cost.removeprefix('cost ')} as recorded"
     if saves_nothing(saving):
@@ -137,6 +137,7 @@ def short_amounts(finding: Finding) -> str:
 
 
 _PART = regex(r"[,;:] | (?:and (?=(?:makes|could|the|computes|reads?|reduces|stays) )|while )")
+_NUMBER = regex(r"(?<![\w.:])\d|\b(?:once|twice)\b")
 _WORTH_TRYING = 0.05  # of the step, the high end of a saving: what may help
 
 
@@ -146,10 +147,12 @@ def titled(finding: Finding) -> str:
 
 
 def in_one_line(title: str, room: int) -> str:
-    """As many of the title's first parts as fit; a part too long without the middle of it."""
-    while len(title) > room and (parts := list(_PART.finditer(title))):
-        title = title[: parts[-1].start()]
-    return shortened(title, room)
+    """As many of the title's first parts as fit, and no fewer than have its number: all where that does not fit."""
+    parts = [title, *(title[: end.start()] for end in reversed(list(_PART.finditer(title))))]
+    numbered = _NUMBER.search(title)
+    return next(
+        (part for part in parts if len(part) <= room and (not numbered or _NUMBER.search(part))), title
+    )
 
 
 def may_help(finding: Finding) -> bool:
