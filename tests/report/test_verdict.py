@@ -108,7 +108,7 @@ def test_what_is_no_fault_and_may_save_much_is_named() -> None:
     doubtful = [replace(one, saving=replace(samples.saving(0.2), low_share=0.0)) for one in unsure]
     assert "may help" not in verdict_of(clear, doubtful).fix
     both = verdict_of(samples.trace(step=step), [*doubtful, *graded(HIGH)])
-    assert both.fix.endswith("; findings 1 and 2 may help, too")
+    assert both.fix.endswith("; findings 1 and 2 may also help")
     assert "may save" not in verdict_of(samples.trace(step=step), unsure[:1]).fix
 
 
@@ -122,7 +122,7 @@ def test_what_is_not_listed_is_not_named(hidden: str) -> None:
     head = samples.trace(step=step, together=samples.estimate(9 * MS), faults=faults)
     assert "may save" not in verdict_of(head, [*graded(HIGH), info]).fix
     told = verdict_of(replace(head, faults=()), [*graded(HIGH), replace(info, cost_share=0.2)])
-    assert "finding 2 may help, too" in told.fix
+    assert "finding 2 may also help" in told.fix
 
 
 def test_a_device_as_busy_as_the_cpu_is_no_less_the_bound() -> None:

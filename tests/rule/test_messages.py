@@ -17,7 +17,7 @@ from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule import Hits, LostTime, Work
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.limits import LimitInfo, limit, limits_of
-from traceanalyzer.rule.messages import filled, message_fields
+from traceanalyzer.rule.messages import filled, message_fields, singular
 from traceanalyzer.rule.severity import ranked
 
 
@@ -405,3 +405,16 @@ def test_limits_are_plain_fields() -> None:
     assert Limits().min_gap_ns == 2_000
     assert next(limits_of(replace(Limits(), min_gap_ns=7))).value == 7
     assert list(limits_of(None)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A loop repeats 1 ops, with 1 launches each", "A loop repeats 1 op, with 1 launch each"),
+        ("rank 1 launches 21 kernels", "rank 1 launches 21 kernels"),
+        ("runs 1 passes 2 times a step, 12 times in total", "runs 1 pass twice a step, 12 times in total"),
+        ("1 times as long, 2 times the tokens", "1 times as long, 2 times the tokens"),
+    ],
+)
+def test_counts_of_one_are_singular(text: str, expected: str) -> None:
+    assert singular(text) == expected

@@ -41,7 +41,7 @@ def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     several = len(own) > 1
     own = _adding(trace, wrong, own, saved)
     which = f"finding{'s' * (len(own) > 1)} {listed(own)}"
-    also = f" (fix{'es' * (len(own) == 1)} {listed(others)}, too)" if others else ""
+    also = f" (also fix{'es' * (len(own) == 1)} {listed(others)})" if others else ""
     span = format_span(now_ns, then_ns, "-> about")
     takes = f"{span} (-{percent(min(saved, _MOST))}){_then(trace)}"
     gives = f"{takes}{_doubt(trace, wrong, own)}"
@@ -312,8 +312,8 @@ def _possible(trace: TraceReport, findings: Mapping[int, Finding]) -> str:
     if not rules:
         return ""
     largest = sorted(rules, key=lambda number: -_high_share(findings[number]))[:_FEW]
-    too = ", too" * any(finding.severity is not Severity.INFO for finding in findings.values())
-    return f"finding{'s' * (len(largest) > 1)} {listed(sorted(largest))} may help{too}"
+    too = " also" * any(finding.severity is not Severity.INFO for finding in findings.values())
+    return f"finding{'s' * (len(largest) > 1)} {listed(sorted(largest))} may{too} help"
 
 
 def _high_share(finding: Finding) -> float:

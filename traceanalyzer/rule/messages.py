@@ -102,7 +102,7 @@ def filled(message: str, fields: Mapping[str, str]) -> str:
     if fields.get("total_a_step", "").endswith(_IN_TOTAL):
         message = _OF_EACH_STEP.sub(f"{{total}} {_IN_TOTAL}", message)
     try:
-        text = message.format_map(fields)
+        text = singular(message.format_map(fields))
     except KeyError as error:
         what = f"message names {{{error.args[0]}}}" + ": give named_by" * (error.args[0] == "by")
         raise ValueError(f"{what}; its fields are {', '.join(sorted(fields))}") from None
@@ -172,6 +172,20 @@ def _plain(value: Any) -> str:
 def times(count: int) -> str:
     """`once`, `twice`, `12 times`."""
     return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
+
+
+# What a number names is no count: `rank 1 launches kernels`.
+_COUNTED = regex(
+    r"(?<![.,\d])(?<!\b(?:rank|step) )(?<!\b(?:stream|device) )\b1 ((?:other |different |autograd |pointwise )?"
+    r"(?:op|launch(?=es)|kernel|call|repetition|parameter|tensor|node|gradient|row|block|weight|check|wait|pass(?=es)|"
+    r"class(?=es)|position|all-reduce|SM|GEMM|stage|layer))(?:e?s)\b"
+)
+_TIMES = regex(r"(?<![.,\d])\b([12]) times(?! (?:as|the|longer|narrower)\b)")
+
+
+def singular(text: str) -> str:
+    """The text with `1 launch` for `1 launches`, and `twice` for `2 times`."""
+    return _TIMES.sub(lambda count: times(int(count[1])), _COUNTED.sub(r"1 \1", text))
 
 
 def _number(count: int) -> str:

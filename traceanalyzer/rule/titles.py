@@ -11,6 +11,7 @@ from typing import Any
 
 from traceanalyzer.model.short_names import short_op, short_ops
 from traceanalyzer.model.text_queries import regex
+from traceanalyzer.rule.messages import singular
 
 MAX_TITLE = 100
 """Characters of a title at most."""
@@ -54,7 +55,7 @@ def title_of(
         for template in [templates] if isinstance(templates, str) else templates:
             for place in places:
                 try:
-                    title = template.format_map(cut | {"in_place": place})
+                    title = singular(template.format_map(cut | {"in_place": place}))
                 except KeyError:
                     break
                 if len(title) <= MAX_TITLE:

@@ -32,6 +32,8 @@ from traceanalyzer.rule.titles import MAX_TITLE, first_clauses
 _PATH = regex(r"[^\s(]*/([^\s/]+/[^\s/]+\.pyx?(?:\(\d+\))?)")
 _ENDS = regex(r"(?<=[.;:,)])(?<!\.\.\.)(?<!its kernels:)(?<!; by op:)(?<!\d\):) (?!and (?:others|elsewhere))")
 _WORDS = regex("(?<! >) (?!> )")  # a chain `add > mul > ...` is one
+_LONGEST = 44  # characters of a name in a brief text
+_LONG = regex(rf"[^\s/]{{{_LONGEST + 1},}}(?<![,;:)])")
 _SENTENCES = regex(r"(?<=[.;])(?<!\.\.\.) ")
 
 
@@ -164,7 +166,7 @@ def put_short(page: Page, number: int, finding: Finding, report: Report, detail:
     right = f"{finding.severity}  {finding.rule}{_whose(finding, report)}"
     page.sides(amounts, right, style=style, left_style="", indent=_NUMBER)
     if detail == WHOLE and len(rest) >= _LEAST_REST:
-        put_fitted(page, rest, 2, indent=_NUMBER)
+        put_fitted(page, _LONG.sub(lambda name: shortened(name[0], _LONGEST), rest), 2, indent=_NUMBER)
     if fault is not None or finding.severity is not Severity.INFO or not _in_vain(finding):
         put_fitted(page, f"-> {_advice(finding, report)}", detail, indent=_NUMBER, hang=3, whole=True)
 

@@ -126,8 +126,8 @@ def _hits(
     return Hits(
         **reduce_to(pieces, clamp_to_floor(needed, pieces, limits.floor_ns)),
         cause=kind,
-        message=f"float32 {{what}} runs {units}: its kernels run {{times_a_step}} and take {{gpu}} of all GPU "
-        f"work, in {{kernels}}{{where}}; {_SAID[target]} is about {{speedup}} times as fast{guess}",
+        message=f"float32 {{what}} runs {units}; {_SAID[target]} is about {{speedup}} times as fast{guess}; "
+        "the kernels run {times_a_step} and take {gpu} of all GPU work, in {kernels}{where}",
         advice=advice,
         confidence=Confidence.HIGH if gpu.peaks else Confidence.MEDIUM,
         evidence={**gpu_time_evidence(pieces), "what": kind, "gpu_share": share, "speedup": round(total, 1)}
