@@ -49,7 +49,9 @@ class KernelChains:
         order = np.lexsort((work.start_ns, work.stream, work.device))
         name = Texts.column(trace.lanes.gpu, "name", work.row[order])
         pointwise = name.matches(families.POINTWISE) & ~name.matches(r"^triton_")
-        pointwise |= name.matches(families.LOG_SOFTMAX)  # a compiler fuses a loss with its softmax
+        pointwise |= name.matches(
+            families.SOFTMAX_OF_ROWS
+        )  # a compiler fuses a softmax with what stands next to it
         pointwise &= (
             ~name.matches(families.FILL)
             & ~name.matches(families.STRIDED_COPY)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Rows, distinct, numbered, starts_of_runs
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, numbered, starts_of_runs
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.shapes import elements_of, shapes_of
 from traceanalyzer.replay.rewrites import Fuse
@@ -15,6 +15,7 @@ from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, 
 from traceanalyzer.rule.evidence_texts import called_ops, differentiated_twice, gpu_time_evidence
 from traceanalyzer.rule.idioms import Idiom, idiom_of
 from traceanalyzer.tensors.signatures import shape_text
+from traceanalyzer.timeline import kernel_families as families
 from traceanalyzer.timeline.kernel_chains import KernelChains
 
 _WHY = "Inductor makes one kernel of it"
@@ -124,7 +125,8 @@ def _hits(pieces: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: in
     texts, part = sequences(pieces, chain), equal_parts(chain, limits.kernels_per_fused_kernel)
     largest = first_ops(next(iter(texts), ""))
     idiom = idiom_of("kernels", list(texts)[:1])
-    fused = fused_ns(pieces.dur_ns, part, whole, limits.whole_share)
+    by_row = pieces.name.matches(families.SOFTMAX_OF_ROWS)
+    fused = fused_ns(pieces.dur_ns, part, whole, by_row, limits.whole_share)
     remaining = np.minimum(fused / np.maximum(np.bincount(part, weights=pieces.dur_ns), 1), 1.0)
     loss_share = _loss_ns(pieces, limits.min_classes) / max(pieces.total_ns, 1)
     place = (
@@ -181,12 +183,15 @@ def _advice(idiom: Idiom | None, of_loss: bool) -> str:
     return f"{idiom.fix}, or {_COMPILE}." if idiom else f"Put the chain under {{torch.compile}}: {_WHY}."
 
 
-def fused_ns(dur: Rows, chain: Rows, whole: np.ndarray, least_share: float) -> Floats:
-    """What each chain's fused kernel takes, ns: what the shortest takes to pass over the whole size; float64 (chains,).
+def fused_ns(dur: Rows, chain: Rows, whole: Mask, by_row: Mask, least_share: float) -> Floats:
+    """Time of each chain's fused kernel, ns: that of its shortest kernel of the whole size; float64 (chains,).
+
+    A fused kernel with a softmax takes as long as the softmax, which reads each row more than once.
 
     Args:
         dur, chain, whole: of each kernel; those that are not whole work on something smaller. Of a chain that ends in
             a reduction of the whole size nothing else is written: that reduction is whole, too.
+        by_row: the kernels that compute a softmax.
         least_share: of the chain's longest; what is shorter works on something smaller, too.
     """
     longest = np.zeros(int(chain.max(initial=-1)) + 1)
@@ -194,6 +199,7 @@ def fused_ns(dur: Rows, chain: Rows, whole: np.ndarray, least_share: float) -> F
     counts = whole & (dur >= least_share * longest[chain])
     shortest = longest.copy()
     np.minimum.at(shortest, chain[counts], dur[counts].astype(np.float64))
+    np.maximum.at(shortest, chain[by_row], dur[by_row].astype(np.float64))
     return shortest
 
 
