@@ -54,3 +54,22 @@ def test_a_buffer_of_ones_in_each_backward_is_no_repetition() -> None:
 def test_what_the_host_may_have_changed_is_no_repetition() -> None:
     """An environment writes each observation into the same memory."""
     assert findings("seventh.arena_play.bad") == []
+
+
+def test_a_second_forward_without_backward_may_be_needless() -> None:
+    """Without an execution trace: the batch may be another one, so it is no more than information."""
+    report = diagnose(load(SHARED / "seventh/table_former.bad.json.gz"), select=("computed-again",))
+    assert [finding.cause for finding in report.findings] == ["forward-twice"]
+    (finding,) = report.findings
+    assert (finding.severity, finding.confidence) == (Severity.INFO, Confidence.MEDIUM)
+    assert finding.saving is not None
+    assert finding.saving.share == pytest.approx(0.22, abs=0.02)
+    assert finding.evidence["ops_a_step"] == 63
+    repaired = diagnose(load(SHARED / "seventh/table_former.fixed.json.gz"), select=("computed-again",))
+    assert not repaired.findings
+
+
+def test_a_rollout_is_no_second_forward() -> None:
+    """It runs the policy more often without backward than training does."""
+    report = diagnose(load(SHARED / "sixth/ppo_rollout.bad.json.gz"), select=("computed-again",))
+    assert "forward-twice" not in {finding.cause for finding in report.findings}

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, distinct
+from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import ints_at
 from traceanalyzer.replay.edits import Drop
@@ -27,7 +27,7 @@ from traceanalyzer.tensors.fixed_inputs import Stretch, stretches
 from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.ops.table import Kind, op_row
 from traceanalyzer.tensors.signatures import Shape, shape_text
-from traceanalyzer.tensors.top_ops import with_inputs
+from traceanalyzer.tensors.top_ops import with_inputs, without_views
 from traceanalyzer.timeline.backward_nodes import backward_nodes_of
 from traceanalyzer.timeline.loops import LAYER, step_edges
 from traceanalyzer.timeline.names import DATA_LOADING
@@ -38,6 +38,8 @@ _ADVICE = {
     "loop-invariant": "Compute it once before the loop, and pass the result to each iteration. For weights, run the "
     "loop within torch.nn.utils.parametrize.cached().",
     "second-pass": "Use the results of the first pass, for example its logits for the accuracy.",
+    "forward-twice": "If both passes get the same batch and weights, use the results of the first, for example its "
+    "logits for the accuracy. A target or teacher network has weights of its own, and needs its pass.",
     "unchanged-inputs": "Compute it once before the layers, and pass the result to each layer. If the tensors never "
     "change, compute it once for the whole run (cached=True in PyG's layers).",
     "constant-weights": "Compute it once after loading: remove_parametrizations, merge_and_unload for adapters, or "
@@ -67,6 +69,11 @@ class Limits:
         5,
         "cause `unchanged-inputs`: at least this many ops in a row, views not counted; fewer cost little; chosen",
     )
+    min_pass_ops: int = limit(
+        8,
+        "cause `forward-twice`: at least this many ops in a row run again, views not counted; fewer may be equal by "
+        "chance, as in a head or a loss; chosen",
+    )
     max_elements: int = limit(
         65_536, "without an execution trace, a float vector up to this length may be a constant; chosen"
     )
@@ -89,6 +96,8 @@ def computed_again(calls: Calls, idle: IdleTime, flow: Flow | None, limits: Limi
     `loop-invariant`: each iteration of a loop computes the same, such as keys and values of one condition, or
     quantised weights.
     `second-pass`: a network runs a second time on the same inputs, for example to compute the accuracy.
+    `forward-twice`: without an execution trace, a forward pass of the same ops and shapes runs again without a
+    backward pass. Whether it gets the same batch is not recorded, so its severity is info.
     `unchanged-inputs`: layers compute the same of index tensors (edges, positions, masks).
     `constant-weights`: inference computes a layer's weight in every step (casts, weight norm, adapters).
     `repeated-preparation`: inference normalises, sorts or reduces the same stored tensor in every step.
@@ -114,6 +123,7 @@ def computed_again(calls: Calls, idle: IdleTime, flow: Flow | None, limits: Limi
     yield from _constants(ops, calls, idle, limits)
     if flow is None and len(distinct(nodes.step)) >= limits.min_steps:
         yield from _index_tensors(ops, nodes, calls, idle, limits)
+        yield from _forward_twice(ops, nodes, calls, idle, limits)
 
 
 def _exact(flow: Flow, calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
@@ -186,6 +196,39 @@ def _index_tensors(ops: Calls, nodes: Calls, calls: Calls, idle: IdleTime, limit
         yield _hits("unchanged-inputs", forward[members], calls, idle, Confidence.MEDIUM, inputs)
 
 
+def _forward_twice(ops: Calls, nodes: Calls, calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
+    """Forward ops in a row that no backward pass follows, equal to a row that one does follow."""
+    forward, size = without_views(ops[~ops.inside(nodes)]).in_order(), limits.min_pass_ops
+    if len(forward) < 2 * size:
+        return
+    _, recorder = backward_nodes_of(calls, forward)
+    trained = np.bincount(recorder[recorder >= 0], minlength=len(forward)) > 0
+    kind, _ = grouped([forward.name.code, forward.text("input_dims").code])
+    row = _equal_rows(kind, size)
+    last = slice(size - 1, None)
+    whole = (forward.thread[: len(row)] == forward.thread[last]) & (
+        forward.step[: len(row)] == forward.step[last]
+    )
+    trained_ops = np.convolve(trained, np.ones(size, np.int64), "valid")
+    with_backward = np.bincount(row[whole & (2 * trained_ops >= size)], minlength=len(row))
+    without = whole & (trained_ops == 0)
+    # What runs more often without backward is a rollout or a generation.
+    again = without & (with_backward[row] >= np.bincount(row[without], minlength=len(row))[row])
+    if again.any():
+        covered = np.convolve(again, np.ones(size, np.int64)) > 0
+        yield _hits("forward-twice", forward[covered], calls, idle, Confidence.MEDIUM)
+
+
+def _equal_rows(kind: Rows, size: int) -> Rows:
+    """Number of the row of `size` kinds that begins at each place; equal rows have equal numbers."""
+    row, length = kind, 1
+    while length < size:
+        step = min(length, size - length)
+        row, _ = grouped([row[:-step], row[step:]])
+        length += step
+    return row
+
+
 def _trained_between(runs: Sequence[Stretch], ops: Calls, nodes: Calls) -> bool:
     """Whether backward runs from the first to the last: micro-batches have other data."""
     begin_ns, end_ns = ops.start_ns[runs[0].begin], ops.end_ns[runs[-1].end - 1]
@@ -230,6 +273,7 @@ def _hits(
         + (", at {lines}" if lines else ""),
         advice=_ADVICE[cause],
         confidence=confidence,
+        info=cause == "forward-twice",
         evidence={
             "ops_a_step": round(len(members) / steps),
             "shapes": ", ".join(map(shape_text, largest)),
@@ -245,6 +289,7 @@ def _hits(
 _BEFORE = {
     "loop-invariant": "an earlier iteration has computed from the same tensors",
     "second-pass": "the first pass has computed from the same tensors",
+    "forward-twice": "a pass with backward computes, from tensors of the same shapes",
     "unchanged-inputs": "an earlier op has computed from the same tensors",
     "constant-weights": "the step before has computed from the same weights",
     "repeated-preparation": "the step before has computed from the same stored tensors",
