@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 _OPS = re.compile(r"[A-Za-z_]\w*")
+_TIMES = re.compile(r"^[\d,]+ x ")
 _BACKWARD = re.compile(r"(?:_backward|Backward\d+)?_?$")
 
 
@@ -35,7 +36,7 @@ class Idiom:
         """Whether a line of Python, or a text with the names of ops, shows it."""
         if self.code:
             return re.search(self.code, text) is not None
-        ops = {_BACKWARD.sub("", name) for name in _OPS.findall(text)}
+        ops = {_BACKWARD.sub("", name) for name in _OPS.findall(_TIMES.sub("", text))}
         lower = ops | {name.lower() for name in ops}
         allowed = not self.only or ops <= self.only
         return self.ops <= lower and not self.without & lower and allowed

@@ -10,6 +10,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.short_names import marked_functions
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.regions.responsible import ON_HOST, Leading, Responsible
 from traceanalyzer.rule.claims import REGION
 from traceanalyzer.rule.hits import Hits
@@ -17,10 +18,13 @@ from traceanalyzer.rule.views import IdleTime
 
 _SEVERAL = 2
 _ADVICE = {
-    "one-call": "If the repeats compute the same values, compute them once and reuse them. If the repeats are "
-    "independent, stack their inputs and call each op once.",
+    "one-call": "If the repeats compute the same values, compute them once and reuse them. If they are independent, "
+    "batch them: stack the inputs and call each op once.",
+    "items": "Batch the items (images, samples, time steps): call each op once on the whole tensor. If each item needs "
+    "the one before, compile the loop with {torch.compile}.",
     "recurrence": "Call the recurrent layer once on the whole sequence (nn.LSTM, nn.GRU): one op launches all kernels.",
-    "lists": "Use torch._foreach_ ops on lists of tensors, or stack tensors of equal shape and update them together.",
+    "lists": "Use torch._foreach_ ops (_foreach_mul_, _foreach_add_, _foreach_lerp_) on lists of tensors, or stack "
+    "tensors of equal shape and update them together.",
     "groups": "Put parameters with equal options into one parameter group: each group is a separate update.",
     "wrapper": "Its own Python code runs around every op: remove the wrapper, or return early for ops that do not "
     "need it.",
@@ -34,6 +38,8 @@ _ADVICE = {
     "the backward pass.",
 }
 
+# Ops that take one item of a tensor.
+_ITEMS = regex(r"\b(?:select|slice|index_select|unbind)\b")
 
 LAUNCHING = tuple(remedy for remedy in _ADVICE if remedy not in ON_HOST)
 """Remedies of regions that launch work."""
@@ -63,6 +69,7 @@ def _hits(gaps: IdleTime, region: Responsible, leading: Leading) -> Hits:
     below = leading.regions.below(region.nodes)
     inside = round(launches[below].sum())
     around = region.remedy == "wrapper"
+    by_item = region.remedy == "one-call" and _ITEMS.search(region.words) is not None
     of_all = f"{{region_launches}} of {round(launches.sum()):,} launches" if inside else "no launches"
     calls = f" ({region.calls:,.0f} calls a step)" if not region.repeats and region.calls >= _SEVERAL else ""
     return Hits(
@@ -73,7 +80,7 @@ def _hits(gaps: IdleTime, region: Responsible, leading: Leading) -> Hits:
         confidence=Confidence.MEDIUM,
         message=f"{{part}} of the predicted step is in {{region}}{' itself' * around}{region.within}{calls}, "
         f"{'around' if around else 'with'} {of_all}; the GPU waits for this code",
-        advice=_ADVICE[region.remedy],
+        advice=_ADVICE["items" if by_item else region.remedy],
         evidence={
             "region": _name(region),
             "part_share": region.share,

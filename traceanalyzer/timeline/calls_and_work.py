@@ -130,6 +130,12 @@ class Calls(Selection):
         """`path.py(12): function` of the user's own code around each row; null without stacks."""
         return self.events.user_code.around(self._rows)
 
+    def lines_with_common(self, share: float) -> dict[str, int]:
+        """Lines of the user's code -> ns, most time first; before them the function around this share of the time."""
+        lines = self.line.sums(self.dur_ns)
+        common = self.events.user_code.around_most(self.rows, self.dur_ns, share) if lines else ""
+        return {common: self.total_ns, **lines} if common else lines
+
     @cached_readonly
     def annotation(self) -> Texts:
         """The innermost annotation around each row that is no step mark."""

@@ -91,6 +91,25 @@ class UserCode:
             going = going[innermost[going] >= 0]
         return innermost
 
+    def around_most(self, rows: Rows, weights: Rows, share: float) -> str:
+        """The innermost function around rows of `trace.cpu` with this share of their weights; empty if there is none.
+
+        Of several such functions it is the one that takes the least time.
+        """
+        frame = self.open_at(self.row_start_ns[rows], ints_at(self.trace.lanes.cpu, "tid", rows))
+        inside, size = np.zeros(len(self.start_ns)), len(self.names)
+        total, weights = weights.sum(), weights[frame >= 0]
+        frame = frame[frame >= 0]
+        while len(frame):
+            np.add.at(inside, frame, weights)
+            frame, weights = self.caller[frame], weights[self.caller[frame] >= 0]
+            frame = frame[frame >= 0]
+        around = inside > 0
+        of_function = np.bincount(self.code[around], inside[around], size)
+        time = np.bincount(self.code[around], (self.end_ns - self.start_ns)[around], size)
+        enough = np.flatnonzero(of_function >= max(share * total, 1))
+        return str(self.names[enough[np.argmin(time[enough])]]) if len(enough) else ""
+
     def stack_at(self, instant_ns: int, tid: int) -> list[str]:
         """The frames that are open at an instant on a thread, the innermost first."""
         (frame,), stack = self.open_at(np.array([instant_ns]), np.array([tid])).tolist(), []

@@ -173,6 +173,9 @@ def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room:
     wrong = [number for number in blocks if findings[number].severity is not Severity.INFO]
     shown = list(blocks)[: max(room - 2, 1)]
     shown = [number for number in shown if not findings[number].settled] or shown[:1]
+    # The first finding says what to do, whatever room that leaves for the titles of others.
+    while len(shown) > 1 and not _grown(blocks, shown, wrong, room)[shown[0]]:
+        shown.pop()
     infos = [number for number in shown if number not in wrong]
 
     def with_infos(count: int) -> dict[int, int]:

@@ -34,6 +34,8 @@ from traceanalyzer.timeline.names import DATA_LOADING
 
 _NODES = r"^autograd::engine"
 _PREPARES = frozenset({Kind.NORM, Kind.REDUCTION, Kind.SORT, Kind.COUNT, Kind.SCAN})
+# Share of the ops' time in a function that is named as their place; chosen.
+_COMMON = 0.8
 _ADVICE = {
     "loop-invariant": "Compute it once before the loop, and pass the result to each iteration. For weights, run the "
     "loop within torch.nn.utils.parametrize.cached().",
@@ -259,7 +261,7 @@ def _hits(
     outer = nodes[recorder >= 0].outer_op.distinct()
     needless = members.joined([members, outer[outer.step >= 0]]) if len(outer) else members
     spent, owner = needless.launched()
-    steps, lines = max(len(distinct(members.step)), 1), members.line.sums(members.dur_ns)
+    steps, lines = max(len(distinct(members.step)), 1), members.lines_with_common(_COMMON)
     largest = sorted(inputs, key=math.prod, reverse=True)[:3]
     return Hits(
         occurrences=needless,
