@@ -40,9 +40,8 @@ EAGER_REDUCTION = regex(r"at::native::reduce_kernel|^reduce_kernel|RowwiseMoment
 DEQUANTIZATION = regex(r"dequant(?!\w*(gemm|matmul|_mm))", _I)  # of weights with few bits, alone
 FILL = regex(r"FillFunctor|fill_kernel|memset", _I)
 SOFTMAX = regex(r"softmax", _I)
-SOFTMAX_OF_ROWS = regex(
-    r"SoftMax(?:For|Back)ward"
-)  # over long rows; short rows, as in attention, have another kernel
+SOFTMAX_OF_ROWS = regex(r"SoftMax(?:For|Back)ward")  # over long rows; short rows have another kernel
+LOG_SOFTMAX = regex(r"LogSoftMax(?:For|Back)ward")
 
 # Kernels that only move or convert. A copy between equal types is a memcpy where both sides are contiguous, and else
 # the plain elementwise kernel; conversions have an own name or the unrolled kernel.

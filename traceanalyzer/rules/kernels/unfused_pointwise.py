@@ -125,7 +125,7 @@ def _hits(pieces: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: in
     texts, part = sequences(pieces, chain), equal_parts(chain, limits.kernels_per_fused_kernel)
     largest = first_ops(next(iter(texts), ""))
     idiom = idiom_of("kernels", list(texts)[:1])
-    by_row = pieces.name.matches(families.SOFTMAX_OF_ROWS)
+    by_row = pieces.name.matches(families.SOFTMAX_OF_ROWS) & ~pieces.name.matches(families.LOG_SOFTMAX)
     fused = fused_ns(pieces.dur_ns, part, whole, by_row, limits.whole_share)
     remaining = np.minimum(fused / np.maximum(np.bincount(part, weights=pieces.dur_ns), 1), 1.0)
     loss_share = _loss_ns(pieces, limits.min_classes) / max(pieces.total_ns, 1)
@@ -186,7 +186,8 @@ def _advice(idiom: Idiom | None, of_loss: bool) -> str:
 def fused_ns(dur: Rows, chain: Rows, whole: Mask, by_row: Mask, least_share: float) -> Floats:
     """Time of each chain's fused kernel, ns: that of its shortest kernel of the whole size; float64 (chains,).
 
-    A fused kernel with a softmax takes as long as the softmax, which reads each row more than once.
+    A fused kernel with a softmax takes as long as the softmax, which reads each row more than once. A log-softmax
+    takes no longer than others: the loss after it reads one value of each row, so that no row is written.
 
     Args:
         dur, chain, whole: of each kernel; those that are not whole work on something smaller. Of a chain that ends in
