@@ -136,16 +136,16 @@ def test_only_what_is_on_a_timeline_leads_there() -> None:
     assert not shown(card(found())).of_class("to-timeline")
 
 
-def test_title_has_ranks_cause_and_op_link() -> None:
+def test_title_has_rule_ranks_and_op_link() -> None:
     one = found(cause="late", by="aten::mm", rank=1, ranks=(0, 1, 3))
     page = shown(card(one, several=True, ops={"aten::mm": "op-0-2"}))
-    assert text_of(page, "apart") == ["late", "aten::mm", "also of 0, 3"]
+    assert text_of(page, "apart") == ["scheduler-gap", "aten::mm", "also of 0, 3"]
     assert [at.attributes["href"] for at in page.elements if at.text == "aten::mm" and at.name == "a"] == [
         "#op-0-2"
     ]
     assert [at.text for at in page.of_class("rank")] == ["rank 1", "also of 0, 3"]
     alone = shown(card(replace(one, rank=None, ranks=()), ops={}))
-    assert text_of(alone, "apart") == ["late", "aten::mm"]
+    assert text_of(alone, "apart") == ["scheduler-gap"]
     assert not alone.of_class("rank")
     assert not [at for at in alone.elements if at.name == "a" and at.text == "aten::mm"]
 
@@ -241,11 +241,11 @@ def test_cards_are_ordered_fix_then_worth_then_small() -> None:
 
 
 def test_findings_beyond_40_are_lines_beyond_160_in_json() -> None:
-    page = page_of([found()] * 161)
+    page = page_of([found(title="It waits")] * 161)
     assert len(page.of_class("card")) == 40
     rows = [one for one in page.elements if one.name == "tr" and "id" in one.attributes]
     assert [rows[0].attributes["id"], rows[-1].attributes["id"]] == ["finding-41", "finding-160"]
-    assert rows[0].text.startswith("41 scheduler-gapmediumThe GPU waits 1 times")
+    assert rows[0].text.startswith("41 It waits scheduler-gapmediumThe GPU waits 1 times")
     assert [one.text for one in page.of_class("note")] == ["1 more are in the JSON of diagnose."]
     assert not page_of([found()] * 160).of_class("note")
     assert not page_of([found()] * 40).of_class("lines")
@@ -260,9 +260,9 @@ def test_of_several_ranks_cards_say_whose_they_are() -> None:
     assert len(page.of_class("to-timeline")) == 2  # the first rank has none
     anchors = [at.attributes["href"] for at in page.of_class("rank") if at.name == "a"]
     assert anchors == ["#trace-0", "#trace-1", "#trace-1"]
-    lines = page_of([one] * 41, ranks=2)
+    lines = page_of([replace(one, title="It waits")] * 41, ranks=2)
     (line,) = [at.text for at in lines.elements if at.attributes.get("id") == "finding-41"]
-    assert line.startswith("41 scheduler-gapmediumrank 0")
+    assert line.startswith("41 It waits scheduler-gapmediumrank 0")
 
 
 def test_where_no_rule_could_look_it_is_said_how_many() -> None:

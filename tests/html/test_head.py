@@ -151,16 +151,16 @@ def test_ranks_stand_beside_each_other() -> None:
 
 @pytest.mark.parametrize(("count", "more"), [(3, []), (5, ["2 more to fix"])])
 def test_the_first_three_to_fix_are_named_with_what_they_save(count: int, more: list[str]) -> None:
-    one = samples.finding(0, rank=1, saving=samples.saving(), by="aten::mm")
-    info, vain = replace(one, severity=Severity.INFO), replace(one, saving=samples.saving(-0.1), by=None)
+    one = samples.finding(0, rank=1, saving=samples.saving(), title="It waits twice")
+    info, vain = replace(one, severity=Severity.INFO), replace(one, saving=samples.saving(-0.1))
     found = [info, one, vain, *[one] * (count - 2)]
     page = shown(fixes(page_of(samples.trace(0), samples.trace(1), findings=found, drawn=1)))
     items = [at for at in page.elements if at.name == "li"]
     assert [at.attributes["value"] for at in items] == ["2", "3", "4"]
     assert [at.text.strip() for at in items] == [
-        "scheduler-gap rank 1 aten::mm saves 9.00 ms a step",
-        "scheduler-gap rank 1",
-        "scheduler-gap rank 1 aten::mm saves 9.00 ms a step",
+        "It waits twice rank 1 saves 9.00 ms a step",
+        "It waits twice rank 1",
+        "It waits twice rank 1 saves 9.00 ms a step",
     ]
     assert [at.text for at in page.elements if at.name == "p"] == more
     assert [

@@ -33,17 +33,10 @@ from traceanalyzer.timeline.steps import Steps
 US = 1_000
 
 
-@pytest.mark.parametrize(
-    ("changes", "title"),
-    [
-        ({"cause": "late", "by": "aten::mm"}, "3 scheduler-gap: late, aten::mm"),
-        ({"cause": "late", "by": None}, "3 scheduler-gap: late"),
-        ({"cause": "", "by": "aten::mm"}, "3 scheduler-gap: aten::mm"),
-        ({"cause": "", "by": None}, "3 scheduler-gap"),
-    ],
-)
-def test_a_finding_is_called_by_its_number_and_what_is_known(changes: dict[str, Any], title: str) -> None:
-    assert Numbered(3, samples.finding(0, **changes)).title == title
+def test_a_finding_is_called_by_its_number_and_title() -> None:
+    finding = samples.finding(0, message="aten::mm comes too late, twice a step")
+    assert Numbered(3, finding).title == "3 aten::mm comes too late, twice a step"
+    assert Numbered(3, replace(finding, title="It waits twice")).title == "3 It waits twice"
 
 
 @pytest.mark.parametrize(
@@ -57,14 +50,14 @@ def test_a_slice_says_what_fixing_it_saves(step_ns: int | None, said: str) -> No
 
 def test_one_track_per_severity_highest_first() -> None:
     def at(severity: Severity, *starts: int) -> Finding:
-        return samples.finding(*starts, severity=severity, rule=f"r{starts[0]}")
+        return samples.finding(*starts, severity=severity, title=f"r{starts[0]}")
 
     found = [at(Severity.LOW, 9), at(Severity.INFO, 4), at(Severity.HIGH, 7), at(Severity.LOW, 8, 1)]
     tracks = list(finding_tracks(numbered(samples.report(findings=tuple(found)))))
     assert [one.name for one in tracks] == ["Findings: high", "Findings: low", "Findings: info"]
     low = tracks[1]
     assert (low.start_ns - ORIGIN).tolist() == [1, 8, 9]
-    assert [low.names[kind] for kind in low.kind] == ["4 r8: late", "4 r8: late", "1 r9: late"]
+    assert [low.names[kind] for kind in low.kind] == ["4 r8", "4 r8", "1 r9"]
     assert [low.args[kind]["finding"] for kind in low.kind] == [4, 4, 1]
     assert [list(one["event_ids"]) for one in low.own] == [[1, 2], [8, 9], [9, 10]]  # type: ignore[arg-type]
 

@@ -18,7 +18,6 @@ from traceanalyzer.render.text.report import render_text
 from traceanalyzer.render.words.savings import (
     amount_words,
     cost_words,
-    finding_name,
     grade,
     in_one_line,
     saving_words,
@@ -38,8 +37,9 @@ def test_first_screen_has_verdict_and_three_largest_findings() -> None:
 
 def test_a_finding_says_what_what_to_do_and_what_it_saves() -> None:
     (block, *_) = render_text(samples.replayed(), width=100, quiet=True, verbose=True).split("\n\n")
-    name, message, advice, amounts = block.splitlines()
-    assert re.sub(r"\s+", " ", name) == "1 scheduler-gap: late, aten::mm high saves 50 % (46 to 54 %)"
+    title, worth, message, advice, amounts = block.splitlines()
+    assert title == "1  The GPU waits 4 times, because aten::mm comes too late"
+    assert re.fullmatch(r" +high  saves 50 % \(46 to 54 %\) +scheduler-gap", worth)
     assert message.strip().startswith("The GPU waits 4 times")
     assert advice.strip().startswith("-> ")
     assert amounts.strip() == ("saves 9.00 of 18.0 ms a step; recorded: 12.0 ms a step, 48.0 ms in total")
@@ -134,14 +134,6 @@ def test_costs_are_told_per_step_and_in_all() -> None:
     saved = replace(finding, saving=samples.saving())
     assert amount_words(saved, None) == "saves 9.00 ms a step; recorded: 8.00 ms a step, 48.0 ms in total"
     assert amount_words(replace(saved, cost_ns=0), None) == "saves 9.00 ms a step"
-
-
-def test_a_name_says_nothing_twice() -> None:
-    finding = replace(samples.findings()[0], rule="activity-buffer-request", cause="activity-buffer-request")
-    assert finding_name(replace(finding, by="Activity Buffer Request")) == "activity-buffer-request"
-    assert finding_name(replace(finding, cause="buffer-flush", by="Buffer Flush")).endswith(": buffer flush")
-    assert finding_name(replace(finding, cause="", by="aten::mm")) == "activity-buffer-request: aten::mm"
-    assert finding_name(replace(finding, cause="", by="+".join(["aten::mm"] * 9))).count("aten::mm") == 2
 
 
 def test_names_of_backward_ops_are_theirs_and_not_the_engines() -> None:

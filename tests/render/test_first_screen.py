@@ -15,7 +15,6 @@ from traceanalyzer.model.trace import Device
 from traceanalyzer.render.text.finding import WHOLE, put_finding, put_short
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.report import render_text
-from traceanalyzer.render.words.savings import finding_name
 from traceanalyzer.report.finding_order import triaged
 
 LONG = "aten::mm waits for the host (a detail), once a step; it goes on and on, " * 6 + "until the end"
@@ -101,22 +100,6 @@ def test_what_needs_no_fix_has_the_last_number() -> None:
     told, _ = triaged(found, [faults], [])
     assert [one.rule for one in told] == ["rule-1", "rule-2", "rule-0"]
     assert numbers(render_text(samples.report(findings=told))) == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("model.py(12): forward", "model.py(12): forward()"),
-        ("a.py(12): f", "a.py(12): f()"),
-        ("aa_long.py(12): forward_of_all", "…_long.py(12): forward_of_all()"),
-        ("a_lon.py(12): forward_of_all_kin", "forward_of_all_kin()"),
-        ("/home/me/project/package/model.py(1234): forward", "model.py(1234): forward()"),
-        ("package/modeling_of_something_long.py(1306): forward", "…thing_long.py(1306): forward()"),
-    ],
-)
-def test_of_a_line_of_python_the_end_is_kept(name: str, said: str) -> None:
-    found = replace(samples.findings()[0], cause="", by=name)
-    assert finding_name(found, 31) == f"scheduler-gap: {said}"
 
 
 def of_ranks(*unprofiled_ms: int) -> str:

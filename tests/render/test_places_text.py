@@ -17,7 +17,6 @@ from traceanalyzer.render.text.listings import render_facts, rule_page
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.report import render_text
 from traceanalyzer.render.words.escape import to_markdown
-from traceanalyzer.render.words.savings import finding_name
 from traceanalyzer.report.facts import Fact
 
 
@@ -61,37 +60,6 @@ def test_columns_go_only_where_there_is_no_room() -> None:
     assert wide == 76
     assert "on" in places(one, width=wide)[0]
     assert "on" not in places(one, width=wide - 1)[0]
-
-
-@pytest.mark.parametrize(
-    ("cause", "by", "said"),
-    [
-        ("loop-once", None, "for-loop, once"),
-        ("few-blocks", None, "few CUDA blocks"),
-        ("few-blocks-once", None, "few CUDA blocks, once"),
-        ("", "Optimizer.step#AdamW.step", "AdamW.step"),
-        ("", "enumerate(Loader)#next", "enumerate(Loader)#next"),
-        ("late", "aten::mm", "late, aten::mm"),
-    ],
-)
-def test_a_finding_is_named_by_its_cause_and_then_by_its_op(cause: str, by: str | None, said: str) -> None:
-    assert finding_name(samples.finding(0, cause=cause, by=by)) == f"scheduler-gap: {said}"
-
-
-@pytest.mark.parametrize(
-    ("remedy", "said"),
-    [
-        ("graph", "a CUDA graph may help"),
-        ("compile", "torch.compile may help"),
-        ("batch", "fewer launches may help"),
-    ],
-)
-def test_remedy_may_help_if_launching_is_uncertain(remedy: str, said: str) -> None:
-    finding = replace(
-        samples.finding(0, cause="unsure", by=None), rule="launch-bound", evidence={"remedy": remedy}
-    )
-    assert finding_name(finding) == f"launch-bound: {said}"
-    assert finding_name(replace(finding, evidence={})) == "launch-bound: fewer launches may help"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def summary_of(path: Path) -> dict[str, Any]:
     from traceanalyzer.model.finding import Severity
     from traceanalyzer.read.load import load
     from traceanalyzer.render.data.ci import fingerprint
-    from traceanalyzer.render.words.savings import finding_name
+    from traceanalyzer.render.words.savings import titled
 
     report = diagnose(load(path, jobs=1))
     trace = report.traces[0]
@@ -35,7 +35,7 @@ def summary_of(path: Path) -> dict[str, Any]:
         "lines": {label: text[:_LONGEST] for label, text in trace.summary.lines.items()},
         "step_ns": None if trace.step is None else trace.step.traced_ns,
         "communication": waiting / max(sum(ns for _, ns in parts), 1),
-        "findings": {fingerprint(one): finding_name(one)[:100] for one in told},
+        "findings": {fingerprint(one): titled(one) for one in told},
     }
 
 

@@ -85,7 +85,7 @@ def _result(finding: Finding, place: SourceLine, rule_index: int) -> dict[str, A
         "ruleId": finding.rule,
         "ruleIndex": rule_index,
         "level": _LEVELS[finding.severity],
-        "message": {"text": f"{finding.message}. {finding.advice}"},
+        "message": {"text": f"{titled(finding)}. {finding.message}. {finding.advice}"},
         "locations": [{"physicalLocation": location}],
         "partialFingerprints": {"traceanalyzer/v1": fingerprint(finding)},
         "properties": {

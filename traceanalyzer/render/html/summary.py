@@ -12,7 +12,7 @@ from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.html.cards import MARKS
 from traceanalyzer.render.html.markup import Html, said, tag
 from traceanalyzer.render.html.plots import class_of
-from traceanalyzer.render.words.savings import finding_name
+from traceanalyzer.render.words.savings import in_one_line, titled
 from traceanalyzer.report.words import in_words
 
 MOST_BYTES = 20_000
@@ -101,7 +101,7 @@ def _findings(findings: Sequence[Finding], y: int) -> Iterator[Html]:
     for i, finding in enumerate(findings[:_FINDINGS]):
         grade, line = f"{i + 1}  {MARKS[finding.severity]} {finding.severity}", y + _LINE * i
         yield _text(grade, 16, line, fill="#55606b")
-        yield _text(said(finding_name(finding), _NAME), 110, line)
+        yield _text(said(in_one_line(titled(finding), _NAME), _NAME), 110, line)
         yield _text(_worth(finding), _WIDTH - 16, line, anchor="end", fill="#55606b")
     if len(findings) > _FINDINGS:
         yield _text(f"and {len(findings) - _FINDINGS} more", 16, y + _LINE * _FINDINGS, fill="#55606b")

@@ -14,6 +14,7 @@ from traceanalyzer.render.html.page_data import Page
 from traceanalyzer.render.html.plot_data import Stretch
 from traceanalyzer.render.html.plots import class_of
 from traceanalyzer.render.html.timeline_data import Columns, Marks, Timeline, Track
+from traceanalyzer.render.words.savings import in_one_line, titled
 from traceanalyzer.report.time_tree import WORK_KINDS, Node
 from traceanalyzer.report.words import in_words
 
@@ -66,6 +67,7 @@ def flame_data(root: Node | None) -> dict[str, Any] | None:
 
 
 _LONGEST = 200  # characters of a name
+_OPTION = 60  # characters of a finding in the choice
 _CAUSES = 5  # with a colour of their own; the others share one
 
 
@@ -88,7 +90,12 @@ def _box(page: Page, i: int, timeline: Timeline, causes: Sequence[str]) -> Html:
     found = page.report.findings
     numbers = [mark.finding for mark in timeline.marks]
     options = (
-        tag("option", f"{number + 1} {found[number].rule}", value=k, data_finding=number + 1)
+        tag(
+            "option",
+            f"{number + 1} {in_one_line(titled(found[number]), _OPTION)}",
+            value=k,
+            data_finding=number + 1,
+        )
         for k, number in enumerate(numbers)
     )
     return filled(

@@ -17,6 +17,7 @@ from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Report
 from traceanalyzer.model.trace import Trace, codes, ints, texts_of
 from traceanalyzer.model.units import format_ns, format_share
+from traceanalyzer.render.words.savings import titled
 from traceanalyzer.timeline.device_work import DeviceWork, find
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.synchronisation import SyncCalls
@@ -200,9 +201,8 @@ class Numbered:
 
     @property
     def title(self) -> str:
-        """`1 implicit-sync: read-back, aten::item`."""
-        named = ", ".join(part for part in (self.finding.cause, self.finding.by) if part)
-        return f"{self.number} {self.finding.rule}" + (f": {named}" if named else "")
+        """`1 aten::item reads a value back and makes the CPU wait twice a step`."""
+        return f"{self.number} {titled(self.finding)}"
 
     @property
     def label(self) -> str:

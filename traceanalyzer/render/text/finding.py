@@ -17,7 +17,6 @@ from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.words.escape import printable, shortened
 from traceanalyzer.render.words.savings import (
     amount_words,
-    finding_name,
     grade,
     in_one_line,
     probably_nothing,
@@ -32,7 +31,7 @@ from traceanalyzer.rule.titles import MAX_TITLE, first_clauses
 _PATH = regex(r"[^\s(]*/([^\s/]+/[^\s/]+\.pyx?(?:\(\d+\))?)")
 _ENDS = regex(r"(?<=[.;:,)])(?<!\.\.\.)(?<!its kernels:)(?<!; by op:)(?<!\d\):) (?!and (?:others|elsewhere))")
 _WORDS = regex("(?<! >) (?!> )")  # a chain `add > mul > ...` is one
-_LONGEST = 44  # characters of a name in a brief text
+_LONGEST = 56  # characters of a name in a brief text
 _LONG = regex(rf"[^\s/]{{{_LONGEST + 1},}}(?<![,;:)])")
 _SENTENCES = regex(r"(?<=[.;])(?<!\.\.\.) ")
 
@@ -128,8 +127,6 @@ _CPU_FIRST = "The CPU is the limit: until that changes, fixing this saves nothin
 _LEAST_REST = 40  # characters of what happened that deserve a line
 WHOLE = 2  # detail of a finding in as many lines as the first screen gives it at most
 _NUMBER = 3  # columns of a finding's number
-_LEAST_BY = 12  # columns of what it is named by: of fewer nobody can tell it
-_BESIDE = 50  # columns of a title for the rule and the grade
 # Columns that a narrow page does without, the first first: the timestamp leads there.
 _SPARE = ("step", "on", "long", "steps")
 
@@ -213,30 +210,19 @@ def _fault(number: int, report: Report) -> Fault | None:
 
 
 def _title(page: Page, number: int, finding: Finding, report: Report, fault: Fault | None = None) -> None:
-    """Name at the left; at the right the grade, of the whole fault beside the first of its findings."""
-    right, whose = grade(finding), _whose(finding, report)
+    """The title; below it the grade, of the whole fault with the first of its findings, and the rule."""
+    right = grade(finding)
     if fault is not None:
         together = replace(finding, saving=fault.saving, severity=fault.severity)
         first = fault.findings[0]
         in_vain = fault.saving is not None and probably_nothing(fault.saving)
         shared = f"{finding.severity}, {'same fix as' if in_vain else 'fixed with'} finding {first}"
         right = grade(together, fault.findings[1:]) if number == first else shared
-        plain = f"{number}  {finding_name(replace(finding, by=None))}{whose}"
-        # The line `Fix` also says what else is fixed.
-        if number == first and len(f"{plain}  {right}") > page.width:
-            right = grade(together)
-    room = max(page.width - len(right) - len(f"{number}    {whose}"), 20)
-    title = f"{number}  {_name(finding, room, max(page.width - _BESIDE, _LEAST_BY))}{whose}"
-    page.sides(title, right, style=SEVERITY_STYLES[finding.severity])
-
-
-def _name(finding: Finding, room: int, longest: int) -> str:
-    """As much of the name as has room: whole words of it, or as much of what it is named by as can be told by."""
-    by = min(longest, room - len(finding.rule) - 2) if not finding.cause else longest
-    plain = replace(finding, by=None)
-    names = [finding_name(finding, by)] if by >= _LEAST_BY else []
-    names = [printable(name) for name in (*names, finding_name(plain), finding.rule)]
-    return next((name for name in names if len(name) <= room), shortened(names[-1], room))
+    style = SEVERITY_STYLES[finding.severity]
+    page.put(f"{number:<{_NUMBER}}{titled(finding)}", hang=_NUMBER, style="bold")
+    page.sides(
+        right, f"{finding.rule}{_whose(finding, report)}", style="dim", left_style=style, indent=_NUMBER
+    )
 
 
 def _step(finding: Finding, report: Report) -> StepEstimate | None:

@@ -17,7 +17,7 @@ from traceanalyzer.render.text.job import put_iterations, put_job_notes, put_ran
 from traceanalyzer.render.text.page import Page, bar
 from traceanalyzer.render.text.screen import LINES, hidden_words, put_screen, put_title, put_verdict
 from traceanalyzer.render.words.escape import printable, shortened
-from traceanalyzer.render.words.savings import OF_SAVINGS, finding_name
+from traceanalyzer.render.words.savings import OF_SAVINGS, titled
 from traceanalyzer.report.finding_order import Triage, triage
 from traceanalyzer.report.job_summary import rank_of, slowest_of, unprofiled_ns
 from traceanalyzer.report.words import in_words
@@ -173,8 +173,8 @@ def _priced(findings: Mapping[int, Finding]) -> str:
 
 def _one_priced(finding: Finding) -> str:
     rank = "" if finding.rank is None else f" (rank {finding.rank})"
-    cost = f" {format_ns(finding.cost_ns)}, {format_share(finding.cost_share)}" if finding.cost_ns else ""
-    return f"{finding_name(finding)}{rank}{cost}"
+    cost = f": {format_ns(finding.cost_ns)}, {format_share(finding.cost_share)}" if finding.cost_ns else ""
+    return f"{titled(finding)}{rank}{cost}"
 
 
 def _ranks(ranks: Sequence[int | None]) -> str:

@@ -6,13 +6,11 @@ import math
 from collections.abc import Sequence
 
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.short_names import marked_functions, short_ops
+from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.step_times import Saving, StepEstimate
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.units import format_ns, format_share
-from traceanalyzer.render.words.escape import shortened
-from traceanalyzer.report.words import format_span, in_words, listed
-from traceanalyzer.rule.claims import REGION
+from traceanalyzer.report.words import format_span, listed
 from traceanalyzer.rule.registry import Kind, kind_of
 from traceanalyzer.rule.titles import MAX_TITLE, first_clauses
 
@@ -28,37 +26,6 @@ OF_SAVINGS = (
 )
 _MOST = 0.99  # of the step: no fix saves all of it, so that nothing is told as 100 %
 _CLEARLY = 1.25  # times the recorded time: a saving beyond needs a word; chosen
-# Causes that are codes, as people call them.
-_CAUSES = {
-    "after-backward": "one by one after backward",
-    "batch": "fewer launches can help",
-    "below-bounds": "neither compute- nor memory-bound",
-    "compile": "torch.compile can help",
-    "compute": "compute-bound",
-    "dispatching": "launching",
-    "emptied": "cache emptied",
-    "few-blocks": "few CUDA blocks",
-    "full": "memory full",
-    "graph": "a CUDA graph can help",
-    "growing": "memory grows",
-    "latency": "short kernels",
-    "layers": "in each layer",
-    "link": "host link",
-    "loop": "for-loop",
-    "memory": "memory-bound",
-    "off": "cache off",
-    "pair": "between two ranks",
-    "profiled-only": "only while profiling",
-    "seeded-destination": "input copied",
-    "slow-launches": "each launch is slow",
-    "small": "too many",
-    "small-part": "little of the idle time",
-    "start": "before the first launch",
-    "unsure": "fewer launches may help",
-    "waiting": "waiting for ranks",
-}
-_MAY_HELP = ("unsure",)  # causes whose title names the remedy in the evidence
-_OF_A_FILE = 4  # letters of its name at least, for people to know which it is; chosen
 _WORTH_A_WORD = 0.01  # of the step: an interval that ends below it is not shown beside "nothing"
 
 
@@ -170,49 +137,6 @@ def _saves_more(finding: Finding) -> bool:
     """Whether the fix saves clearly more than the finding's own time: of what others own, or of what follows."""
     cost_ns = finding.cost_per_step_ns
     return finding.saving is not None and 0 < _CLEARLY * cost_ns < finding.saving.step_ns
-
-
-def finding_name(finding: Finding, longest: int = 30) -> str:
-    """`implicit-sync: read-back, aten::item`, `cold-start`: the rule, with what tells its findings apart, each once.
-
-    What it is named `by` has at most so many characters: the message has the whole of it.
-    """
-    by = _shortened(marked_functions(short_ops(finding.by)), longest) if finding.by else ""
-    cause = "" if finding.cause == REGION else _in_words(finding.cause)
-    if finding.cause in _MAY_HELP:
-        cause = _in_words(str(finding.evidence.get("remedy", finding.cause))).replace("can help", "may help")
-    parts = {_plain(part): words for part, words in ((by, by), (finding.cause, cause)) if words}
-    parts.pop(finding.rule, "")
-    return finding.rule + (f": {', '.join(reversed(parts.values()))}" if parts else "")
-
-
-def _shortened(name: str, longest: int) -> str:
-    """An op without its middle; of a line of Python the end, which has its file, number and function.
-
-    Of `Optimizer.step#AdamW.step`, an optimizer's annotation, what the user wrote.
-    """
-    name = name.rpartition("#")[2] if name.startswith("Optimizer.") else name
-    if ".py(" not in name:
-        return shortened(name, longest)
-    line = name.rpartition("/")[2] if len(name) > longest else name
-    if len(line) <= longest:
-        return line
-    cut = f"…{line[1 - longest :]}"
-    return (
-        cut
-        if cut.find(".py(") > _OF_A_FILE
-        else shortened(line.partition("): ")[2].removesuffix("()") + "()", longest)
-    )
-
-
-def _in_words(cause: str) -> str:
-    """A cause as people call it: `few-blocks` as `few blocks`, `host-code-once` as `host code, once`."""
-    every = cause.removesuffix("-once")
-    return _CAUSES.get(every, in_words(every)) + ", once" * (every != cause)
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace(" ", "-")
 
 
 def grade(finding: Finding, others: Sequence[int] = ()) -> str:
