@@ -113,6 +113,7 @@ class Finding:
         ranks: of a job, the ranks that have it; `rank` is the one that the rest of the finding is about.
         cost_by_rank_ns: `cost_per_step_ns` of each of these.
         fault: id of the fault that it is evidence of, in `TraceReport.faults`.
+        profiler_command: the command of another profiler that answers what the trace leaves open; may be empty.
         pedantic: printed with --pedantic only, as it is doubtful and no finding of its fault is sure.
     """
 
@@ -144,6 +145,7 @@ class Finding:
     cost_by_rank_ns: tuple[int, ...] = ()
     pedantic: bool = False
     title: str = ""
+    profiler_command: str = ""
 
     @property
     def doubtful(self) -> bool:

@@ -20,6 +20,7 @@ from traceanalyzer.replay.sample import JobStep
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
 from traceanalyzer.report.costs import Cost, largest_costs
 from traceanalyzer.report.job_replay import Said, recorded_step
+from traceanalyzer.report.profiler_commands import with_profiler_commands
 from traceanalyzer.report.step_parts import largest_regions, step_parts
 from traceanalyzer.report.summary import attempt, scope_of, summarise
 from traceanalyzer.rule.consistency import Failure
@@ -161,6 +162,8 @@ def _judged(analysis: Analysis, rank: Rank, of_job_ns: int | None, asked: Asked)
     if forecast is not None and step_ms is not None:
         analysis = analysis.with_index(forecast)
     said = judge(asked.rules, analysis, scope_of(analysis, rank), forecast)
+    step_ns = None if forecast is None else forecast.step.unprofiled_ns
+    said = replace(said, findings=with_profiler_commands(said.findings, analysis, step_ns))
     whole.provide(Said(said))
     fixes = said.to_fix if of_job_ns is None else None
     step, fixed = attempt(unavailable, "step", lambda: _estimates(forecast, fixes), _NO_ESTIMATES)

@@ -81,6 +81,7 @@ _STEPS: _Columns = [
     ("cost_by_rank_ns", _IDS),
     ("pedantic", pa.bool_()),
     ("title", pa.string()),
+    ("profiler_command", pa.string()),
 ]
 FINDINGS = pa.schema([*_TEXTS, ("rank", pa.int64()), *_PLACE, *_TIMES, *_SHARES, *_PROOF, *_STEPS])
 """Times are int64 ns; `evidence` is JSON text, since every rule names numbers of its own."""

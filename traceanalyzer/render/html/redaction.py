@@ -152,6 +152,7 @@ class Redactor:
         return replace(
             finding,
             title=self.text(finding.title),
+            profiler_command="",
             cause=self.text(finding.cause),
             message=self.text(finding.message),
             advice=self.text(finding.advice),

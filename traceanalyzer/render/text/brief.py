@@ -19,6 +19,7 @@ from traceanalyzer.render.text.listings import paragraphs
 from traceanalyzer.render.words.escape import printable, shortened
 from traceanalyzer.render.words.savings import OF_SAVINGS, may_help, short_amounts, titled
 from traceanalyzer.report.finding_order import triage
+from traceanalyzer.report.profiler_commands import program_command
 from traceanalyzer.report.words import format_span, listed
 from traceanalyzer.rule.claims import REGION
 from traceanalyzer.rule.registry import all_rules
@@ -78,6 +79,11 @@ class _Program:
             raise BadOption(f"cannot be read: {error.strerror}", where=path) from error
         self.lines = self.text.splitlines()
         self.quoted: set[range] = set()
+
+    def words(self, trace: TraceReport) -> list[str]:
+        """The script, or the recorded one, with the recorded arguments."""
+        recorded = program_command(trace.meta)[1:]
+        return recorded if self.path is None else [str(self.path), *recorded[1:]]
 
     def function_at(self, file: str, line: int) -> range:
         """Line numbers of the function that begins at this line, or the innermost one around it; empty elsewhere."""
@@ -164,6 +170,10 @@ def _change(
     if fault is not None and len(fault.findings) > 1:
         yield f"- The same change repairs finding{'s' * (len(fault.findings) > 2)} {listed(fault.findings[1:])}."
     yield f"- Change: {short_ops(finding.advice)}"
+    if finding.profiler_command:
+        known = shlex.join(program_command(trace.meta))
+        named = finding.profiler_command.replace(known, shlex.join(["python", *program.words(trace)]))
+        yield f"- If the code does not explain it, measure: `{named}`"
     wrong = next((one for one in _page(finding.rule) if one.startswith(_WRONG)), "")
     if repair is not None and repair.needs:
         yield f"- Precondition: {repair.needs}."
@@ -266,8 +276,8 @@ def _verification(trace: TraceReport, ranks: int, program: _Program) -> Iterator
     after = "after.json.gz" if single else "after/trace.json.gz"
     yield from ("", "## How to verify", "", "```sh")
     if not recorded:
-        yield f"{record_command(trace, ranks, program.path, before)}   # before the change"
-    yield record_command(trace, ranks, program.path, after)
+        yield f"{_record(trace, ranks, program, before)}   # before the change"
+    yield _record(trace, ranks, program, after)
     yield shlex.join(["traceanalyzer", "compare", before, after if single else "after"])
     yield from ("```", "")
     step, together = trace.step, trace.together
@@ -285,14 +295,12 @@ def _span(step: StepEstimate) -> str:
     return format_ns(step.unprofiled_ns) + f" ({span})" * (step.low_ns < step.high_ns)
 
 
-def record_command(trace: TraceReport, ranks: int, script: Path | None, output: str) -> str:
+def _record(trace: TraceReport, ranks: int, program: _Program, output: str) -> str:
     """`traceanalyzer record ...` for the program as it was recorded, or for the script."""
     recording = trace.meta.extra.get(RECORDING)
-    known: Mapping[str, Any] = recording if isinstance(recording, Mapping) else {}
-    options, command = known.get("options"), known.get("command")
-    words = [str(word) for word in command] if isinstance(command, list) and command else ["PROGRAM.py"]
-    words[:1] = [str(script)] if script else words[:1]
+    options: Any = recording.get("options") if isinstance(recording, Mapping) else None
     calls = options.get("every_call_of") if isinstance(options, Mapping) else None
     flags = ["--shapes", "--stacks", *(["--every-call-of", str(calls)] if calls else [])]
     launcher = ["python"] if ranks == 1 else ["torchrun", "--nproc-per-node", str(ranks)]
+    words = program.words(trace)
     return shlex.join(["traceanalyzer", "record", *flags, "-o", output, "--", *launcher, *words])

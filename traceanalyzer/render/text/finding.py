@@ -138,6 +138,8 @@ def put_finding(page: Page, number: int, finding: Finding, report: Report) -> No
     _title(page, number, finding, report, fault)
     page.put(short_ops(finding.message), indent=3)
     page.put(f"-> {_advice(finding, report)}", indent=3, hang=3)
+    if finding.profiler_command:
+        page.lines.append(f"   $ {printable(finding.profiler_command)}")
     amounts = amount_words(finding, _step(finding, report), _before(number, report))
     if amounts:
         alone = fault and amounts.startswith("saves") and finding.saving and not finding.saving.beyond
