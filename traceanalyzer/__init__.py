@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from traceanalyzer.read.load import load, load_job
     from traceanalyzer.report.diagnosis import StepTime, Traces, Window
     from traceanalyzer.report.rank_report import Settings
-    from traceanalyzer.report.tables import idle_gaps, kernels, queue_depth
+    from traceanalyzer.report.tables import idle_gaps, kernels, listed_events, queue_depth
 
 # Module -> the public names that it defines.
 _PUBLIC = {
@@ -58,7 +58,7 @@ _PUBLIC = {
     "model.step_times": "Saving StepEstimate",
     "model.trace": "Job Meta Trace",
     "read.load": "load load_job",
-    "report.tables": "idle_gaps kernels queue_depth",
+    "report.tables": "idle_gaps kernels listed_events queue_depth",
 }
 _MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names.split()}
 __all__ = [
@@ -94,6 +94,7 @@ __all__ = [
     "diagnose",
     "idle_gaps",
     "kernels",
+    "listed_events",
     "load",
     "load_job",
     "queue_depth",

@@ -6,10 +6,10 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.paths import REPOSITORY
-from traceanalyzer import load
+from traceanalyzer import listed_events, load
 from traceanalyzer.cli.app import cli
 from traceanalyzer.cli.list import KINDS
-from traceanalyzer.report.tables import LISTS, listed_events
+from traceanalyzer.report.tables import LISTS
 
 TRACE = REPOSITORY / "fixtures/exposed-copy/bad.json.gz"
 
@@ -44,6 +44,11 @@ def test_gaps_are_the_idle_time_by_cause() -> None:
     gaps = trace.idle_gaps().groupby("cause")["dur_ns"].sum().to_dict()
     rows = listed_events(trace, "gaps")
     assert dict(zip(rows["name"], rows["total_ns"], strict=True)) == gaps
+
+
+def test_rows_name_the_region_of_most_of_their_time() -> None:
+    rows = listed_events(load(REPOSITORY / "fixtures/host-hotspot/bad.json.gz"), "kernels")
+    assert rows["region"].tolist() == ["8 x matmul, tanh"] * 2
 
 
 def test_one_step_has_its_part_of_the_kernels() -> None:

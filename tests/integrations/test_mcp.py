@@ -23,7 +23,7 @@ FIXTURES = REPOSITORY / "fixtures"
 TRACE = "implicit-sync/bad.json.gz"
 
 
-def test_a_client_asks_all_four_tools_and_reads_the_units(tmp_path: Path) -> None:
+def test_a_client_asks_all_tools_and_reads_the_units(tmp_path: Path) -> None:
     mcp = pytest.importorskip("mcp")
     from mcp import StdioServerParameters
 
@@ -42,6 +42,11 @@ def test_a_client_asks_all_four_tools_and_reads_the_units(tmp_path: Path) -> Non
         "events": [
             ({"trace": TRACE, "window": "0ms:50ms"}, "GPU"),
             ({"trace": TRACE, "window": "x" * 100_000}, "error: "),
+        ],
+        "list_events": [
+            ({"trace": TRACE, "what": "syncs"}, "aten::item"),
+            ({"trace": TRACE, "what": "syncs", "step": 99}, "error: "),
+            ({"trace": TRACE, "what": "dogs"}, "error: "),
         ],
         "compare": [({"base": TRACE, "new": "implicit-sync/good.json.gz"}, "faster")],
     }

@@ -89,14 +89,14 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> Offered:
     return Offered.last
 
 
-def test_five_tools_and_the_units_are_offered_on_stdin(offered: Offered) -> None:
-    assert list(offered.tools) == ["diagnose", "brief", "explain", "events", "compare"]
+def test_six_tools_and_the_units_are_offered_on_stdin(offered: Offered) -> None:
+    assert list(offered.tools) == ["diagnose", "brief", "explain", "events", "list_events", "compare"]
     assert offered.resources["traceanalyzer://units"]() == answers.UNITS
     assert offered.ran == ["stdio"]
 
 
 def test_arguments_arrive_as_they_are_named(offered: Offered, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("diagnosed", "briefed", "explained", "events", "compared"):
+    for name in ("diagnosed", "briefed", "explained", "events", "listed", "compared"):
         monkeypatch.setattr(answers, name, lambda *given, name=name: f"{name} {given[-2:]}")
     tools = offered.tools
     assert tools["diagnose"]("t", verbose=True) == "diagnosed ('t', True)"
@@ -104,6 +104,7 @@ def test_arguments_arrive_as_they_are_named(offered: Offered, monkeypatch: pytes
     assert tools["brief"]("t", script="s.py") == "briefed ('t', 's.py')"
     assert tools["explain"]("r") == "explained ('r',)"
     assert tools["events"]("t", "0ms:") == "events ('t', '0ms:')"
+    assert tools["list_events"]("t", "gaps", step=3) == "listed ('gaps', 3)"
     assert tools["compare"](base="b", new="n") == "compared ('b', 'n')"
 
 

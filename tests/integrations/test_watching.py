@@ -62,7 +62,7 @@ def test_each_window_is_five_lines_with_what_changed(monkeypatch: pytest.MonkeyP
     assert same[4] == "  Since  as in the window before"
     assert "Fix    finding 1: " in other[3]
     assert re.search(r"step recorded \S+ [mu]s, now \S+ ms \([+-]\d+ %\)", other[4])
-    assert "; new: exposed-copy: " in other[4]
+    assert "; new: A 32.0 MiB copy, host to device, uses unpinned memory" in other[4]
     assert "; gone: " in other[4]
 
 
@@ -207,7 +207,9 @@ def test_summary_has_recorded_step_and_collective_share(tmp_path: Path) -> None:
 
 
 def test_a_summary_of_a_window_names_what_is_wrong_and_no_facts() -> None:
-    assert list(summary_of(COPIES)["findings"].values()) == ["exposed-copy: pageable, host to device"]
+    assert list(summary_of(COPIES)["findings"].values()) == [
+        "A 32.0 MiB copy, host to device, uses unpinned memory once a step, in step() (moving.py:20)"
+    ]
 
 
 def test_a_window_without_a_device_has_no_step(tmp_path: Path) -> None:

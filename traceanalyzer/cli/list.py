@@ -27,7 +27,7 @@ KINDS = ("kernels", "copies", "syncs", "gaps", "annotations")
 def list_(
     what: str, trace: Path, step: int | None, top: int | None, form: str, output: Path | None, force: bool
 ) -> None:
-    """List events of one sort by name with count, total, mean, shortest, longest, share, op and line of code.
+    """List events of one sort by name with count, total, mean, shortest, longest, share, op, region and line.
 
     \b
     Examples:
@@ -48,7 +48,7 @@ def list_(
     if form == "text":
         put_page(partial(render_listed, rows, what, top=top or 20), output)
     else:
-        rows = rows if top is None else rows.head(top)
+        rows = rows.head(top or len(rows))
         put_rows(
             rows, {"what": what, "step": step, "events": records(rows)}, form, output, loaded.meta.source
         )

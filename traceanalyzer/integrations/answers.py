@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from traceanalyzer.model.errors import BadOption
+from traceanalyzer.model.errors import BadOption, Unavailable
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.units import format_bytes
 from traceanalyzer.render.words.escape import printable, shortened
@@ -148,6 +148,24 @@ def _listed(rows: object, total: int) -> str:
             f"{row.lane}  {row.on}  {times}  {row.category}  {printable(row.name)[:160]}  {row.event_id}"
         )
     return "\n".join(lines) + "\n"
+
+
+def listed(roots: Roots, trace: str, what: str, step: int | None = None) -> str:
+    """The events of one sort by name, as the command `list` prints them."""
+    from traceanalyzer.read.load import load
+    from traceanalyzer.render.text.listings import render_listed
+    from traceanalyzer.report.tables import LISTS, listed_events
+
+    if what not in LISTS:
+        raise BadOption(
+            f"no list of {shortened(printable(what), _MAX_ECHO)}", remedy=f"There are {', '.join(LISTS)}."
+        )
+    read = load(roots.path(trace))
+    try:
+        rows = listed_events(read, what, step)
+    except Unavailable as reason:
+        raise reason.for_user(read.meta.source) from reason
+    return capped(render_listed(rows, what, top=_ROWS, width=_WIDTH), "Ask for one step.")
 
 
 def compared(roots: Roots, base: str, new: str) -> str:

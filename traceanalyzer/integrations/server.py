@@ -1,4 +1,4 @@
-"""A server of the Model Context Protocol over standard input and output: five tools that only read."""
+"""A server of the Model Context Protocol over standard input and output: six tools that only read."""
 
 from __future__ import annotations
 
@@ -58,6 +58,10 @@ def serve(roots: Roots) -> None:
         """The longest events of a window of one trace, such as 12.5ms:80ms from its first event."""
         return _answer(answers.events, roots, trace, window)
 
+    def list_events(trace: str, what: str, step: int | None = None) -> str:
+        """Events by name with count, times, op, region and line; what: kernels, copies, syncs, gaps or annotations."""
+        return _answer(answers.listed, roots, trace, what, step)
+
     def compare(base: str, new: str) -> str:
         """What got slower or faster from one trace to another, and whether it is more than noise."""
         return _answer(answers.compared, roots, base, new)
@@ -66,7 +70,7 @@ def serve(roots: Roots) -> None:
         """Units, and what the words of the reports mean."""
         return answers.UNITS
 
-    for tool in (diagnose, brief, explain, events, compare):
+    for tool in (diagnose, brief, explain, events, list_events, compare):
         reading(tool)
     server.resource("traceanalyzer://units", mime_type="text/plain")(units)
     server.run("stdio")

@@ -35,7 +35,7 @@ def step_parts(analysis: Analysis) -> tuple[str, Mapping[str, float]]:
     share = (totals["gpu_ns"] if of_gpu else totals["predicted_ns"]) / step_ns
     parts: dict[str, float] = {}
     for node in _opened(regions, share):
-        name = _words(regions, node)
+        name = region_words(regions, node)
         parts[name] = parts.get(name, 0.0) + float(share[node])
     named = sorted((item for item in parts.items() if item[1] >= _LEAST), key=lambda item: -item[1])[:_MOST]
     known, whole = sum(part for _, part in named), min(float(share[0]), 1.0)
@@ -71,7 +71,7 @@ def _opened(regions: Regions, share: Floats) -> list[int]:
     return nodes
 
 
-def _words(regions: Regions, node: int) -> str:
+def region_words(regions: Regions, node: int) -> str:
     """`step()`, `AdamW.step`, `6 x layer_norm, linear, ...`: a region in few words."""
     kind, name = regions.tree.kind[node], regions.tree.name[node]
     if kind == "block":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,8 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
+from traceanalyzer.regions.regions import Regions
+from traceanalyzer.report.step_parts import region_words
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
@@ -147,7 +150,7 @@ def listed_events(trace: Trace | Analysis, what: str, step: int | None = None) -
     """Events of one sort by name, the one with the most time first.
 
     Columns: name, count, total_ns, mean_ns, min_ns, max_ns (int64), share (of the time of all that are listed, 0 to
-    1), bytes (int64, of copies, else 0), op and line (those with most of the time, null where not known).
+    1), bytes (int64, of copies, else 0), op, region and line (those with most of the time, null where not known).
 
     Args:
         what: one of `LISTS`; gaps are idle time of a device by cause.
@@ -163,7 +166,10 @@ def listed_events(trace: Trace | Analysis, what: str, step: int | None = None) -
         if step not in numbers.tolist():
             raise Unavailable(f"no step {step}: the trace has {', '.join(map(str, numbers.tolist()))}")
         events = events[np.append(numbers, -1)[events.step] == step]
-    return _by_name(events)
+    try:
+        return _by_name(events, analysis.index(Regions))
+    except Unavailable:
+        return _by_name(events, None)
 
 
 def _events_of(analysis: Analysis, what: str) -> Calls | Work | IdleTime:
@@ -184,11 +190,27 @@ def _calls_of(events: Calls | Work | IdleTime) -> Calls | Work:
     return events.launch if isinstance(events, IdleTime) else events
 
 
-def _by_name(events: Calls | Work | IdleTime) -> pd.DataFrame:
+def _region_of(regions: Regions, events: Calls | Work | IdleTime) -> str | None:
+    """The region of the code in which the CPU launched most of them, or was as they began; None outside of steps."""
+    tree, pieces = regions.tree, regions.tree.pieces
+    starts = events.launch.start_ns if isinstance(events, Work) else events.start_ns
+    at = pieces.at(starts)
+    inside = (pieces.start_ns[at] <= starts) & (starts < pieces.end_ns[at])
+    times: Counter[str] = Counter()
+    for node in distinct(pieces.node[at[inside]]).tolist():
+        region, time_ns = node, int(events.dur_ns[inside & (pieces.node[at] == node)].sum())
+        while tree.kind[region] in ("op", "backward") and tree.parent[region] > 0:
+            region = int(tree.parent[region])
+        times[region_words(regions, region)] += time_ns
+    return max(times, key=lambda name: (times[name], name), default=None)
+
+
+def _by_name(events: Calls | Work | IdleTime, regions: Regions | None) -> pd.DataFrame:
     import pandas as pd
 
     every = max(int(events.dur_ns.sum()), 1)
-    columns = ("name", "count", "total_ns", "mean_ns", "min_ns", "max_ns", "share", "bytes", "op", "line")
+    times = ("count", "total_ns", "mean_ns", "min_ns", "max_ns")
+    keys = events.cause if isinstance(events, IdleTime) else events.name
     table = [
         (
             str(name),
@@ -200,10 +222,11 @@ def _by_name(events: Calls | Work | IdleTime) -> pd.DataFrame:
             float(same.dur_ns.sum()) / every,
             int(same.bytes.sum()) if isinstance(same, Work) else 0,
             next(iter(same.op.name.sums(same.dur_ns)), None),
+            None if regions is None else _region_of(regions, same),
             next(iter(_calls_of(same).line.sums(same.dur_ns)), None),
         )
-        for name, same in events.by(events.cause if isinstance(events, IdleTime) else events.name)
+        for name, same in events.by(keys)
     ]
-    return pd.DataFrame(table, columns=list(columns)).sort_values(
-        "total_ns", ascending=False, ignore_index=True
-    )
+    return pd.DataFrame(
+        table, columns=["name", *times, "share", "bytes", "op", "region", "line"]
+    ).sort_values("total_ns", ascending=False, ignore_index=True)

@@ -92,7 +92,8 @@ def render_listed(
         times = [format_ns(row[f"{name}_ns"]) for name in _COUNTED[1:5]]
         cells = [f"{row['count']:,}", *times, format_share(row["share"])]
         name = printable(short_op(row["name"]) if what == "kernels" else row["name"])
-        where = [str(row[part]) for part in ("op", "line") if isinstance(row[part], str)]
+        where = [str(row[part]) for part in ("op", "region", "line") if isinstance(row[part], str)]
+        where = [one for one in where if not where[-1].endswith(f": {one.removesuffix('()')}")]
         moved = [f"{format_bytes(row['bytes'])}"] * bool(row["bytes"])
         page.put(f"{name}: {printable(', '.join([*moved, *where]))}".removesuffix(": "), hang=2)
         page.lines.append("  ".join(f"{cell:>{_COUNT_WIDTH}}" for cell in cells))
