@@ -19,7 +19,7 @@ from traceanalyzer.model.trace import codes_at, texts_of
 # A name is shown only if it has at least this share of the sum; chosen.
 STANDS_OUT = 0.25
 # Rows that numpy passes over in the time of one call of a predicate.
-_ROWS_PER_QUESTION = 256
+_ROWS_PER_QUESTION = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,7 +7,7 @@ from dataclasses import field
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct_pairs, no_rows, pick, starts_of_runs
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, no_rows, pick, starts_of_runs
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edited_program import EditedProgram
 
@@ -148,8 +148,9 @@ def edited_edges(edited: EditedProgram, position: Rows) -> tuple[Rows, Rows]:
     both = (to >= 0) & (source >= 0)
     place = np.full(len(edited.alive), -1, np.int64)
     place[position] = np.arange(len(position))
-    ends = np.stack((place[to[both]], place[source[both]]))
-    return distinct_pairs(*ends[:, ends[0] > ends[1]])
+    last, first = place[to[both]], place[source[both]]
+    joint = distinct((last * len(place) + first)[last > first])
+    return joint // len(place), joint % len(place)
 
 
 def _nearest(at: Rows, stream: Rows, there: Mask, *, later: bool) -> Rows:

@@ -219,7 +219,7 @@ def positions(chosen: Chosen, rows: int) -> Rows:
     if array.dtype == np.bool_:
         if len(array) != rows:
             raise IndexError(f"a mask of {len(array):,} rows cannot choose of {rows:,}")
-        return np.flatnonzero(array)  # numpy takes four times longer by a mask than by positions
+        return array.nonzero()[0]  # numpy takes four times longer by a mask than by positions
     if len(array) and array.dtype.kind not in "iu":
         raise TypeError(f"rows are chosen by a mask, positions or a slice, not by {array.dtype}")
     least = (

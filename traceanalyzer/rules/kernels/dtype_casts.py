@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, distinct
+from traceanalyzer.model.arrays import Mask, Rows, among, distinct
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import Drop, DropWork, Edit
@@ -86,7 +86,7 @@ def dtype_casts(work: Work, inputs: WorkInputs, chains: KernelChains, limits: Li
     neighbors = neighbors_of(work, casts, work[compute & ~cast])
     before, after = (there & neighbor.name.meets(families.is_product) for neighbor, there in neighbors)
     moved = _converting(work[~compute])
-    fused = np.isin(casts.entries, chains.longer_than(limits.min_chain_kernels - 1).entry)
+    fused = among(casts.entries, np.sort(chains.longer_than(limits.min_chain_kernels - 1).entry))
     quantized, dequantizing = after & neighbors[0][1], neighbors[0][0].name.matches(families.DEQUANTIZATION)
     quantized &= dequantizing
     kinds = (after & ~quantized, "inputs"), (quantized, "dequantized"), (before & ~after & ~fused, "results")
