@@ -119,7 +119,7 @@ def test_every_rule_is_in_the_table_with_its_page() -> None:
 
 def test_the_picture_says_what_is_wrong() -> None:
     picture = README.partition("<!-- picture: generated -->")[2].partition("<!-- picture: end -->")[0]
-    assert "\n1  A 32.0 MiB copy, host to device" in picture
+    assert "\n1  A copy of 32.0 MiB from pageable memory" in picture
     assert max(map(len, picture.splitlines())) <= 80
 
 

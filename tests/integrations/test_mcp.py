@@ -44,7 +44,7 @@ def test_a_client_asks_all_tools_and_reads_the_units(tmp_path: Path) -> None:
             ({"trace": TRACE, "window": "x" * 100_000}, "error: "),
         ],
         "list_events": [
-            ({"trace": TRACE, "what": "syncs"}, "aten::item"),
+            ({"trace": TRACE, "what": "syncs"}, "reading_back.py(19)"),
             ({"trace": TRACE, "what": "syncs", "step": 99}, "error: "),
             ({"trace": TRACE, "what": "dogs"}, "error: "),
         ],
