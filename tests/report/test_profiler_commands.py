@@ -91,7 +91,9 @@ def test_a_line_of_python_needs_no_other_profiler() -> None:
     assert [f.profiler_command for f in with_line] == [""] * len(with_line)
 
 
-@pytest.mark.parametrize("dialect", ["torch 2.8 to 2.11 on ROCm", "torch 2.8 to 2.11 on XPU"])
+@pytest.mark.parametrize(
+    "dialect", ["torch 2.8 to 2.11 on ROCm", "torch 2.8 to 2.11 on XPU", "torch 2.12 or later on MTIA"]
+)
 def test_other_vendors_have_other_profilers(dialect: str) -> None:
     trace = load(FIXTURES / "low-occupancy" / "bad.json.gz")
     assert commands(replace(trace, meta=replace(trace.meta, dialect=dialect))) == {}

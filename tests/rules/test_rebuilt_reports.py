@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from tests.rules.kernel_programs import BF16, F32, NVJET, Op, found, program
+from tests.support.paths import SHARED
 from tests.support.reports import diagnosed, first_finding, report_file
 from tests.support.trace_builder import H200, TraceBuilder, load_bytes
 from traceanalyzer import Finding, NotATrace, Trace, diagnose, load
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.report.facts import facts_of
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.steps import Steps
 
@@ -201,6 +203,41 @@ def test_the_report_of_mtia_is_read() -> None:
     (device,) = diagnosed("mtia_inference").traces[0].busy
     assert device.device == 17
     assert 0.94 < device.share < 0.96
+    (hotspot,) = [one for one in diagnosed("mtia_inference").findings if one.rule == "hotspot"]
+    assert hotspot.advice.endswith("profile the op with the device's own profiler.")
+    assert hotspot.profiler_command == ""
+
+
+def counted(*values: int) -> Trace:
+    """A launch, and rows of counters of kernels in place of their times."""
+    trace = TraceBuilder()
+    trace.launch("cudaLaunchKernel", 0, 5 * US, 1)
+    for number, value in enumerate(values):
+        args = {"smsp__inst_executed.sum": value, "note": "text"}
+        trace.span("cuda_profiler_range", f"kernel_{number % 2}", number * 10 * US, 10 * US, 0, 0, args)
+    return trace.load()
+
+
+def test_counters_of_kernels_are_summed() -> None:
+    (fact,) = [fact for fact in facts_of(Analysis(counted(10, 20, 30))) if fact.name == "kernel-counter"]
+    assert fact.text == "smsp__inst_executed.sum: 60 in 3 kernels; kernel_0 has 67 %"
+    assert fact.values == {"counter": "smsp__inst_executed.sum", "sum": 60, "kernels": 3, "most": "kernel_0"}
+
+
+def test_a_trace_of_counters_is_no_failed_recording() -> None:
+    report = diagnose(counted(10, 20, 30))
+    assert report.traces[0].summary.limit == (
+        "not judged: 3 kernels have counters of the GPU (cuda_profiler_range), which replace their times"
+    )
+    assert report.traces[0].summary.fix.startswith("`traceanalyzer facts` prints the counters")
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="no shared traces")
+def test_counters_of_a_public_trace_are_exported() -> None:
+    trace = load(SHARED / "public2" / "hta_cupti_counters.json.gz")
+    facts = {str(fact.values.get("counter")): fact.values.get("sum") for fact in facts_of(Analysis(trace))}
+    assert facts["smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"] == 39_142_369_720
+    assert trace.gpu["other_args"].str.contains("op_ffma_pred_on").sum() == 77
 
 
 def launches(call: str, launch_us: int, category: str = "cuda_runtime") -> TraceBuilder:

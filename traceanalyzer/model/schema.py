@@ -219,13 +219,16 @@ CALL_CATEGORIES = (
     "privateuse1_driver",
 )
 
+COUNTER_RANGE = "cuda_profiler_range"
+"""Category of rows with counters of a kernel, in place of its times, as `profiler_metrics` of torch asks for them."""
+
 # Category as exported -> (frame, modern category). FORMAT: torch 1.9 to 1.11 wrote the capitalised names.
 CATEGORIES: dict[str, tuple[str, str]] = {
     **{name: ("cpu", name) for name in ("cpu_op", "user_annotation", "overhead", "hpu_op", "glow_runtime")},
     **{name: ("cpu", name) for name in CALL_CATEGORIES},
     **{name: ("gpu", name) for name in BUSY_CATEGORIES},
     **{name: ("gpu", name) for name in ("gpu_user_annotation", "cuda_sync", "cuda_event", "xpu_sync")},
-    **{name: ("gpu", name) for name in ("cuda_profiler_range", "collective_comm")},
+    **{name: ("gpu", name) for name in (COUNTER_RANGE, "collective_comm")},
     **{name: ("gpu", name) for name in ("graph_event_node", "graph_host_node")},
     "python_function": ("python", "python_function"),
     "cpu_instant_event": ("memory", "cpu_instant_event"),

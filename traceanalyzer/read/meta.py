@@ -71,7 +71,10 @@ def dialect_of(header: Mapping[str, Any], collector: Collector, cpu: Columns, gp
     declared = any(key.startswith(("roctracer_", "rocprofiler_", "hip_")) for key in header)
     if declared or any(name.startswith("hip") for name in _names(cpu, "cuda_runtime")):
         return f"{era} on ROCm"
-    return f"{era} on XPU" if "xpu_runtime" in texts_of(cpu, "category") else era
+    others = {"xpu_runtime": "XPU", "mtia_runtime": "MTIA"}
+    return next(
+        (f"{era} on {name}" for call, name in others.items() if call in texts_of(cpu, "category")), era
+    )
 
 
 def _names(lane: Columns, category: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 
@@ -11,8 +12,10 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import distinct, median, pick, sums_of
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.schema import COUNTER_RANGE
 from traceanalyzer.model.short_names import short_op
 from traceanalyzer.model.text_queries import regex
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints, matching
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.saving import Forecast
@@ -345,6 +348,24 @@ def serving_steps(analysis: Analysis) -> Facts:
         yield Fact("serving-steps", text, values, ids_of(marks[own[:1]]))
 
 
+def kernel_counters(analysis: Analysis) -> Facts:
+    """Sums of the GPU's counters, and the kernel that has most of each."""
+    gpu = analysis.trace.lanes.gpu
+    rows = np.flatnonzero(matching(gpu, "category", COUNTER_RANGE.__eq__))
+    names, others = Texts.column(gpu, "name", rows), Texts.column(gpu, "other_args", rows)
+    sums: dict[str, dict[str, float]] = {}
+    for name, text in zip(names.values(), others.values(), strict=True):
+        for counter, value in json.loads(text or "{}").items():
+            if isinstance(value, int | float):
+                kernels = sums.setdefault(counter, {})
+                kernels[str(name)] = kernels.get(str(name), 0.0) + value
+    for counter, kernels in sorted(sums.items()):
+        total, most = sum(kernels.values()), max(kernels, key=lambda one: kernels[one])
+        largest = f"; {short_op(most)} has {100 * kernels[most] / total:.0f} %" if total else ""
+        values: dict[str, Value] = {"counter": counter, "sum": total, "kernels": len(rows), "most": most}
+        yield Fact("kernel-counter", f"{counter}: {total:,.0f} in {len(rows):,} kernels{largest}", values)
+
+
 BUILDERS: tuple[Callable[[Analysis], Facts], ...] = (
     what_bounds,
     hotspots,
@@ -356,6 +377,7 @@ BUILDERS: tuple[Callable[[Analysis], Facts], ...] = (
     compiled_regions,
     serving_steps,
     profilers_own,
+    kernel_counters,
 )
 
 

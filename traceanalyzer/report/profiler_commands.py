@@ -75,7 +75,7 @@ def with_profiler_commands(
         step_ns: the step without the profiler.
     """
     meta = analysis.trace.meta
-    if meta.dialect.endswith((" on ROCm", " on XPU")):  # their profilers have other names
+    if meta.dialect.endswith((" on ROCm", " on XPU", " on MTIA")):  # their profilers have other names
         return tuple(findings)
     return tuple(
         replace(finding, profiler_command=_command(finding, analysis, meta, step_ns)) for finding in findings

@@ -28,13 +28,14 @@ class Feature:
         since: the first torch that has it, by its release notes; empty where all have it.
         on_rocm: what stands in its place on ROCm.
         more_on_rocm: a sentence that follows the advice there.
-        on_xpu: what stands in its place on Intel GPUs.
+        on_xpu, on_mtia: what stands in its place on Intel GPUs, and on Meta's accelerators.
     """
 
     since: tuple[int, ...] = ()
     on_rocm: str = ""
     more_on_rocm: str = ""
     on_xpu: str = ""
+    on_mtia: str = ""
 
 
 FEATURES: Mapping[str, Feature] = {
@@ -44,12 +45,12 @@ FEATURES: Mapping[str, Feature] = {
     "fused=True": Feature((2, 0)),
     "torch.compile": Feature((2, 0)),
     "torch.cuda.graph": Feature(on_xpu="torch.xpu.graph, in a torch that has it"),
-    "torch.cuda.Stream": Feature(on_xpu="torch.xpu.Stream"),
+    "torch.cuda.Stream": Feature(on_xpu="torch.xpu.Stream", on_mtia="torch.mtia.Stream"),
     "F.rms_norm": Feature((2, 4)),
     "F.scaled_dot_product_attention": Feature((2, 0)),
     "torch._foreach_copy_": Feature((2, 1)),
     "expandable_segments": Feature((2, 1)),
-    "ncu": Feature(on_rocm="rocprof-compute", on_xpu="VTune"),
+    "ncu": Feature(on_rocm="rocprof-compute", on_xpu="VTune", on_mtia="the device's own profiler"),
     "enable_cuda_sync_events=True": Feature(
         on_rocm="rocprofv3 --sys-trace, since torch's profiler records no waits for events on ROCm"
     ),
@@ -78,7 +79,8 @@ def adapt_to_recording(advice: str, dialect: str) -> str:
         dialect: `Meta.dialect`; empty where nothing is known.
     """
     marked = {mark[1]: FEATURES[mark[1]] for mark in _MARK.finditer(advice)}
-    on_rocm, on_xpu, era = dialect.endswith("on ROCm"), dialect.endswith("on XPU"), _ERA.match(dialect)
+    on_rocm, on_xpu, on_mtia = (dialect.endswith(f"on {name}") for name in ("ROCm", "XPU", "MTIA"))
+    era = _ERA.match(dialect)
     needs = {
         name: f" (needs torch {'.'.join(map(str, feature.since))} or later)"
         for name, feature in marked.items()
@@ -87,7 +89,8 @@ def adapt_to_recording(advice: str, dialect: str) -> str:
 
     def named(mark: re.Match[str]) -> str:
         feature = marked[mark[1]]
-        name = (on_rocm and feature.on_rocm) or (on_xpu and feature.on_xpu) or mark[1]
+        other = on_rocm * feature.on_rocm or on_xpu * feature.on_xpu or on_mtia * feature.on_mtia
+        name = other or mark[1]
         return f"{name}{mark[2] or ''}{needs.get(mark[1], '')}"
 
     recorded = f" This was recorded with {era[0]}." if era is not None and needs else ""

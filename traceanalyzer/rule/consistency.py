@@ -248,9 +248,9 @@ def _mostly(work: Work, chosen: np.ndarray) -> bool:
     return bool(2 * int(work.dur_ns[chosen].sum()) > work.total_ns > 0)
 
 
-def _cuda_graph_on_xpu(claim: Claim) -> str:
+def _cuda_graph_elsewhere(claim: Claim) -> str:
     asks = "torch.cuda.graph" in claim.finding.advice
-    return "an XPU has no CUDA graph" if asks and claim.dialect.endswith("on XPU") else ""
+    return "only CUDA and ROCm have CUDA graphs" if asks and claim.dialect.endswith(("XPU", "MTIA")) else ""
 
 
 def _ranks_assumed(claim: Claim) -> str:
@@ -281,7 +281,7 @@ CHECKS = (
     Check("lists-of-lists", _lists_of_lists),
     Check("float32-of-halves", _float32_of_halves),
     Check("flash-for-flash", _flash_for_flash),
-    Check("cuda-graph-on-xpu", _cuda_graph_on_xpu, drops=False),
+    Check("cuda-graph-on-xpu", _cuda_graph_elsewhere, drops=False),
     Check("saving-above-its-time", _saving_above_its_time, drops=False),
     Check("ranks-assumed", _ranks_assumed, drops=False, doubts=True),
     Check("peak-guessed", _peak_guessed, drops=False),

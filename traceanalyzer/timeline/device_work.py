@@ -11,7 +11,7 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, starts_of_runs
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
-from traceanalyzer.model.schema import BUSY_CATEGORIES, CALL_CATEGORIES, NO_DEVICE_TIME
+from traceanalyzer.model.schema import BUSY_CATEGORIES, CALL_CATEGORIES, COUNTER_RANGE, NO_DEVICE_TIME
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching, texts_of
 from traceanalyzer.timeline.communication import Kernels, communicating
@@ -135,6 +135,11 @@ def _nothing_ran(trace: Trace) -> Unavailable:
     if launches == 0:
         what = "no kernels, copies or memsets in the trace"
         return Unavailable(what, "record with ProfilerActivity.CUDA on a GPU")
+    if counters := trace.meta.rows.get("gpu", {}).get(COUNTER_RANGE, 0):
+        what = f"{counters:,} kernels have counters of the GPU ({COUNTER_RANGE}), which replace their times"
+        return Unavailable(
+            what, "`traceanalyzer facts` prints the counters; record without them to get times"
+        )
     what = f"{launches:,} launches, but no device records: the profiler could not record the device"
     return Unavailable(
         what, "check permissions, other profilers that hold the device, and the driver's version"

@@ -263,7 +263,7 @@ def _slow_launches(gaps: IdleTime) -> Hits:
         confidence=Confidence.MEDIUM,
         message="{calls} takes {launch} (median), where 4 to 10 µs are usual, and the GPU waits for it",
         advice="The time passes in the driver or in its profiler: look for a newer driver, and for settings that make "
-        "launches synchronous (CUDA_LAUNCH_BLOCKING and the like).",
+        "launches synchronous (on CUDA, CUDA_LAUNCH_BLOCKING=1).",
         evidence={"calls": calls, "launch_ns": int(median(gaps.launch.dur_ns))},
         max_severity=Severity.MEDIUM,
     )
