@@ -160,9 +160,8 @@ def written(path: Path) -> Iterator[BinaryIO]:
 @contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
     """A file beside the wanted one, renamed over it at the end and removed on any failure."""
-    partial = path.with_name(
-        f".{path.name}.{os.urandom(6).hex()}.part"
-    )  # containers share numbers of processes
+    # Containers share numbers of processes.
+    partial = path.with_name(f".{path.name}.{os.urandom(6).hex()}.part")
     try:
         with partial.open("xb") as stream:
             yield stream

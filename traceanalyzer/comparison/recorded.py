@@ -36,9 +36,8 @@ def functions_of(code: UserCode, steps: Steps, chosen: Chosen) -> Mapping[tuple[
     place = chosen.place[steps.at_cpu(code.start_ns)]
     place[code.start_ns >= steps.cpu_end_ns[-1]] = -1
     caller = pick(code.code, code.caller)
-    selected = np.flatnonzero(
-        (place >= 0) & (code.code != caller)
-    )  # a function that calls itself is called once
+    # A function that calls itself is called once.
+    selected = np.flatnonzero((place >= 0) & (code.code != caller))
     if len(selected) == 0:
         return {}
     pair, first = grouped([code.code[selected], caller[selected]])

@@ -228,9 +228,8 @@ def _counted_calls(trace: Trace, nesting: Nesting, syncs: SyncCalls, step: Rows)
     """Counter -> rows of `trace.cpu` within the steps that it counts."""
     is_call = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
     inside = step >= 0
-    outer = (
-        is_call & inside & ~np.append(is_call, False)[nesting.parent]
-    )  # runtime calls, not the driver's in them
+    # Runtime calls, not the driver's in them.
+    outer = is_call & inside & ~np.append(is_call, False)[nesting.parent]
     launches = outer & matching(trace.cpu, "name", LAUNCH.search)
     driver = matching(
         trace.cpu, "name", lambda name: ALLOCATOR.search(name) and not STREAM_ORDERED.search(name)

@@ -59,9 +59,8 @@ class Gaps:
         shared = np.asarray((self.next_work >= 0) & work.shared[self.next_work])
         if not shared.any():
             return shared
-        calls, entry = np.unique(
-            work.call, return_index=True
-        )  # in order of start, so the first is the earliest
+        # In order of start, so the first is the earliest.
+        calls, entry = np.unique(work.call, return_index=True)
         return shared & (work.start_ns[entry[np.searchsorted(calls, self.call)]] < self.start_ns)
 
     @classmethod

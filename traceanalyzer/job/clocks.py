@@ -14,10 +14,8 @@ from traceanalyzer.timeline.collective_waits import CollectiveWaits
 _FEW = 8  # collectives that both ranks have; of fewer no drift is told
 _SECONDS = 0.05  # of overlap: in less a drift of 40 µs/s is lost among ends that differ by 10 µs; chosen
 _MAD = 1.4826  # from median absolute deviation to standard deviation; of a normal distribution
-_PASSES, _OUTLIER = (
-    4,
-    4.0,
-)  # of the fit, without what lies so many deviations off: a rank that was descheduled
+# Of the fit, without what lies so many deviations off: a rank that was descheduled.
+_PASSES, _OUTLIER = 4, 4.0
 _LEAST_NS = 1_000.0  # the finest unit of a trace's times
 
 

@@ -66,9 +66,8 @@ def partners(
         if (count := int((found >= 0).sum())) > most:
             best, most, chosen = found, count, shift
     numbered = (mine.seq[own] >= 0).any() and (theirs.seq[other] >= 0).any()
-    in_flight = bool(
-        (mine.what[own] == PAIR).all()
-    )  # ranks are at the same collective, not at the same message
+    # Ranks are at the same collective, not at the same message.
+    in_flight = bool((mine.what[own] == PAIR).all())
     if most == 0 or numbered or not in_flight or apart_ns is None:
         return best
     return _by_clocks(mine, own, theirs, other, best, chosen, apart_ns)
@@ -216,9 +215,8 @@ def _apart_ns(mine: CollectiveRuns, own: Rows, theirs: CollectiveRuns, partner: 
 
 _COMMUNICATES = KINDS.index("communication")
 _EXECUTIONS = 4  # fewer correlate by chance
-_MAKING_UP = (
-    -0.6
-)  # correlation of start and duration: collectives -0.66 to -1.0, 2 to 8 ranks of H200 and V100
+# Correlation of start and duration: collectives -0.66 to -1.0, 2 to 8 ranks of H200 and V100.
+_MAKING_UP = -0.6
 _LESS_SPREAD = (
     0.95  # ends to starts: collectives 0.0 to 0.93, kernels that compute 0.98 and more, beside noise
 )

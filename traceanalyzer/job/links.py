@@ -183,9 +183,8 @@ class _Ends:
             start[rank] -= offset + drift * seconds
             end[rank] -= offset + drift * seconds
         first = np.sort(end, axis=0)[(len(ranks) - 1) // 2]
-        moved = np.maximum(
-            first - start.max(axis=0), 0.0
-        )  # a rank at a slow link comes last, and takes longer
+        # A rank at a slow link comes last, and takes longer.
+        moved = np.maximum(first - start.max(axis=0), 0.0)
         return cls(end - first, np.where(exchanged, np.minimum(moved, transfer), 0.0), numbers)
 
     def late(self) -> dict[int, float] | None:

@@ -19,9 +19,8 @@ from traceanalyzer.timeline.steps import StepMarks
 
 _APART = frozenset({"broadcast", "reduce", "send", "recv", "scatter", "gather"})
 """In these a rank may be done before the last one has come: a broadcast's root, a sender. In all others none is."""
-OF_ONE_SIZE = frozenset(
-    {"allreduce", "allgather", "reducescatter"}
-)  # on all ranks; an all-to-all need not be
+# All ranks have as much; of an all-to-all they need not.
+OF_ONE_SIZE = frozenset({"allreduce", "allgather", "reducescatter"})
 
 PAIR = "sendrecv"
 _ENDS = regex(r"^nccl:(?:send|recv) (?P<own>\d+)(?P<way>->|<-)(?P<peer>\d+)")

@@ -137,9 +137,8 @@ class Analysis:
         self._shared: dict[type, Any] = {Trace: trace}
         self._own: dict[type, Any] = {Window: self.window}
         self._given: set[type] = set()
-        self._locks: defaultdict[type, RLock] = defaultdict(
-            RLock
-        )  # one for each index: a build takes others' only
+        # One for each index: a build takes others' only.
+        self._locks: defaultdict[type, RLock] = defaultdict(RLock)
         self._lock, self._within = Lock(), _Within()
         self.threads = threads_for(len(trace.lanes.cpu) + len(trace.lanes.gpu))
         self.times: dict[str, int] = {}

@@ -106,9 +106,8 @@ class Columns:
     def column(self, name: str) -> Values | Coded:
         """A column by its name."""
         stored = self._kept(name)
-        return (
-            stored.wide() if isinstance(stored, Table | Narrow) else stored
-        )  # anew each time: it is asked for twice
+        # It is made anew each time: it is asked for twice.
+        return stored.wide() if isinstance(stored, Table | Narrow) else stored
 
     def at(self, name: str, rows: NDArray[np.int64]) -> Values:
         """A column of numbers at some rows, -1 where the row is -1."""
@@ -177,9 +176,8 @@ def _to_pandas(column: Column, values: Values | Coded) -> Any:
     if column.storage is not Storage.INT:
         return values
     numbers: Any = values
-    sample = (
-        numbers if any(numbers.strides) else numbers[:1]
-    )  # what is made of one value repeated is repeated, too
+    # What is made of one value repeated is repeated, too.
+    sample = numbers if any(numbers.strides) else numbers[:1]
     missing = sample == NULL_INT
     if not missing.any():
         return pd.arrays.IntegerArray(numbers, np.broadcast_to(np.array(False), numbers.shape))

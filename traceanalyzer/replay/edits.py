@@ -223,14 +223,12 @@ class CapOps:
         edited.cpu_ns[computing] = np.minimum(edited.cpu_ns[computing], self.most_ns)
 
 
-_JOINED = frozenset(
-    {"rows", "work", "pointwise", "starts_ns", "ends_ns", "group"}
-)  # one value per thing that is edited
+# One value per thing that is edited.
+_JOINED = frozenset({"rows", "work", "pointwise", "starts_ns", "ends_ns", "group"})
 
 
-_SHARED_OR_EACH = frozenset(
-    {"dur_ns", "work_ns", "factor"}
-)  # a number or a row for all, or an array with one for each
+# A number or a row for all, or an array with one for each.
+_SHARED_OR_EACH = frozenset({"dur_ns", "work_ns", "factor"})
 
 
 _EACH = "each"

@@ -36,9 +36,8 @@ _SAME = 0.8  # of the kernels; ranks choose another kernel for some of equal sha
 _DROPPED = 0.02  # of its time that is left: then it is not there; chosen
 LATE_SHARE = "late_share"
 """Evidence of a finding: share of the recorded step that the others wait for what the rank takes more."""
-_COMMUNICATION = regex(
-    r"c10d|nccl|rccl|gloo|(?<!before )record_param_comms", re.IGNORECASE
-)  # waiting shows there, too
+# Waiting shows in these, too.
+_COMMUNICATION = regex(r"c10d|nccl|rccl|gloo|(?<!before )record_param_comms", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

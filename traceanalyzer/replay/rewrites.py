@@ -177,6 +177,5 @@ class Batch:
         starts, ends, group = starts[sampled], ends[sampled], group[sampled]
         first = rank_within(group) == 0
         edited.dur_ns[edited.within(starts[first], ends[first])[edited.launch]] *= self.work_factor
-        edited.drop(
-            edited.within(starts[~first], ends[~first]), stall=False
-        )  # a busy CPU leaves nothing cold
+        # A busy CPU leaves nothing cold.
+        edited.drop(edited.within(starts[~first], ends[~first]), stall=False)

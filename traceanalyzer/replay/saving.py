@@ -245,9 +245,8 @@ class Forecast:
         """
         program = self.program
         stays = left.alive & ~program.work.communication & (left.stream == program.work.stream)
-        stays &= (
-            left.dur_ns == program.work.dur_ns
-        )  # what is longer stands for others: it may be shorter as well
+        # What is longer stands for others: it may be shorter as well.
+        stays &= left.dur_ns == program.work.dur_ns
         of_cpu = {edit.kind for edit in edits} <= {"drop"}
         gaps_ns = left.gap_ns if of_cpu else 0.0
         busy_ns = np.bincount(left.stream, np.where(stays, left.dur_ns + gaps_ns, 0.0))

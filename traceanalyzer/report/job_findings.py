@@ -19,9 +19,8 @@ from traceanalyzer.rule.registry import Kind, kind_of
 from traceanalyzer.rule.severity import blocking_severity, fault_severity, job_severity
 
 _PACE = "Other ranks are slower: until they are fixed, this saves the job nothing. After that: "
-_EXPLAINS = (
-    1 / 3
-)  # of what balanced ranks save: a finding of the late rank that saves less is another; chosen
+# Of what balanced ranks save: a finding of the late rank that saves less is another; chosen.
+_EXPLAINS = 1 / 3
 _MOST_REPLAYS, _LEAST_REPLAYS = 320, 5  # of ranks for findings, those that saved most; 1 to 5 ms each
 
 Group = Sequence[Brief]

@@ -25,11 +25,8 @@ PROGRAM = "PROGRAM.py"
 
 _WARM_UP = 10  # steps before those that are measured, as `traceanalyzer record` has it
 _MOST_LAUNCHES = 5  # of one ncu run: each is repeated for some dozen counters
-_RANGE_NS, _LEAST_STEPS, _MOST_STEPS = (
-    1e9,
-    5,
-    500,
-)  # of an nsys run: 1 s holds what happens every 100 ms ten times
+# Of an nsys run: 1 s holds what happens every 100 ms ten times.
+_RANGE_NS, _LEAST_STEPS, _MOST_STEPS = 1e9, 5, 500
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w+")
 # Rule, or rule and cause -> sections of ncu: what its finding leaves open.
 _SECTIONS = {
@@ -41,12 +38,8 @@ _SECTIONS = {
     "hotspot: few-blocks": "SpeedOfLight LaunchStats Occupancy",
     "hotspot: memory": "SpeedOfLight MemoryWorkloadAnalysis",
 }
-_NO_KERNELS = (
-    "communication",
-    "copies",
-    "latency",
-    "link",
-)  # causes of hotspots that ncu tells nothing about
+# Causes of hotspots that ncu tells nothing about.
+_NO_KERNELS = ("communication", "copies", "latency", "link")
 _DEVICE = "--gpuctxsw=true --gpu-metrics-devices=all"
 _PROCESS = "--sample=process-tree --cpuctxsw=process-tree"
 _SYSTEM = "--sample=system-wide --cpuctxsw=system-wide"

@@ -13,10 +13,8 @@ from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.roofline.peaks import Peaks, device_peaks
 
-_CONVOLUTIONS_OF_ITS_OWN = (
-    9,
-    0,
-)  # before Hopper cuDNN's float32 convolutions reach what its matrix products do
+# Before Hopper cuDNN's float32 convolutions reach what its matrix products do.
+_CONVOLUTIONS_OF_ITS_OWN = (9, 0)
 GUESSED_RATE = "guessed_rate"
 """Evidence of a finding whose saving rests on the guessed rate of an unknown device: it may be nothing."""
 

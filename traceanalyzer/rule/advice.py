@@ -61,9 +61,8 @@ FEATURES: Mapping[str, Feature] = {
     ),
 }
 
-_MARK = regex(
-    rf"\{{({'|'.join(map(re.escape, FEATURES))})\}}(\([^()]*\))?"
-)  # with its arguments, and nothing else: names in a trace have braces, too
+# With its arguments, and nothing else: names in a trace have braces, too.
+_MARK = regex(rf"\{{({'|'.join(map(re.escape, FEATURES))})\}}(\([^()]*\))?")
 _ANY_MARK = regex(r"\{(?:(?:torch|F|nn)\.[\w.]+|\w+=\w+(?: to \w+)?)\}")  # nothing in a trace is named so
 
 

@@ -49,9 +49,8 @@ class KernelChains:
         order = np.lexsort((work.start_ns, work.stream, work.device))
         name = Texts.column(trace.lanes.gpu, "name", work.row[order])
         pointwise = name.matches(families.POINTWISE) & ~name.matches(r"^triton_")
-        pointwise |= name.matches(
-            families.SOFTMAX_OF_ROWS
-        )  # a compiler fuses a softmax with what stands next to it
+        # A compiler fuses a softmax with what stands next to it.
+        pointwise |= name.matches(families.SOFTMAX_OF_ROWS)
         pointwise &= (
             ~name.matches(families.FILL)
             & ~name.matches(families.STRIDED_COPY)
@@ -72,9 +71,8 @@ class KernelChains:
         large = fusible & (size > _SMALL * _largest(run, size)[run])
         run = np.cumsum(breaks | _jumps(run, size, large, _SAME_SIZE if sized else _SAME_GRID)) - 1
         whole = large & pointwise
-        fusible &= (
-            np.maximum.accumulate(np.where(whole, run, -1)) == run
-        )  # what comes before the first is another's end
+        # What comes before the first is another's end.
+        fusible &= np.maximum.accumulate(np.where(whole, run, -1)) == run
         fusible[fusible] = ~_interrupted(work, nesting, order[fusible], run[fusible])
         numbers = np.cumsum(starts_of_runs(run[fusible])) - 1
         return cls(order[fusible], numbers, whole[fusible], sized)

@@ -222,9 +222,8 @@ def positions(chosen: Chosen, rows: int) -> Rows:
         return array.nonzero()[0]  # numpy takes four times longer by a mask than by positions
     if len(array) and array.dtype.kind not in "iu":
         raise TypeError(f"rows are chosen by a mask, positions or a slice, not by {array.dtype}")
-    least = (
-        -rows if np.ndim(chosen) == 0 else 0
-    )  # view[-1] is the last row; -1 in an array means that there is none
+    # `view[-1]` is the last row; -1 in an array means that there is none.
+    least = -rows if np.ndim(chosen) == 0 else 0
     if len(array) and not least <= array.min() <= array.max() < rows:
         hint = ": -1 stands for none, leave it out" if array.min() == -1 else ""
         raise IndexError(

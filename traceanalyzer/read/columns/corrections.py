@@ -26,12 +26,10 @@ from traceanalyzer.read.columns.packing import RowGroup
 Groups = Mapping[tuple[str, str, frozenset[str]], RowGroup]
 Ns = NDArray[np.int64]
 
-_RECORDED_SLACK_NS = (
-    60 * 10**9
-)  # beyond what is said to be recorded; the profiler waits for the device at its end
-_BULK_SLACK_NS = (
-    3600 * 10**9
-)  # beyond the bulk: longer than any recording, far less than a doubled time of day
+# Beyond what is said to be recorded; the profiler waits for the device at its end.
+_RECORDED_SLACK_NS = 60 * 10**9
+# Beyond the bulk: longer than any recording, far less than a doubled time of day.
+_BULK_SLACK_NS = 3600 * 10**9
 _MIN_SKEWED_ROWS = 20  # fewer may be outliers by chance
 _BULK = (0.05, 0.95)  # quantiles of the starts
 

@@ -77,9 +77,8 @@ def closing_of(text: bytes) -> bytes:
             opening = np.isin(np.frombuffer(text, np.uint8)[brackets.at], _OPENING)
             tracked = opening & (level >= 0) & (level < _MAX_OPEN)
             opened[level[tracked]] = brackets.at[tracked]  # of several, the last one stays
-    return bytes(
-        text[position] + 2 for position in reversed(opened[: max(depth, 0)].tolist())
-    )  # `[` and `{` come 2 before
+    # `[` and `{` come 2 before.
+    return bytes(text[position] + 2 for position in reversed(opened[: max(depth, 0)].tolist()))
 
 
 def depth_of(text: bytes) -> int:

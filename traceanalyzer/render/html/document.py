@@ -337,9 +337,8 @@ def _traces(page: Page) -> Iterator[Html]:
     for i, (trace, drawn) in enumerate(zip(page.report.traces, page.traces, strict=True)):
         if drawn.detailed:
             name = f"Rank {trace.rank}" if several else "Where the time went"
-            bars = (
-                step_bars(trace.step, trace.together, "traces", i) if several else None
-            )  # else in the verdict
+            # Those of a single rank are in the verdict.
+            bars = step_bars(trace.step, trace.together, "traces", i) if several else None
             longest = stretches(drawn.stretches, i, trace.meta.origin_ns) if drawn.stretches else None
             parts = [recorded(trace, i, several), bars, *accounting_bar(page.report, i), longest]
             yield part("document.trace", i, name, parts)

@@ -17,10 +17,8 @@ from traceanalyzer.timeline.steps import Steps
 
 _THREADS, _STREAMS = 4, 8
 _NEAR = 4  # occurrences of a finding whose surroundings are kept whole
-_FIRST, _MOST_OWN = (
-    12,
-    40,
-)  # occurrences of a finding of which events are kept in any case, and of each how many
+# Occurrences of a finding of which events are kept in any case, and of each how many.
+_FIRST, _MOST_OWN = 12, 40
 _PAD, _LEAST_NS = 0.5, 30_000  # of an occurrence on either side, and at least
 _FEW = 160  # events around an occurrence, the longest
 _FAR = 1_200  # parts of the window: what is longer than one is seen while all of it is

@@ -50,9 +50,8 @@ _EVIDENCE = (
     (regex(r", for inputs of shapes? [\dx]+(?:, [\dx]+)*"), ""),
     (regex(r" \((?!\d+ %)[^()]*(?:\([^()]*\)[^()]*)*\)"), ""),
 )
-_LEADS_ON = regex(
-    r"(?:[,;:]? (?:at|in|of|on|by|to|for|from|with|the|an?|and|or|which|that))+$"
-)  # not to end with
+# What a text does not end with.
+_LEADS_ON = regex(r"(?:[,;:]? (?:at|in|of|on|by|to|for|from|with|the|an?|and|or|which|that))+$")
 # How many times the room a text is looked at: long names and evidence shrink, so that more than the room may fit.
 _MOST_ROOMS = 4
 _ENOUGH = 0.4  # of the room: a clause that ends there is better than a word later

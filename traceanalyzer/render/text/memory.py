@@ -94,9 +94,8 @@ def sparkline(values: NDArray[np.int64], at: NDArray[np.int64], bars: str = _BAR
     """The most that was allocated in each of `width` equal parts of the time, from 0 to the highest."""
     if len(values) == 0 or values.max() <= 0:
         return bars[0] * width
-    edges = (
-        at[0] + (at[-1] - at[0]) * np.arange(width) // width
-    )  # whole ns: the same wherever the clock begins
+    # Whole ns: the same wherever the clock begins.
+    edges = at[0] + (at[-1] - at[0]) * np.arange(width) // width
     carried = values[np.searchsorted(at, edges, side="right") - 1]
     most = carried.copy()
     np.maximum.at(most, np.searchsorted(edges, at, side="right") - 1, values)

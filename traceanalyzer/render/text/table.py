@@ -84,9 +84,8 @@ def _columns(table: PrintedTable, size: TableSize) -> list[_Column]:
     columns.append(_Column("# of Calls", [str(calls) for calls in shown["calls"]]))
     columns += _input_columns(rows, shown)
     columns += _stack_columns(rows, shown)
-    place = len(columns) - (
-        columns[-1].title == "Source Location"
-    )  # the stacks' lines stay in the last column
+    # The stacks' lines stay in the last column.
+    place = len(columns) - (columns[-1].title == "Source Location")
     return [*columns[:place], *_flops_columns(rows, shown), *columns[place:]]
 
 

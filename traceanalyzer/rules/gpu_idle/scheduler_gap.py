@@ -34,13 +34,8 @@ _SAME_PLACE = (
     "collection that an allocation starts, a lock that another thread holds, memory that is used for the first time."
 )
 _READY = f"{NOTHING_TO_DO}: to fetch a batch that is ready takes this time, too."
-_USUAL = (
-    "host-code",
-    "host-work",
-    "engine",
-    "long-call",
-    "python",
-)  # what every program pays that is not queued ahead
+# What every program pays that is not queued ahead.
+_USUAL = ("host-code", "host-work", "engine", "long-call", "python")
 # Not the code's cause unless the same op is delayed again and again.
 _JITTER = "long-call"
 

@@ -16,16 +16,10 @@ from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.steps import Steps
 
-_FIRST = (
-    "graph-capture",
-    "first-use",
-    "module-loading",
-    "compilation",
-    "autotuning",
-)  # of idle time, in the accounting's table
-_NAMED = tuple(
-    map(KINDS.index, ("capturing graphs", "compiling", "loading kernels"))
-)  # have rows of their own
+# Of idle time, in the accounting's table.
+_FIRST = ("graph-capture", "first-use", "module-loading", "compilation", "autotuning")
+# These have rows of their own.
+_NAMED = tuple(map(KINDS.index, ("capturing graphs", "compiling", "loading kernels")))
 _PYTHON = "Python before the first op"
 
 

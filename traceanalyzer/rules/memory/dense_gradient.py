@@ -30,13 +30,8 @@ _SUM = r"^aten::add_?$"
 _BACKWARD = r"^autograd::engine::evaluate_function"
 _LIST = r"^aten::(_amp)?_?(foreach|fused)_"
 _LOOKED_UP = 2  # a lookup reads and writes a row, a fill writes it
-_PASSES = (
-    ("_fused_", 5.0),
-    ("addc", 4.0),
-    ("lerp", 3.0),
-    ("norm", 1.0),
-    ("", 2.0),
-)  # tensors read and written
+# Tensors read and written.
+_PASSES = (("_fused_", 5.0), ("addc", 4.0), ("lerp", 3.0), ("norm", 1.0), ("", 2.0))
 _SUMMED = 2.0  # fills that adding a second gradient of a table takes at least
 _SPARSE = "Pass sparse=True to the embedding"
 _ADVICE = {

@@ -58,9 +58,8 @@ def _write_count(dims: str | None, strides: str | None) -> int | None:
     if len(read) != len(step) or not math.prod(read):
         return None
     distinct_elements = math.prod(size for size, by in zip(read, step, strict=True) if by)
-    times = (
-        math.prod(written) // distinct_elements if distinct_elements > 1 else 1
-    )  # one number for all is a fill
+    # One number for all is a fill.
+    times = math.prod(written) // distinct_elements if distinct_elements > 1 else 1
     return min(max(times, 1), _MAX_COUNT)
 
 
