@@ -219,10 +219,6 @@ def test_texts_are_met_looked_up_and_summed_by_what_they_say() -> None:
     assert NAMES.one_of("bmm", "never").tolist() == [True, False, False, True, False]
     assert not NAMES.one_of().any()
     assert list(NAMES.sums(np.array([1, 9, 3, 2, 3])).items()) == [("add", 3), ("bmm", 3), ("mm", 3)]
-    with pytest.raises(ValueError, match="1 weights of 5 texts"):
-        NAMES.sums(np.array([1]))
-    with pytest.raises(ValueError, match="is no regular expression"):
-        NAMES.matches("(")
 
 
 def test_an_expression_is_compiled_when_it_is_first_used() -> None:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
-from types import ModuleType
 from typing import Any
-
-import pytest
 
 from tests.support.built_findings import scope
 from traceanalyzer.model.analysis import Analysis, needs_of
@@ -63,18 +58,3 @@ def yielding(made: Callable[[Work, Calls], Any]) -> Callable[..., Any]:
 
 def hit(found: Any, **given: Any) -> Hits:
     return Hits(**{"occurrences": found, "message": "m", "advice": "a."} | given)
-
-
-def left_out(tmp_path: Path, patch: pytest.MonkeyPatch, text: str) -> str | None:
-    """Why a file of that text is left out; None where its rule is known."""
-    group = tmp_path / "host"
-    group.mkdir()
-    (group / "__init__.py").touch()
-    (group / "my_rule.py").write_text(text)
-    package = ModuleType(f"{tmp_path.name}_careless")
-    package.__path__ = [str(tmp_path)]
-    patch.setitem(sys.modules, package.__name__, package)
-    rules, broken = registry.rules_of(package)
-    assert len(rules) + len(broken) == 1
-    assert not broken or (broken[0].slug, broken[0].file) == ("my-rule", str(group / "my_rule.py"))
-    return broken[0].error if broken else None

@@ -17,7 +17,6 @@ from traceanalyzer.model.containment import depths
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.timeline.backward_nodes import backward_nodes_of
 from traceanalyzer.timeline.nesting import CalledOps, Nesting
-from traceanalyzer.timeline.selection import check_column
 
 US = 1_000
 
@@ -67,19 +66,6 @@ def test_unlaunched_work_has_the_outermost_op_of_its_number() -> None:
     assert work.launch.there.tolist() == [False]
     assert work.op.name.values().tolist() == ["aten::mm"]
     assert work.outer_op.name.values().tolist() == ["aten::linear"]
-
-
-@pytest.mark.parametrize(
-    ("column", "text", "known", "of_the_other_kind"),
-    [("start_ns", True, "input_dims", "dur_ns"), ("name", False, "dur_ns", "input_dims")],
-)
-def test_existing_columns_are_named_for_the_asked_kind(
-    column: str, text: bool, known: str, of_the_other_kind: str
-) -> None:
-    with pytest.raises(ValueError, match=f"^trace.cpu has no (texts|numbers) '{column}'") as error:
-        check_column("cpu", column, text=text)
-    assert known in str(error.value)
-    assert of_the_other_kind not in str(error.value)
 
 
 def test_annotation_or_missing_row_is_no_outermost_op() -> None:

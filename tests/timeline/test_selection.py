@@ -21,7 +21,7 @@ from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.cpu_gaps import CpuGaps, HostTime
 from traceanalyzer.timeline.nesting import Nesting
-from traceanalyzer.timeline.selection import bounds_of, lanes_of, meant, positions, repeats
+from traceanalyzer.timeline.selection import bounds_of, lanes_of, positions, repeats
 from traceanalyzer.timeline.steps import Steps
 
 US = 1_000
@@ -142,11 +142,6 @@ def test_rows_are_chosen_by_positions_that_there_are() -> None:
         positions(np.array([-2, 0]), 3)
 
 
-def test_names_that_may_be_meant_are_public() -> None:
-    assert meant("dur", ["_dur", "dur_ns"]) == "; did you mean dur_ns?"
-    assert meant("dur_n", ["_dur_ns"]) == ""
-
-
 @pytest.mark.parametrize(
     ("rows", "there_already"), [([1, 2, 5], 0), ([1, 1, 2], 1), ([2, 1, 2, 2], 2), ([5, 2, 1], 0), ([], 0)]
 )
@@ -205,8 +200,6 @@ def test_rows_are_chosen_as_of_an_array(analysis: Analysis) -> None:
     assert len(work[[]]) == 0
     with pytest.raises(IndexError, match="positions from 99 to 99 cannot choose of"):
         work[99]
-    with pytest.raises(TypeError, match="by a mask, positions or a slice, not by float64"):
-        work[np.array([0.0])]
 
 
 def test_kinds_of_work_that_there_are_not_are_refused() -> None:
@@ -218,8 +211,6 @@ def test_kinds_of_work_that_there_are_not_are_refused() -> None:
         work.of_kind("copy_dtoh", "compute")
     with pytest.raises(ValueError, match="none is called kernel; there are compute"):
         work.kind.one_of("kernel")
-    with pytest.raises(TypeError, match="one_of takes texts"):
-        work.kind.one_of(("compute", "memset"))  # type: ignore[arg-type]
 
 
 def test_texts_of_none_are_refused() -> None:
@@ -231,20 +222,10 @@ def test_texts_of_none_are_refused() -> None:
         name[np.array([0, -1])]
 
 
-def test_negative_positions_and_2d_masks_are_refused() -> None:
+def test_negative_positions_are_refused() -> None:
     work = traced((1_000, 5_000)).index(Work)
     with pytest.raises(IndexError, match=r"from -1 to 0 cannot choose.*-1 stands for none, leave it out"):
         work[np.array([0, -1])]
-    with pytest.raises(TypeError, match="by one dimension, not by 2"):
-        work[np.ones((len(work), 1), bool)]
-
-
-def test_rows_are_grouped_by_parallel_keys(analysis: Analysis) -> None:
-    work = analysis.index(Work)
-    with pytest.raises(TypeError, match="by a mask, positions or a slice, not by Work"):
-        work[work]  # type: ignore[index]
-    with pytest.raises(ValueError, match=f"a key of 2 rows cannot group {len(work)}"):
-        list(work.by(work[0:2].device))
 
 
 def test_views_of_another_trace_raise(analysis: Analysis) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import Field, field, fields
+from dataclasses import field, fields
 from typing import Any, TypeVar
 
 from traceanalyzer.model.records import dataclass
@@ -13,15 +13,6 @@ Number = TypeVar("Number", int, float)
 
 LEAST_NS = 100  # of a limit: what is shorter was meant as µs or ms; the shortest that a rule has is 800 ns
 _SOURCE = "source"
-_OTHER_UNITS = frozenset(
-    word
-    for words in (
-        "s sec secs second seconds ms msec msecs millis milliseconds us usec usecs micros microseconds nanos",
-        "nanoseconds minutes mins hours kb mb gb tb kib mib gib tib kilobytes megabytes gigabytes terabytes",
-        "percent percents pct",
-    )
-    for word in words.split()
-)
 _CHOSEN = "; chosen"
 _FORMS = {"ns": format_ns, "bytes": format_bytes, "share": format_share}
 
@@ -35,18 +26,6 @@ def limit(default: Number, source: str) -> Number:
     """
     declared: Any = field(default=default, metadata={_SOURCE: source})
     return declared  # type: ignore[no-any-return]
-
-
-def source_of(declared: Field[Any]) -> Any:
-    """What `limit` was given as source; None for a field that was made otherwise."""
-    return declared.metadata.get(_SOURCE)
-
-
-def has_unit(name: str) -> bool:
-    """Whether a limit's name has a unit: one of ours, or what it counts, in the plural; times are in ns."""
-    words = name.split("_")
-    counted = (word for word in words if word.endswith("s") and not word.endswith("ss"))
-    return not _OTHER_UNITS.intersection(words) and ("share" in words or "speedup" in words or any(counted))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -30,8 +30,8 @@ class LostTime:
             where owners were.
 
     Raises:
-        ValueError: the lengths differ, a column is no integer, a stretch ends before it starts, or an owner is
-            negative, as `index_of_enclosing(...)` gives it where nothing is around a row.
+        ValueError: the lengths differ, a stretch ends before it starts, or an owner is negative, as
+            `index_of_enclosing(...)` gives it where nothing is around a row.
     """
 
     owner: Rows
@@ -42,10 +42,7 @@ class LostTime:
 
     def __post_init__(self) -> None:
         for name in _COLUMNS:
-            dtype = getattr(column := getattr(self, name), "dtype", type(column).__name__)
-            if getattr(dtype, "kind", "") not in ("i", "u") or column.ndim != 1:
-                raise ValueError(f"{name} of lost stretches has integers, not {_form(column, dtype)}")
-            column.flags.writeable = False  # a rule that goes on writing to it would change what was lost
+            getattr(self, name).flags.writeable = False  # a rule may go on writing to it
         if len({len(column) for column in (self.owner, self.device, self.start_ns, self.end_ns)}) > 1:
             raise ValueError(f"{len(self.owner):,} owners of {len(self.start_ns):,} lost stretches")
         if (backwards := int((self.end_ns < self.start_ns).sum())) > 0:
@@ -240,11 +237,6 @@ def _check_spans(starts_ns: Rows, ends_ns: Rows) -> None:
         raise ValueError(
             f"{backwards:,} of {len(starts_ns):,} spans end before they start: ends_ns are times"
         )
-
-
-def _form(column: Any, dtype: Any) -> str:
-    """What such a column is instead."""
-    return f"{dtype}, {column.ndim}-dimensional" if getattr(column, "ndim", 1) != 1 else str(dtype)
 
 
 def _span_of(calls: Calls, starts_ns: Rows, ends_ns: Rows) -> Rows:

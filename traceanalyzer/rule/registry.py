@@ -20,7 +20,7 @@ from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.claims import Kind as Kind
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.validation import MIN_SHARE as MIN_SHARE
-from traceanalyzer.rule.validation import LeaveOut, check_declaration, check_limit, validated
+from traceanalyzer.rule.validation import LeaveOut, check_limit, validated
 
 RuleFunction = Callable[..., Iterator[Hits]]
 
@@ -208,10 +208,7 @@ def _rules_in(module: ModuleType, *, needed: bool) -> Iterator[Rule]:
         )
     if needed and not marked:
         raise ValueError(f"no @rule in {module.__name__.rpartition('.')[2]}")
-    for function in marked:
-        described = describe(function)
-        check_declaration(described)
-        yield described
+    yield from map(describe, marked)
 
 
 def describe(function: Any) -> Rule:

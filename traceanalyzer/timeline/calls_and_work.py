@@ -18,13 +18,7 @@ from traceanalyzer.model.shapes import product_of
 from traceanalyzer.model.texts import ClosedTexts, Texts
 from traceanalyzer.model.trace import ints, ints_at, matching
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork, pageable
-from traceanalyzer.timeline.selection import (
-    Events,
-    Selection,
-    cached_readonly,
-    check_column,
-    check_same_trace,
-)
+from traceanalyzer.timeline.selection import Events, Selection, cached_readonly, check_same_trace
 
 
 class Calls(Selection):
@@ -58,7 +52,6 @@ class Calls(Selection):
 
     def text(self, column: str) -> Texts:
         """A text column of `trace.cpu`, such as input_dims."""
-        check_column("cpu", column, text=True)
         return Texts.column(self.events.trace.lanes.cpu, column, self._rows)
 
     @cached_readonly
@@ -148,8 +141,6 @@ class Calls(Selection):
 
     def index_of_enclosing(self, outer: Calls) -> Rows:
         """Position in `outer` of the nearest of them that is or contains each row, -1 for none."""
-        if not isinstance(outer, Calls):
-            raise TypeError(f"rows lie in Calls, not in {type(outer).__name__}")
         check_same_trace(self, outer)
         there = outer.rows[outer.there]
         if len(there) == 0:
@@ -232,12 +223,10 @@ class Work(Selection):
 
     def text(self, column: str) -> Texts:
         """A text column of `trace.gpu`, such as grid."""
-        check_column("gpu", column, text=True)
         return Texts.column(self.events.trace.lanes.gpu, column, self._work.row[self._rows])
 
     def number(self, column: str) -> Rows:
         """A number column of `trace.gpu`, such as bytes; null is the least int64."""
-        check_column("gpu", column, text=False)
         return ints(self.events.trace.lanes.gpu, column)[self._work.row[self._rows]]
 
     @cached_readonly

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -11,7 +11,6 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct, distinct_pairs, grouped
 from traceanalyzer.model.records import dataclass
-from traceanalyzer.model.schema import FRAMES
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.timeline.device_work import DeviceWork
@@ -120,14 +119,6 @@ class Selection(ABC):
         self._rows = rows
         self._cached: dict[str, Any] = {}
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Raises AttributeError with the name that may be meant."""
-            if name.startswith("_") or hasattr(type(self), name):
-                return object.__getattribute__(self, name)  # fails again, with its own error
-            raise AttributeError(f"{type(self).__name__} has no {name}{meant(name, dir(self))}")
-
     def __len__(self) -> int:
         return len(self._rows)
 
@@ -177,15 +168,6 @@ class Selection(ABC):
         """
         if len(self) == 0:
             return
-        for key in keys:
-            if not isinstance(key, Texts) and getattr(getattr(key, "dtype", None), "kind", "") not in (
-                "i",
-                "u",
-                "b",
-            ):
-                raise TypeError(f"rows are grouped by Texts or int64 arrays, not by {_kind_of(key)}")
-            if len(key) != len(self):
-                raise ValueError(f"a key of {len(key):,} rows cannot group {len(self):,}")
         codes = [key.code if isinstance(key, Texts) else key for key in keys]
         number, first = grouped([code.astype(np.int64) if code.dtype == np.bool_ else code for code in codes])
         order = np.argsort(number, kind="stable")
@@ -207,21 +189,14 @@ def positions(chosen: Chosen, rows: int) -> Rows:
 
     Raises:
         IndexError: a mask has another length, or a position lies outside of the rows.
-        TypeError: it is none of these.
     """
     if isinstance(chosen, slice):
         return np.arange(rows)[chosen]
-    if isinstance(chosen, Selection):
-        raise TypeError(f"rows are chosen by a mask, positions or a slice, not by {type(chosen).__name__}")
     array = np.atleast_1d(np.asarray(chosen))
-    if array.ndim > 1:
-        raise TypeError(f"rows are chosen by one dimension, not by {array.ndim}")
     if array.dtype == np.bool_:
         if len(array) != rows:
             raise IndexError(f"a mask of {len(array):,} rows cannot choose of {rows:,}")
         return array.nonzero()[0]  # numpy takes four times longer by a mask than by positions
-    if len(array) and array.dtype.kind not in "iu":
-        raise TypeError(f"rows are chosen by a mask, positions or a slice, not by {array.dtype}")
     # `view[-1]` is the last row; -1 in an array means that there is none.
     least = -rows if np.ndim(chosen) == 0 else 0
     if len(array) and not least <= array.min() <= array.max() < rows:
@@ -240,22 +215,9 @@ def check_same_trace(view: Selection, other: Any) -> None:
         )
 
 
-def meant(name: str, known: Iterable[str]) -> str:
-    """`; did you mean dur_ns?`, of what is called almost so; else nothing."""
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, [one for one in known if not one.startswith("_")])
-    return f"; did you mean {' or '.join(close)}?" if close else ""
-
-
 def repeats(rows: Rows) -> int:
     """How many of them are there already; rows mostly ascend, and are not sorted for that."""
     return 0 if (rows[1:] > rows[:-1]).all() else len(rows) - len(distinct(rows))
-
-
-def _kind_of(key: Any) -> str:
-    dtype = getattr(key, "dtype", None)
-    return type(key).__name__ if dtype is None else f"an array of {dtype}"
 
 
 def _value(key: Key, row: int) -> Any:
@@ -264,19 +226,3 @@ def _value(key: Key, row: int) -> Any:
 
 def _sortable(value: Any) -> tuple[bool, Any]:
     return value is None, value if value is not None else ""
-
-
-_IS_TEXT = {
-    frame.name: {column.name: column.storage.interned for column in frame.columns}
-    for frame in FRAMES.values()
-}
-
-
-def check_column(frame: str, column: str, *, text: bool) -> None:
-    """Raises ValueError where a frame has no column of that name, or one of numbers where texts are asked for."""
-    if _IS_TEXT[frame].get(column) is text:
-        return
-    known = [name for name, is_text in _IS_TEXT[frame].items() if is_text is text]
-    what = "texts" if text else "numbers"
-    hint = meant(str(column), known) or f"; there are {', '.join(known)}"
-    raise ValueError(f"trace.{frame} has no {what} {column!r}{hint}")
