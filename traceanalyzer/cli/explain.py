@@ -16,22 +16,24 @@ if TYPE_CHECKING:
 _CHARGED, _QUOTED = re.compile(r"charged_to\(([^)]*)\)"), re.compile(r'"([a-z-]+)"')
 
 
-@click.command(short_help="One rule or cause: why it costs, how sure it is.")
+@click.command(short_help="A rule, a cause, or the name of a kernel.")
 @click.argument("words", metavar="RULE", nargs=-1, required=True)
 @click.option(
     "--verbose", "-v", is_flag=True, help="Also what each threshold means, and where its number comes from."
 )
 def explain(words: tuple[str, ...], verbose: bool) -> None:
-    """Print what RULE looks for, why it costs, and how sure it is.
+    """Print what RULE looks for, why it costs, and how sure it is; of a kernel, what its name says.
 
-    RULE is a name from `traceanalyzer rules`, a group of rules, or a cause that a report shows.
+    RULE is a name from `traceanalyzer rules`, a group of rules, a cause that a report shows, or a kernel.
 
     \b
     Examples:
       traceanalyzer explain scheduler-gap
       traceanalyzer explain scheduler-gap --verbose
       traceanalyzer explain launch not recorded
+      traceanalyzer explain ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn
     """
+    from traceanalyzer.render.text.kernel_page import kernel_page
     from traceanalyzer.render.text.listings import rule_page
     from traceanalyzer.rule import registry
 
@@ -45,7 +47,7 @@ def explain(words: tuple[str, ...], verbose: bool) -> None:
         pages = [rule_page(rule, width(), verbose=verbose) for rule in chosen]
         put_text("\n".join([*pages, *([_also(name, also_named)] if also_named else [])]))
         return
-    put_text(_cause_page(name, every_rule, verbose))
+    put_text(kernel_page(name, width()) or _cause_page(name, every_rule, verbose))
 
 
 def _also(name: str, also_named: list[Rule]) -> str:

@@ -18,6 +18,7 @@ MAX_FILE_BYTES = 4 << 30
 """Of the files of one question, as they are stored: a gigabyte takes about 15 s."""
 
 _MAX_ECHO = 200  # characters of a path or name that an error repeats
+_KERNEL_NAME = 2_000  # characters; C++ names are long
 _ROWS = 60  # events of a window that are listed
 _WIDTH = 100
 
@@ -105,10 +106,13 @@ def briefed(roots: Roots, trace: str, script: str = "") -> str:
 
 
 def explained(name: str) -> str:
-    """The page of a rule, or of all rules of a group."""
+    """The page of a rule, of all rules of a group, or of a kernel."""
+    from traceanalyzer.render.text.kernel_page import kernel_page
     from traceanalyzer.render.text.listings import rule_page
     from traceanalyzer.rule.registry import all_rules, find_rule
 
+    if page := kernel_page(printable(name)[:_KERNEL_NAME], _WIDTH):
+        return page
     name = shortened(printable(name), _MAX_ECHO)
     chosen = [rule for rule in all_rules() if name in (rule.slug, rule.group)] or [find_rule(name)]
     return capped("\n".join(rule_page(rule, _WIDTH, verbose=True) for rule in chosen), "Name a single rule.")

@@ -51,7 +51,7 @@ def serve(roots: Roots) -> None:
         return _answer(answers.briefed, roots, trace, script)
 
     def explain(rule: str) -> str:
-        """What a rule looks for, why it costs, how sure it is, when it is wrong, and its limits."""
+        """What a rule looks for, why it costs, how sure it is, and its limits; or what the name of a kernel says."""
         return _answer(answers.explained, rule)
 
     def events(trace: str, window: str) -> str:
