@@ -82,7 +82,7 @@ def test_what_sarif_says_of_a_finding_is_what_the_report_says(folder: str) -> No
         line = next(iter((one["evidence"] or {}).get("lines") or ()), None)
         if line is not None:
             file, number = line.partition("): ")[0].rsplit("(", 1)
-            said = f"{one['message']}. {one['advice']}"
+            said = f"{one['title']}. {one['message']}. {one['advice']}"
             saving = None if one["saving"] is None else one["saving"]["share"]
             properties = one["severity"], one["cause"], saving
             expected.append((one["rule"], levels[one["severity"]], said, file, int(number), *properties))
@@ -149,9 +149,10 @@ def test_markdown_is_a_table_with_the_verdict_before_it() -> None:
     assert "█" in text
 
 
-def test_only_what_is_new_or_more_severe_fails(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["json", "baseline"])
+def test_only_what_is_new_or_more_severe_fails(form: str, tmp_path: Path) -> None:
     known = tmp_path / "findings.json"
-    output(SEVERE, "--format", "json", "-o", known)
+    output(SEVERE, "--format", form, "-o", known)
     output(SEVERE, "--fail-on", "low", code=1)
     output(SEVERE, "--fail-on", "low", "--baseline", known)
     output(PLACED, "--fail-on", "low", "--baseline", known, code=1)
@@ -161,6 +162,19 @@ def test_only_what_is_new_or_more_severe_fails(tmp_path: Path) -> None:
     known.write_text(json.dumps(document))
     output(SEVERE, "--fail-on", "low", "--baseline", known, code=1)
     assert "without --fail-on" in refused("diagnose", SEVERE, "--baseline", known)
+
+
+def test_annotations_mark_what_the_baseline_does_not_know(tmp_path: Path) -> None:
+    known = tmp_path / "findings.json"
+    output(PLACED, "--format", "baseline", "-o", known)
+    assert len(known.read_bytes()) < 2_000
+    same = output(PLACED, "--format", "github", "--baseline", known).splitlines()
+    assert all(line.startswith("::notice ") and "%2C known)::" in line for line in same)
+    other = output(SEVERE, "--format", "github", "--baseline", known).splitlines()
+    assert other[0].startswith("::error ")
+    assert "%2C new)::" in other[0]
+    run = json.loads(output(PLACED, "--format", "sarif", "--baseline", known))["runs"][0]
+    assert {one["baselineState"] for one in run["results"]} == {"unchanged"}
 
 
 def project(folder: Path, table: str) -> Path:

@@ -280,6 +280,22 @@ def test_commands_of_github_escape_what_would_end_them() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("known", "command", "words"),
+    [
+        ("high", "notice", "medium, known"),
+        ("low", "warning", "medium, more severe"),
+        (None, "warning", "medium, new"),
+    ],
+)
+def test_a_baseline_decides_the_command_and_the_mark(known: str | None, command: str, words: str) -> None:
+    found = samples.finding(0, severity=Severity.MEDIUM)
+    before = {} if known is None else {fingerprint(found): Severity(known).rank}
+    (line,) = render_github(samples.report(findings=(found,)), before).splitlines()
+    assert line.startswith(f"::{command} ")
+    assert f"{words})::" in line.replace("%2C", ",")
+
+
 def test_github_is_told_of_what_is_above_info_by_its_severity() -> None:
     every = tuple(replace(samples.finding(0), severity=severity) for severity in Severity)
     lines = render_github(samples.report(findings=every)).splitlines()

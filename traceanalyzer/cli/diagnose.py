@@ -29,6 +29,7 @@ from traceanalyzer.cli.options import (
 from traceanalyzer.cli.output import ascii_only, check_outputs, colourful, height, put, put_text, tell, width
 from traceanalyzer.cli.report_output import (
     FORMS,
+    MARKED,
     baseline_severities,
     failed_rules,
     failing,
@@ -111,7 +112,7 @@ class Request:
     "--baseline",
     type=FILE,
     metavar="FILE",
-    help="With --fail-on: findings of this earlier report, of --format json, do not count unless more severe now.",
+    help="Findings of this file, of --format baseline or json, are known: they fail only if more severe now.",
 )
 @click.option("--no-config", is_flag=True, help="Leave [tool.traceanalyzer] of pyproject.toml unread.")
 @click.option("--quiet", is_flag=True, help="Findings only: no header, no footer, no progress.")
@@ -229,7 +230,7 @@ def _say(
     report = with_iterations(report_of_ranks(ranks, view, asked, request.as_peers), ranks)
     write_tables(report, ranks, findings=request.parquet, accounting=request.accounting)
     failed = failing(report, request.fail_on, baseline)
-    _write_report(request, report, failed)
+    _write_report(request, report, failed, baseline)
     _warn(report)
     warn_of_measured(report)
     warn_of_step(request.step_ms, ranks)
@@ -261,10 +262,9 @@ def _check(request: Request) -> None:
     """Raises TraceAnalyzerError: a rule or limit is unknown, or an output could not be written."""
     if request.select or request.ignore or request.settings:
         _check_rules(request, request.settings or {})
-    if request.baseline is not None and request.fail_on == "never":
-        raise BadOption(
-            "--baseline is given without --fail-on", remedy="Say from which severity on a new finding fails."
-        )
+    if request.baseline is not None and request.fail_on == "never" and request.form not in MARKED:
+        remedy = "Give --fail-on, or --format github or sarif, which mark what is new."
+        raise BadOption("--baseline is given without --fail-on", remedy=remedy)
     outputs = [path for path in (request.output, request.parquet, request.accounting) if path]
     check_outputs(outputs, inputs=request.traces, force=request.force)
 
@@ -275,11 +275,13 @@ def _check_rules(request: Request, settings: Mapping[str, str]) -> None:
     rules.configured(rules.select_rules(request.select, request.ignore), settings)
 
 
-def _write_report(request: Request, report: Report, failed: Sequence[Finding]) -> None:
+def _write_report(
+    request: Request, report: Report, failed: Sequence[Finding], known: Mapping[str, int] | None
+) -> None:
     if request.form == "text":
         put_text(_text(request, report), request.output)
         return
-    put(rendered(request.form, report, failed), request.output)
+    put(rendered(request.form, report, failed, known), request.output)
 
 
 def _text(request: Request, report: Report) -> str:

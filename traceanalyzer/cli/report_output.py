@@ -22,11 +22,20 @@ if TYPE_CHECKING:
     from traceanalyzer.model.step_times import GivenStep
 
 
-FORMS = ("text", "json", "jsonl", "github", "junit", "markdown", "sarif")
+FORMS = ("text", "json", "jsonl", "github", "junit", "markdown", "sarif", "baseline")
+MARKED = ("github", "sarif")
+"""Formats that mark what a baseline knows."""
 
 
-def rendered(form: str, report: Report, failing: Sequence[Finding]) -> bytes:
-    """The bytes of the report. `failing`: the findings that fail the run."""
+def rendered(
+    form: str, report: Report, failing: Sequence[Finding], known: Mapping[str, int] | None = None
+) -> bytes:
+    """The bytes of the report.
+
+    Args:
+        failing: the findings that fail the run.
+        known: those of the baseline, as `baseline_severities` gives them.
+    """
     if form == "junit":
         from traceanalyzer.render.data.ci import render_junit
 
@@ -35,14 +44,18 @@ def rendered(form: str, report: Report, failing: Sequence[Finding]) -> bytes:
         from traceanalyzer.render.data.ci import render_sarif
         from traceanalyzer.rule.registry import all_rules
 
-        return render_sarif(report, {rule.slug: rule.title for rule in all_rules()})
+        return render_sarif(report, {rule.slug: rule.title for rule in all_rules()}, known)
     if form == "markdown":
         return _markdown(report)
     if form == "github":
         from traceanalyzer.render.data.ci import render_github
 
         _summarise(_markdown(report))
-        return render_github(report).encode("utf-8", "backslashreplace")
+        return render_github(report, known).encode("utf-8", "backslashreplace")
+    if form == "baseline":
+        from traceanalyzer.render.data.ci import render_baseline
+
+        return render_baseline(report)
     from traceanalyzer.render.data import json
 
     return json.render_json(report) if form == "json" else json.render_jsonl(report)
@@ -82,11 +95,11 @@ def write_tables(report: Report, ranks: Ranks, *, findings: Path | None, account
             write_accounting(frame, [trace.meta.source for trace in report.traces], stream)
 
 
-_REMEDY = "Write one with traceanalyzer diagnose TRACE --format json -o FILE."
+_REMEDY = "Write one with traceanalyzer diagnose TRACE --format baseline -o FILE."
 
 
 def baseline_severities(path: Path) -> Mapping[str, int]:
-    """Fingerprint -> rank of the worst severity, of a report that `diagnose --format json` wrote.
+    """Fingerprint -> rank of the worst severity, of what `diagnose --format baseline` or `json` wrote.
 
     Raises:
         BadOption: the file is none.
@@ -98,11 +111,13 @@ def baseline_severities(path: Path) -> Mapping[str, int]:
     for finding in _findings(path):
         try:
             lines = (finding.get("evidence") or {}).get("lines")
-            name = fingerprint_of(str(finding["rule"]), str(finding["cause"]), finding.get("by"), lines)
+            name = finding.get("fingerprint") or fingerprint_of(
+                str(finding["rule"]), str(finding["cause"]), finding.get("by"), lines
+            )
             rank = Severity(finding["severity"]).rank
         except (AttributeError, KeyError, TypeError, ValueError):
             raise BadOption("one of its findings cannot be read", where=path, remedy=_REMEDY) from None
-        ranks[name] = min(rank, ranks.get(name, rank))
+        ranks[str(name)] = min(rank, ranks.get(name, rank))
     return ranks
 
 
@@ -124,16 +139,14 @@ def failing(report: Report, fail_on: str, baseline: Mapping[str, int] | None) ->
     if fail_on == "never":
         return []
     from traceanalyzer.model.finding import Severity
-    from traceanalyzer.render.data.ci import fingerprint
+    from traceanalyzer.render.data.ci import is_known
 
-    severe = [
+    return [
         finding
         for finding in report.findings
         if finding.severity.rank <= Severity(fail_on).rank and not finding.pedantic
+        if not is_known(finding, baseline)
     ]
-    if baseline is None:
-        return severe
-    return [finding for finding in severe if finding.severity.rank < baseline.get(fingerprint(finding), 99)]
 
 
 def failed_rules(report: Report) -> dict[str, str]:

@@ -63,19 +63,19 @@ _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS = {Severity.HIGH: "error", Severity.MEDIUM: "warning", Severity.LOW: "note", Severity.INFO: "none"}
 
 
-def render_sarif(report: Report, titles: Mapping[str, str]) -> bytes:
+def render_sarif(report: Report, titles: Mapping[str, str], known: Known | None = None) -> bytes:
     """One SARIF document. `titles`: rule -> what it finds, of every rule that may be named."""
     printed = [finding for finding in report.findings if not finding.pedantic]
     placed = [(finding, place) for finding in printed if (place := source_line(finding))]
     rules = sorted({finding.rule for finding, _ in placed})
     described = [{"id": rule, "shortDescription": {"text": titles.get(rule, rule)}} for rule in rules]
     driver = {"name": "traceanalyzer", "semanticVersion": __version__, "rules": described}
-    results = [_result(finding, place, rules.index(finding.rule)) for finding, place in placed]
+    results = [_result(finding, place, rules.index(finding.rule), known) for finding, place in placed]
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return to_json({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, INDENTED)
 
 
-def _result(finding: Finding, place: SourceLine, rule_index: int) -> dict[str, Any]:
+def _result(finding: Finding, place: SourceLine, rule_index: int, known: Known | None) -> dict[str, Any]:
     region = {"startLine": max(place.line, 1)}
     location = {
         "artifactLocation": {"uri": place.file.replace("\\", "/").replace(" ", "%20")},
@@ -84,6 +84,7 @@ def _result(finding: Finding, place: SourceLine, rule_index: int) -> dict[str, A
     return {
         "ruleId": finding.rule,
         "ruleIndex": rule_index,
+        **({} if known is None else {"baselineState": state_of(finding, known)}),
         "level": _LEVELS[finding.severity],
         "message": {"text": f"{titled(finding)}. {finding.message}. {finding.advice}"},
         "locations": [{"physicalLocation": location}],
@@ -136,20 +137,48 @@ def fingerprint_of(rule: str, cause: str, by: str | None, lines: Any) -> str:
     return hashlib.sha256("\0".join(known).encode("utf-8", "backslashreplace")).hexdigest()[:32]
 
 
+Known = Mapping[str, int]
+"""Fingerprint -> rank of the worst severity, of the findings of a baseline."""
+
+
+def state_of(finding: Finding, known: Known) -> str:
+    """`new`, `unchanged`, or `updated` where the severity differs, as SARIF calls them."""
+    rank = known.get(fingerprint(finding))
+    return "new" if rank is None else "unchanged" if rank == finding.severity.rank else "updated"
+
+
+def is_known(finding: Finding, known: Known | None) -> bool:
+    """Whether the baseline has the finding, at least as severe."""
+    return known is not None and known.get(fingerprint(finding), len(Severity)) <= finding.severity.rank
+
+
+def render_baseline(report: Report) -> bytes:
+    """What identifies each finding, and its severity: all that `--baseline` needs."""
+    findings = [
+        {"rule": one.rule, "cause": one.cause, "severity": one.severity, "fingerprint": fingerprint(one)}
+        for one in report.findings
+    ]
+    return to_json({"findings": findings}, INDENTED)
+
+
 _COMMANDS = {Severity.HIGH: "error", Severity.MEDIUM: "warning", Severity.LOW: "notice"}
 
 
-def render_github(report: Report) -> str:
-    """One command per finding above `info`, at the user's line where it is known."""
-    return "".join(_command(f) for f in report.findings if f.severity in _COMMANDS and not f.pedantic)
+def render_github(report: Report, known: Known | None = None) -> str:
+    """One command per finding above `info`, at the user's line; a notice of what the baseline knows."""
+    return "".join(_command(f, known) for f in report.findings if f.severity in _COMMANDS and not f.pedantic)
 
 
-def _command(finding: Finding) -> str:
+def _command(finding: Finding, known: Known | None) -> str:
     place = source_line(finding)
     where = {"file": place.file, "line": str(place.line)} if place else {}
-    properties = {**where, "title": f"{titled(finding)} ({finding.rule}, {finding.severity})"}
+    old, words = is_known(finding, known), f"{finding.rule}, {finding.severity}"
+    if known is not None:
+        words += ", known" if old else ", new" if state_of(finding, known) == "new" else ", more severe"
+    properties = {**where, "title": f"{titled(finding)} ({words})"}
     listed = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
-    return f"::{_COMMANDS[finding.severity]} {listed}::{_data(f'{finding.message}. {finding.advice}')}\n"
+    command = "notice" if old else _COMMANDS[finding.severity]
+    return f"::{command} {listed}::{_data(f'{finding.message}. {finding.advice}')}\n"
 
 
 def _data(text: str) -> str:
