@@ -162,12 +162,12 @@ MAIN, RUN, FORWARD = "train.py(3): main", "lightning/loop.py(5): run", "vision/n
 PAUSE = 200_000
 
 
-def paused(*frames: tuple[str, int, int]) -> CallsAfterCpuGaps:
+def paused(*frames: tuple[str, int, int], op: str = "aten::mm") -> CallsAfterCpuGaps:
     """A pause of 200 us from 15 us on, and frames by their begin and end in us."""
     trace = TraceBuilder()
     trace.step(0, 0, MS)
     for number, at in enumerate((5, 215), start=1):
-        trace.op("aten::mm", at * 1_000, 10_000)
+        trace.op(op, at * 1_000, 10_000)
         trace.launched(((at + 2) * 1_000, 4_000), ((at + 8) * 1_000, 30_000), number)
     for number, (name, start, end) in enumerate(frames, start=1):
         trace.python(name, start * 1_000, (end - start) * 1_000, python_id=number)
@@ -182,7 +182,7 @@ def paused(*frames: tuple[str, int, int]) -> CallsAfterCpuGaps:
         (
             [(MAIN, 0, 900), (RUN, 1, 800)],
             RUN,
-            f"This code is in the package lightning, which your code calls in {MAIN}: call it every few steps",
+            f"This code is in the package lightning, which your code calls in {MAIN}: batch its inputs",
         ),
         (
             [(MAIN, 0, 900), (RUN, 40, 800)],
@@ -210,6 +210,11 @@ def test_library_remedies_are_given_for_its_functions_only(
 ) -> None:
     text = library_advice(paused(*frames), function)
     assert said in text if said else text == ""
+
+
+def test_in_training_a_library_may_be_called_every_few_steps() -> None:
+    paused_training = paused((MAIN, 0, 900), (RUN, 1, 800), op="MmBackward0")
+    assert "call it every few steps" in library_advice(paused_training, RUN)
 
 
 @pytest.mark.parametrize(

@@ -97,10 +97,14 @@ def adapt_to_recording(advice: str, dialect: str) -> str:
     return _MARK.sub(named, advice) + more + recorded
 
 
-_LIBRARYS = (
-    "This code is in the package {}{}: call it every few steps, once before the loop, or with more "
-    "work in each call."
-)
+# Of a package's code, by whether the program trains: a request has no other steps.
+_LIBRARYS = {
+    True: "This code is in the package {}{}: call it every few steps, once before the loop, or with more "
+    "work in each call.",
+    False: "This code is in the package {}{}: batch its inputs, run it on the GPU, or prepare the next input in "
+    "another process while the GPU works.",
+}
+_BACKWARD = r"^autograd::engine|Backward\d*$"
 _MODELS = (
     "Use {{torch.compile}} or a CUDA graph: these run the step without this Python code of the package {}{}."
 )
@@ -122,7 +126,9 @@ def library_advice(stretches: CallsAfterCpuGaps, function: str) -> str:
         return ""
     own = next((frame for frame in frames if home_of(frame) == home_of(frames[-1])), "")
     caller = f", which your code calls in {own}" if own else ""
-    return (_MODELS if function.endswith(": forward") else _LIBRARYS).format(package_of(function), caller)
+    trains = bool(Calls.build(stretches.events).name.matches(_BACKWARD).any())
+    text = _MODELS if function.endswith(": forward") else _LIBRARYS[trains]
+    return text.format(package_of(function), caller)
 
 
 def user_frame_hint(
