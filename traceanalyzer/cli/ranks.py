@@ -23,9 +23,8 @@ T = TypeVar("T")
 _STATES, _STATES_HERE = "traceanalyzer.report.rank_states:States", f"{__name__}:states_of_process"
 
 WORTH_BYTES = 48 << 20  # a process takes 0.7 s to begin, in which one core reads and analyses 24 MB
-_RANK_BYTES = (
-    12  # times the plain bytes of a file: memory for the largest of a process's ranks; 3 to 10 in 2 to 11 MB
-)
+# Times the plain bytes of a file: memory for the largest of a process's ranks; 3 to 10 in 2 to 11 MB.
+_RANK_BYTES = 12
 _HERE_BYTES = 4 << 30  # by this measure, for ranks in this process: of 512 ranks of 1.7 MB it held an eighth
 _BEGUN_BYTES = 150 << 20  # what a process holds before its first rank, 112 MiB, and a third more
 _SHARE = 0.6  # of the memory that is free, for all processes; chosen

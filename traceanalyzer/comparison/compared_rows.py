@@ -21,9 +21,8 @@ Table = Sequence[Any]
 """The rows of a work table with the column `medians`, as `rows_of` gives them."""
 
 _PRODUCTS = ("GEMM", "convolution", "attention")
-PRODUCT_FLOOR = (
-    0.08  # their clock follows the power: matmuls of one program differ by 7 % from process to process; H200
-)
+# Their clock follows the power: matmuls of one program differ by 7 % from process to process; H200.
+PRODUCT_FLOOR = 0.08
 OTHER_FLOOR = 0.05  # 99 of 100 other kernels of over 5 us differ by less from process to process; H200
 _TICKS_NS = 500.0  # medians of short kernels differ by so much; H200
 _SMALLEST_SHARE = 0.01  # with several captures a side; chosen

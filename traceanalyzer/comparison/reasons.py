@@ -96,9 +96,8 @@ def _status(base: KnownFault | None, new: KnownFault | None) -> str:
     return "worse" if change > 0 else "better"
 
 
-_EXPLAINED_SHARE = (
-    0.5  # of the recorded step's difference, that calls of functions must take to be named; half
-)
+# Of the recorded step's difference, that calls of functions must take to be named; half.
+_EXPLAINED_SHARE = 0.5
 
 
 def changed_functions_note(base: Snapshot, new: Snapshot) -> str:

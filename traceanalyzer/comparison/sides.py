@@ -31,9 +31,8 @@ from traceanalyzer.model.units import format_ns
 from traceanalyzer.rule.evidence_texts import shapes_in_words
 
 _SETTLE = "record 3 more captures of each, in processes of their own"
-_OPPOSED = (
-    0.05  # of the step, that two groups must gain and lose for it to be said that one ate the other; chosen
-)
+# Of the step, that two groups must gain and lose for it to be said that one ate the other; chosen.
+_OPPOSED = 0.05
 
 
 def verdict_of(

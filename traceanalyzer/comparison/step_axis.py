@@ -51,13 +51,11 @@ def at_pace(step: StepTime, factor: float) -> int:
 # What one recording a side leaves open: predicted steps of one program differ by less in nine of ten pairs.
 DEVICE_NOISE = 0.14  # where the GPU sets the pace; noise/, H200: clocks that follow the power
 HOST_NOISE = 0.21  # where the CPU does
-CHANGED_NOISE = (
-    0.10  # where it does, both at one pace, and the program changed, so that a difference is likely
-)
+# Where it does, both at one pace, and the program changed, so that a difference is likely.
+CHANGED_NOISE = 0.10
 
-DEVICE_SHARE = (
-    0.5  # of the step's difference that real differences on the device make, for them to explain it; half
-)
+# Of the step's difference that real differences on the device make, for them to explain it; half.
+DEVICE_SHARE = 0.5
 _LEAST = 0.01  # no step is known better from run to run; noise/
 _BY_DEVICE = ("gpu", "communication")
 _MANY = 3  # captures a side whose spread is trusted

@@ -29,9 +29,8 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 # (a workspace) to 30 s (a context). Ten times the median is far above the jitter of either.
 LONG_NS = 100_000
 MANY_TIMES = 10
-WORK_NS = (
-    20_000  # an op on views takes 2 to 10 us under the profiler (H200); one that usually takes more computes
-)
+# An op on views takes 2 to 10 us under the profiler (H200); one that usually takes more computes.
+WORK_NS = 20_000
 ALONE_NS = 1_000_000  # where nothing of that name is there to compare with
 _MOST = 0.5  # of an op's time: the minimum it must compute, the rest may be views; chosen
 
@@ -198,9 +197,8 @@ KINDS = ("capturing graphs", "compiling", "tuning", "loading kernels", "allocati
 _PREPARES_NS = 100_000_000
 _SLICES = 8  # of a window without steps, in place of them
 _FEWEST_STEPS = 3  # with fewer, a first and a last step are all there is
-_OFTEN = (
-    8  # rows in a slice of such a window: a storm has hundreds a step, the first use of a library a dozen
-)
+# Rows in a slice of such a window: a storm has hundreds a step, the first use of a library a dozen.
+_OFTEN = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,19 +29,16 @@ from traceanalyzer.timeline.names import COMMUNICATION
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 
-_SLACK_NS = (
-    100_000  # clocks of two hosts drift apart so much in ten seconds, at 10 ppm; ends differ by 35 us, 2 H200
-)
+# Clocks of two hosts drift apart so much in ten seconds, at 10 ppm; ends differ by 35 us, 2 H200.
+_SLACK_NS = 100_000
 
 _MOST = 0.75  # of the pairs run at once: then the order is right; 0.85 of exchanges in two kernels, DeepEP on 8 H200
 _ENDS_NS = 50_000  # ends of one collective on its ranks: they differ by 35 us, 2 H200
 _PAIRED_EXECUTIONS = 4  # of fewer who takes part is chance
-_MOST_ENDS = (
-    0.9  # of the collectives of one group that end together on its ranks; a rank may be descheduled; chosen
-)
-_RECEIVED_NS = (
-    500_000  # a kernel that receives what was sent long ago runs so much after its peers' at most; DeepEP
-)
+# Of the collectives of one group that end together on its ranks; a rank may be descheduled; chosen.
+_MOST_ENDS = 0.9
+# A kernel that receives what was sent long ago runs so much after its peers' at most; DeepEP.
+_RECEIVED_NS = 500_000
 
 
 _NEAR = 8  # positions by which messages in flight may be off: twice the micro-batches of the usual pipeline; chosen
@@ -217,9 +214,8 @@ _COMMUNICATES = KINDS.index("communication")
 _EXECUTIONS = 4  # fewer correlate by chance
 # Correlation of start and duration: collectives -0.66 to -1.0, 2 to 8 ranks of H200 and V100.
 _MAKING_UP = -0.6
-_LESS_SPREAD = (
-    0.95  # ends to starts: collectives 0.0 to 0.93, kernels that compute 0.98 and more, beside noise
-)
+# Ends to starts: collectives 0.0 to 0.93, kernels that compute 0.98 and more, beside noise.
+_LESS_SPREAD = 0.95
 _DIFFERING = 0.02  # of the duration: matmuls beside a collective correlate as well, by up to 0.02 of theirs
 
 

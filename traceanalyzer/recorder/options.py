@@ -13,9 +13,8 @@ SHORT_S = 0.02  # steps that took less in all may differ by chance: they count a
 LONG_S = 60.0  # after which fewer steps than wanted are skipped or timed
 FEWEST = 3  # steps that are skipped or timed in any case
 LONG_STEP_S = 10.0  # of such steps 2 are recorded
-TENSORS_MOST_S = (
-    5.0  # a step that takes longer has no execution trace: the observer makes it 2 to 7 times longer
-)
+# A step that takes longer has no execution trace: the observer makes it 2 to 7 times longer.
+TENSORS_MOST_S = 5.0
 
 
 @dataclass(frozen=True)

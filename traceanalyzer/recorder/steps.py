@@ -19,9 +19,8 @@ OPTIMIZER, GRAPH, BACKWARD, FORWARD, CALL = (
 )
 _PREFERRED = {OPTIMIZER: 0, GRAPH: 1, BACKWARD: 2, FORWARD: 3}
 SURE_AFTER = 3  # events of a kind before it is a step: models are built and tried before they run
-SILENT_AFTER = (
-    12  # replays of one graph without a step of the optimizer: the graph contains the optimizer then
-)
+# Replays of one graph without a step of the optimizer: the graph contains the optimizer then.
+SILENT_AFTER = 12
 SLOWER_FROM, SLOWER_TO = 2, 8  # steps of the first optimizer per step of another that ends a longer period
 
 MARK = "mark a step with --every-call-of pkg.module:function"

@@ -19,13 +19,11 @@ from traceanalyzer.timeline.nesting import Nesting
 
 _SHRUNK_NS = 20_000.0  # taken from a gap by an edit that names it; less is the Python around what was dropped
 _INSIDE = 0.5  # share of what a fix takes, from which on another fix does for it; chosen
-_EMPTIED = (
-    0.9  # share of a kernel's time, from which on a fix leaves as little of it as one that drops it; chosen
-)
+# Share of a kernel's time, from which on a fix leaves as little of it as one that drops it; chosen.
+_EMPTIED = 0.9
 _DATA_NS = 100_000.0  # of a copy on average, from which on it brings data, and no values: 1 MB in pageable memory; H200
-WHOLLY = (
-    0.75  # from which on the rest belongs to it: 0.85 to 0.99 in five programs, 0.55 where it did not; H200
-)
+# From which on the rest belongs to it: 0.85 to 0.99 in five programs, 0.55 where it did not; H200.
+WHOLLY = 0.75
 
 
 @dataclass(frozen=True, slots=True, eq=False)

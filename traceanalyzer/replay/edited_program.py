@@ -12,9 +12,8 @@ _MAX_COLD_NS = 5_000_000  # then caches and clocks are as they were; pairs/datal
 _COLD_FACTOR = 1.7  # cold over warm, where nothing of its kind ran warm; pairs/malloc_thrash
 _WORKED_FACTOR = 1.2  # the same where the CPU did something else meanwhile; 0.8 to 1.5 in 12 pairs, H200 host
 _LONG_GAP_NS = 300_000.0  # more than the Python around an op; around .item() up to 200 us, H200 host
-_VISITED_NS = (
-    500.0  # of counting a node of autograd's graph before the first one runs; 0.5 us, graphs of 130 to 2,000
-)
+# Of counting a node of autograd's graph before the first one runs; 0.5 us, graphs of 130 to 2,000.
+_VISITED_NS = 500.0
 _FREED_NS = 1_000.0  # of freeing it after the last one; 0.6 to 1.2 us in the same, torch 2.11
 _COLD_TIMES = 3  # the stall, what comes after it is still cold; seen around cudaMalloc, H200 host
 

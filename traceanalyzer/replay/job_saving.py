@@ -23,9 +23,8 @@ Fixes = Mapping[int, tuple[int, ...]]  # rank -> the numbers there of the findin
 Blocks = Callable[[Fixes, Side], dict[int, Block]]
 """Each rank's program, with these findings fixed, at this slowdown."""
 
-MOST_TOGETHER = (
-    16  # ranks that are replayed together: those that no one waits for change little; 0.4 to 5 ms each
-)
+# Ranks that are replayed together: those that no one waits for change little; 0.4 to 5 ms each.
+MOST_TOGETHER = 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,8 @@ from traceanalyzer.replay.edits import Kind
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.step_breakdown import StepBreakdown, gap_of, longest_gaps, segment_names
 
-_MORE_TIMES = (
-    3.0  # what the peers take, in as many calls: a thread of equal hosts differs by up to 2.1, 2 H200
-)
+# What the peers take, in as many calls: a thread of equal hosts differs by up to 2.1, 2 H200.
+_MORE_TIMES = 3.0
 _MORE_CALLS = 1.5  # times the peers' calls: then it does what they do not
 _MORE_NS = 100_000.0  # a step, beyond what the peers take: less is noise of a host; chosen
 _MORE_WORK = 1.1  # times the peers' compute: equal work differs by up to 6 % between two H200

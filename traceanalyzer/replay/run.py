@@ -20,9 +20,8 @@ Bound = Literal["gpu", "cpu", "wait", "communication"]
 
 _MIN_STEPS = 12  # so often does the block of steps run that a GPU-bound program has filled its queue
 _SETTLED = 1e-3  # two blocks in a row that differ by less
-_MIN_COMMUNICATION_SHARE = (
-    0.5  # of the busiest stream's work: minimum communication for it to limit the step; chosen
-)
+# Of the busiest stream's work: minimum communication for it to limit the step; chosen.
+_MIN_COMMUNICATION_SHARE = 0.5
 _BOUND = 0.97  # share of the step that a side must be busy for it to be what bounds the step
 
 # Share of the recorded step that its own replay, on the CPU as recorded, lacks: at most 0.17 in 269 recordings of known

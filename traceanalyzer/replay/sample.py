@@ -16,9 +16,8 @@ from traceanalyzer.model.step_times import SLOW_TIMES
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 
-_DISTURBED = (
-    2.0  # times the quickest step's time from row to row: the host did something else; steps differ by
-)
+# Times the quickest step's time from row to row: the host did something else; steps differ by.
+_DISTURBED = 2.0
 #                   1.9 at most in quiet recordings, by 2 to 4 where others used the host (H100 and H200)
 _SAME_ROWS = 0.02  # by which steps that do the same differ; H100 and H200 traces
 _PACED_ROWS = 100  # of a step: fewer tell little; steps of 61 rows differ by 1.6, H200

@@ -45,9 +45,8 @@ from traceanalyzer.timeline.steps import Steps
 
 # About STEP_RESIDUAL, the replayed step's error: less idle time than this may be none.
 MIN_OPEN_SHARE = 0.1
-_NOISE = (
-    0.1  # of a step: clocks differ from run to run by less, a slip of unit or of trace is far more; chosen
-)
+# Of a step: clocks differ from run to run by less, a slip of unit or of trace is far more; chosen.
+_NOISE = 0.1
 # Two pairs: 38 % was said where 42 % was measured, and 23 % where it was 8, since the even ranks were bound by the CPU;
 # ranks/moe_a2a and ranks/imbalance, 2 H200.
 _SPLIT_RESIDUALS = (0.37, 0.37)

@@ -11,9 +11,8 @@ from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, no_rows, pi
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edited_program import EditedProgram
 
-_ADDED_TAIL_NS = (
-    10_000.0  # from the end of the last work to the return of a copy that waits for it; H200 host
-)
+# From the end of the last work to the return of a copy that waits for it; H200 host.
+_ADDED_TAIL_NS = 10_000.0
 
 
 @dataclass(frozen=True, slots=True)

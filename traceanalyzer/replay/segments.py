@@ -29,9 +29,8 @@ _COVERED = 0.9  # share of a buffer request that a segment holds, to have been s
 _LAUNCH_STALL_NS = 60_000  # a launch that took so long,
 _LAUNCH_QUEUE = 900  # with so much outstanding, met the full queue; H200, driver 580
 _WAITED_NS = 1_000_000  # in a collective: a CPU that is busy for less beside it may be so by chance; chosen
-_WOKEN_NS = (
-    100_000  # after the end of a collective the CPU that waited for it goes on; 5 to 60 us, V100 and H200
-)
+# After the end of a collective the CPU that waited for it goes on; 5 to 60 us, V100 and H200.
+_WOKEN_NS = 100_000
 _GAP_NS = 2_300.0  # from op to op in a Python loop, where the trace has none; H200 host, torch 2.11
 _PARTS = 16  # of a row that are told apart; what comes later in it counts as the last
 _LONG_GAP_NS = 20_000.0  # a gap that holds more than the way from op to op

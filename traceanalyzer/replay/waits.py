@@ -23,18 +23,14 @@ _PAGEABLE_SLACK_NS = 30_000  # a pageable copy's call returns up to so long befo
 _MIN_PAGEABLE_NS, _MIN_COPY_NS = 20_000, 30_000  # copy calls that took less did not wait
 _OWN_NS = 4_000.0  # a synchronisation that has nothing to wait for; H200 host
 _MAX_TAIL_NS = 15_000.0  # from the awaited end to the call's return
-_TAIL_NS = (
-    4_000.0  # the same where no call of the trace waited; medians of 15 recordings 3.1 to 5.8 us, H200 host
-)
-_UNRECORDED_NS = (
-    1_000_000  # a gap without any event that is shorter may end with the device's work by chance; chosen
-)
-_WOKEN_NS = (
-    100_000  # from the awaited end to the next event where the call is not recorded; 27 to 59 us, V100
-)
-_MOSTLY = (
-    0.5  # of the long gaps of one place; all of them in waits for events, 4 % in a loader's decoding, V100
-)
+# The same where no call of the trace waited; medians of 15 recordings 3.1 to 5.8 us, H200 host.
+_TAIL_NS = 4_000.0
+# A gap without any event that is shorter may end with the device's work by chance; chosen.
+_UNRECORDED_NS = 1_000_000
+# From the awaited end to the next event where the call is not recorded; 27 to 59 us, V100.
+_WOKEN_NS = 100_000
+# Of the long gaps of one place; all of them in waits for events, 4 % in a loader's decoding, V100.
+_MOSTLY = 0.5
 _FREES = (
     "cudaFree",
     "hipFree",

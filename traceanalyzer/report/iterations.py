@@ -19,9 +19,8 @@ from traceanalyzer.read.job_ranks import shared_part, sketch
 from traceanalyzer.report.summary import attempt, summarise
 from traceanalyzer.timeline.steps import Steps
 
-_TIMES = (
-    4.0  # times the noise: 21 of 243 steady stretches of 2 or 3 steps would be told apart by 3, 9 by 4; H200
-)
+# Times the noise: 21 of 243 steady stretches of 2 or 3 steps would be told apart by 3, 9 by 4; H200.
+_TIMES = 4.0
 _LEAST_SHARE = 0.1  # of the step: captures of one program in processes of their own differ by 7 %; H200
 _OTHERS = 3  # iterations whose spread is a noise; fewer do not tell
 _NORMAL = 1.4826  # standard deviations in a median absolute deviation

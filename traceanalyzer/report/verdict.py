@@ -19,9 +19,8 @@ from traceanalyzer.rule.evidence_texts import MORE_WORK
 from traceanalyzer.rule.registry import Kind, kind_of
 
 _MOST = 0.99  # of a step: all of it nobody can save, so that it is not told
-_NO_KERNEL = (
-    "have no kernel"  # of a reason why the step cannot be predicted: then idle time is not known, either
-)
+# Of a reason why the step cannot be predicted: then idle time is not known, either.
+_NO_KERNEL = "have no kernel"
 
 
 def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:

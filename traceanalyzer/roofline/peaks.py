@@ -26,9 +26,8 @@ class Link:
     source: str
 
 
-LINK_REACHED = (
-    0.88  # of the peak by large copies from pinned memory: 55.4 of 63 GB/s, H200, PCIe 5 x16, driver 580
-)
+# Of the peak by large copies from pinned memory: 55.4 of 63 GB/s, H200, PCIe 5 x16, driver 580.
+LINK_REACHED = 0.88
 
 # Rates of PCI Express x16 after 128b/130b encoding: 16 lanes x 8, 16, 32 GT/s x 128 / 130 / 8 bits.
 _GEN3 = Link("PCIe 3 x16", 15.8, "PCI Express Base Specification 3.0")

@@ -20,9 +20,8 @@ class Kind(StrEnum):
 
     FAULT = "fault"
     FACT = "fact"  # worth knowing, and no fault: where the time goes
-    QUESTION = (
-        "question"  # a fault or not: only whoever wrote the program can look; `gpu_share` in its evidence
-    )
+    # A fault or not: only whoever wrote the program can look; `gpu_share` in its evidence.
+    QUESTION = "question"
     CHOICE = "choice"  # costs time for another gain, such as memory
     ONCE = "once"  # paid once, when the program starts: no step without it is in the trace
     REMAINDER = "remainder"  # time that no other rule claims

@@ -60,9 +60,8 @@ def phase_and_batch(name: str) -> tuple[str | None, int]:
 
 
 FROM_THE_START = ("window", "Optimizer.step")  # kinds whose first mark begins with the recording
-_MIN_COVER = (
-    0.5  # of the window: the minimum that a repeated annotation must cover to count as the step; chosen
-)
+# Of the window: the minimum that a repeated annotation must cover to count as the step; chosen.
+_MIN_COVER = 0.5
 _NUMBER = regex(r"\d+")
 _MOST_DIGITS = 18  # of a step number that surely fits 64 bits; another counts from 0
 

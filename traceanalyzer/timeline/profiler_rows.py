@@ -20,9 +20,8 @@ from traceanalyzer.model.trace import Trace, ints, matching
 from traceanalyzer.timeline.names import BUFFER_OVERHEAD, PROFILER_OVERHEAD, SYNCHRONISING
 from traceanalyzer.timeline.nesting import Boundaries, Nesting
 
-_MIN_STALLED = (
-    0.5  # share of the row during which the thread stands still; below it the row ran beside the thread
-)
+# Share of the row during which the thread stands still; below it the row ran beside the thread.
+_MIN_STALLED = 0.5
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,9 +144,8 @@ def durations_of(frame: str, events: Sequence[Event]) -> NDArray[np.float64]:
 _KNOWN = {category for _, category in CATEGORIES.values()} | {MTIA_WORK}
 _FIRST_NAMED_LANE = -1000
 _NEVER = np.iinfo(np.int64).max
-_MAX_GROUPS = (
-    2_000  # kinds of rows by category and keys, after which args without a column are one; traces have 100
-)
+# Kinds of rows by category and keys, after which args without a column are one; traces have 100.
+_MAX_GROUPS = 2_000
 _MENDED_TOGETHER = 8  # rows: mending one takes as long as packing a hundred
 _MAX_CATEGORIES = 200  # foreign ones that keep their names
 _OTHERS = FATES.index(("counted", OTHERS))

@@ -27,9 +27,8 @@ _OPERATORS = _codes(
 )
 _SUFFIXES = {"int": "", "unsigned int": "u", "long": "l", "unsigned long": "ul", "bool": ""}
 _INNER = "\0"  # where a function's or array's type takes the `*` of a pointer to it
-_PARAMETER = (
-    "\1"  # around the number of a template parameter, whose argument depends on the function that has it
-)
+# Around the number of a template parameter, whose argument depends on the function that has it.
+_PARAMETER = "\1"
 _MAX_CHARS = 20_000  # substitutions of damaged names can double the text with every letter
 _MOST_NAMES = 8_192  # a trace has some hundred
 

@@ -15,9 +15,8 @@ from traceanalyzer.read.text.brackets import too_deep
 Event = dict[str, Any]
 
 _MEMORY_NAMES = ("[memory]", "[OutOfMemory]")
-AUTOGRAD_PID = (
-    "CPU functions"  # of all rows that torch.autograd.profiler's EventList exports, which have no category
-)
+# Of all rows that torch.autograd.profiler's EventList exports, which have no category.
+AUTOGRAD_PID = "CPU functions"
 ASCEND_TASK = "ascend_task"  # of rows of torch_npu's device, which have no category and no launch
 FOLDED = "\0args"  # stands for all args without a column
 BLANK = (None, "", "None")

@@ -79,9 +79,8 @@ FILE, LINE, MARK, PATH = "[file]", "[python line]", "[annotation]", "[path]"
 _FRAME = re.compile(r"[^\s\"',;<>()]*\.pyx?\b(?:\(\d+\))?(?:: ?[\w.<>]+)?")
 _SLASHES = re.compile(r"(?<![\w/.])(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\][\w.+@-]+){2,}[/\\]?")
 _MODULE = re.compile(r"nn\.Module: \S+")
-_SHORTEST = (
-    3  # characters of a name: shorter ones, and bare numbers, say nothing, and numbers need their digits
-)
+# Characters of a name: shorter ones, and bare numbers, say nothing, and numbers need their digits.
+_SHORTEST = 3
 _MARKS = ("user_annotation", "gpu_user_annotation")
 
 

@@ -56,9 +56,8 @@ class Limits:
 _REDUCER = r"AccumulateGrad|ddp\.reducer|distributed::reducer"
 _REDUCES = r"(?i)all_?reduce"
 _CALL, _LEVELS = r"^(c10d::|nccl:)", 3
-_BACK_AND_FORTH = (
-    2  # conversions from one all-reduce to the next: of the one's result and of the next one's input
-)
+# Conversions from one all-reduce to the next: of the one's result and of the next one's input.
+_BACK_AND_FORTH = 2
 _BACKWARD = f"^{ENGINE}"
 _BYTES = {"double": 8, "float": 4, "half": 2, "bfloat16": 2, "c10::half": 2, "c10::bfloat16": 2}
 

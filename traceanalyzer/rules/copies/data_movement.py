@@ -31,9 +31,8 @@ _MOVES = (
     r"|_foreach_copy_|split_with_sizes_copy|slice_scatter|select_scatter|slice_backward|select_backward|index_copy_)$"
 )
 _GATHERS = r"^aten::(index_select|gather|take|take_along_dim|embedding|index|_unsafe_index)$"
-_SHIFTS = (
-    "aten::roll"  # one order of the data, whichever op changes it to and fro: fftshift, ifftshift, gradients
-)
+# One order of the data, whichever op changes it to and fro: fftshift, ifftshift, gradients.
+_SHIFTS = "aten::roll"
 _AVOID = (
     "Find the op that needs this layout or dtype, and create the data that way. Or use a view, or let "
     "{torch.compile} fuse conversions into the ops that read them. Strided views save less than "

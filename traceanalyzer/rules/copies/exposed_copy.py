@@ -26,9 +26,8 @@ from traceanalyzer.timeline.names import ALLOCATING_OP, DATA_LOADING
 from traceanalyzer.timeline.nesting import CalledOps
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
-_REACHED = (
-    0.75  # of the memory's peak rate, which a kernel that reads the data once reaches; H200, torch 2.11
-)
+# Of the memory's peak rate, which a kernel that reads the data once reaches; H200, torch 2.11.
+_REACHED = 0.75
 # CPU time of launching the op in ns; H200 host, torch 2.11.
 _OP_NS = 5_000.0
 NUMPY = "numpy"

@@ -32,9 +32,8 @@ from traceanalyzer.timeline.collective_work import without_waiting
 from traceanalyzer.timeline.kernel_families import GEMM_OR_CONVOLUTION
 from traceanalyzer.timeline.steps import Steps
 
-_MIN_COSTLIEST_SHARE = (
-    0.25  # of an op's time: where the costliest inputs take less, their rate says little of the op
-)
+# Of an op's time: where the costliest inputs take less, their rate says little of the op.
+_MIN_COSTLIEST_SHARE = 0.25
 # Share of the peak that large bfloat16 GEMMs reach on an H200; chosen.
 _WELL_SHAPED = 0.75
 # Smaller shares of the peak round to 0 %.

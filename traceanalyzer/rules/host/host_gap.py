@@ -25,9 +25,8 @@ from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
-_WHOLE = (
-    0.8  # of a stretch and of the function's call, that lie in one another for it to be the call; a choice
-)
+# Of a stretch and of the function's call, that lie in one another for it to be the call; a choice.
+_WHOLE = 0.8
 # Minimum share of the time for one function to name the pause; chosen.
 _MOST = 0.5
 _LINE = (
