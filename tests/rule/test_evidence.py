@@ -12,8 +12,7 @@ import pytest
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import rules as rules_package
-from traceanalyzer.idle import cause_texts
-from traceanalyzer.idle.cause_texts import TEXTS
+from traceanalyzer.idle.cause_table import TEXTS
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule.advice import FEATURES, adapt_to_recording
 from traceanalyzer.rule.evidence_texts import (
@@ -298,8 +297,11 @@ def test_what_an_advice_takes_is_marked() -> None:
     """Else an old torch would be advised what it has not."""
     names = "|".join(map(re.escape, FEATURES))
     bare = re.compile(rf"(?<![{{.\w])(?:{names})(?![\w}}])")
-    modules = [*Path(rules_package.__file__ or "").parent.rglob("*.py"), Path(cause_texts.__file__)]
-    assert [text for path in modules for text in texts_of(path) if bare.search(text)] == []
+    texts = [
+        text for path in Path(rules_package.__file__ or "").parent.rglob("*.py") for text in texts_of(path)
+    ]
+    texts += [text.advice for text in TEXTS.values()]
+    assert [text for text in texts if bare.search(text)] == []
 
 
 def test_names_in_braces_are_left_alone() -> None:

@@ -8,8 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.idle.cause_table import GROUPS, RECORDING
-from traceanalyzer.idle.cause_texts import TEXTS
+from traceanalyzer.idle.cause_table import GROUPS, RECORDING, TEXTS
 from traceanalyzer.model.analysis import Analysis, Need
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from traceanalyzer.idle.cause_texts import TEXTS
+from traceanalyzer.idle.cause_table import TEXTS
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import TraceReport, Verdict, fixed_along
 from traceanalyzer.model.step_times import Saving, StepEstimate

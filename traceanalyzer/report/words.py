@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from traceanalyzer.idle.cause_texts import TEXTS
+from traceanalyzer.idle.cause_table import TEXTS
 from traceanalyzer.model.units import format_ns
 
 _CLASSES = {

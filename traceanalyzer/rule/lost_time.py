@@ -9,7 +9,7 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.idle.cause_texts import BETWEEN_OPS
+from traceanalyzer.idle.cause_table import BETWEEN_OPS
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, sums_of
 from traceanalyzer.model.containment import innermost

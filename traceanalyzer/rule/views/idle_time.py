@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.idle.accounting import Accounting
-from traceanalyzer.idle.cause_texts import SAYS_WHY
+from traceanalyzer.idle.cause_table import SAYS_WHY
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.idle.recurrence import standing_out
 from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, pick

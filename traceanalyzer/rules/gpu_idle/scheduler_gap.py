@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from traceanalyzer.idle.cause_table import CAUSES
-from traceanalyzer.idle.cause_texts import BETWEEN_OPS, ELSE, NOT_THE_CODE, TEXTS
+from traceanalyzer.idle.cause_table import BETWEEN_OPS, CAUSES, ELSE, NOT_THE_CODE, TEXTS
 from traceanalyzer.model.arrays import distinct, grouped, median, sums_of
 from traceanalyzer.model.finding import NOTHING_TO_DO, Confidence, Severity
 from traceanalyzer.model.records import dataclass
