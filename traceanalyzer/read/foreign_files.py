@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from traceanalyzer.model.errors import NotATrace, TraceAnalyzerError, UnreadableTrace
@@ -15,11 +18,6 @@ if TYPE_CHECKING:
     from traceanalyzer.read.text.batches import Batches
 
 EXPECTED = "Expected the file that prof.export_chrome_trace(...) or tensorboard_trace_handler(...) writes."
-_OF_KEY = {
-    "rocprofiler-sdk-tool": "This is rocprofv3's own JSON; record with torch.profiler instead.",
-    "nodes": "This looks like an execution trace (ET), which has no timeline; pass the profiler's trace.",
-    "viztracer_metadata": "This is VizTracer's file; record with torch.profiler instead.",
-}
 
 
 class Exporter(NamedTuple):
@@ -28,52 +26,28 @@ class Exporter(NamedTuple):
     name: str
     categories: str = "(?!)"
     processes: str = "(?!)"
-    keys: frozenset[str] = frozenset()
+    keys: Sequence[str] = ()
     remedy: str = "Run the program under torch.profiler and pass the file that it exports."
 
 
-_EXPORTERS = (
-    Exporter(
-        "Chrome DevTools",
-        categories=r"(disabled-by-default-)?(devtools|blink|v8|cc|benchmark)\b|__metadata$|loading$",
-        processes=r"Renderer$|Browser$",
-        remedy="Open it in the Performance panel of Chrome DevTools; it holds a browser's work, no GPU kernels.",
-    ),
-    Exporter("VizTracer", categories=r"FEE$", keys=frozenset({"viztracer_metadata"})),
-    Exporter(
-        "msprof (Ascend)",
-        processes=r"Ascend Hardware|CANN$|HCCL$|Overlap Analysis|AI Core Freq",
-        remedy="Record with torch_npu.profiler and pass its trace_view.json: its CPU ops are read. For the "
-        "device, use MindStudio Insight.",
-    ),
-    Exporter(
-        "TensorFlow, JAX or PyTorch/XLA",
-        categories=r"Op$|DataFlow$|Tensor$",
-        processes=r"/(host|device|job):|TFStreamz",
-        remedy="Open it in TensorBoard's profile plugin or in xprof: its rows name neither PyTorch ops nor launches.",
-    ),
-    Exporter(
-        "Nsight Systems", categories=r"cuda_api|nvtx", remedy="Open the report in Nsight Systems itself."
-    ),
-    Exporter(
-        "Triton's Proton",
-        processes=r"\bCore\d+ CTA\d+$",
-        remedy="It shows what happens inside a kernel; record the program around it with torch.profiler.",
-    ),
-    Exporter("rocprof", processes=r"CPU H(IP|SA) API|Markers and Ranges|COPY$"),
-    Exporter(
-        "torch.autograd.profiler",
-        categories=r"cpu_to_cuda$",
-        processes=r"(CPU|CUDA) functions",
-        remedy="Record with torch.profiler.profile(...) instead, which writes device, stream and launches.",
-    ),
-)
+class Format(NamedTuple):
+    """What begins like this, what that is, and what to do about it."""
+
+    begins: str
+    name: str
+    remedy: str = "Pass the .json or .json.gz that prof.export_chrome_trace(...) writes."
+
+
+@cache
+def _known() -> Mapping[str, Any]:
+    """Exporters, keys and formats; `foreign_files.toml` explains them."""
+    return tomllib.loads(Path(__file__).with_name("foreign_files.toml").read_text(encoding="utf-8"))
 
 
 def remedy_for_keys(keys: Iterable[str]) -> str:
     """What to do with JSON that has these top-level keys and no events."""
     there = set(keys)
-    return next((remedy for key, remedy in _OF_KEY.items() if key in there), EXPECTED)
+    return next((remedy for key, remedy in _known()["keys"].items() if key in there), EXPECTED)
 
 
 def exporter_of(
@@ -86,74 +60,19 @@ def exporter_of(
         categories: of its events, as exported.
         processes: names of processes, and pids that are names.
     """
+    exporters = [Exporter(**fields) for fields in _known()["exporter"]]
     if "DevTools" in str(header.get("metadata"))[:1000]:
-        return _EXPORTERS[0]
+        return exporters[0]
     categories, processes = list(categories), list(processes)
-    for exporter in _EXPORTERS:
+    for exporter in exporters:
         by_category = any(re.match(exporter.categories, category) for category in categories)
         by_process = any(re.search(exporter.processes, process) for process in processes)
-        if by_category or by_process or exporter.keys & header.keys():
+        if by_category or by_process or header.keys() & exporter.keys:
             return exporter
     return None
 
 
 LOOKED_AT_BYTES = 512  # beyond the longest of these marks
-
-_UNPACK = "Unpack it and pass the .json in it."
-_EXPORT = "Pass the .json or .json.gz that prof.export_chrome_trace(...) writes."
-
-
-class Format(NamedTuple):
-    """What begins like this, what that is, and what to do about it."""
-
-    begins: bytes
-    name: str
-    remedy: str = _EXPORT
-
-
-# Regular expressions, of the file's very first bytes; the first that fits. Each from the format's own specification.
-_FORMATS = (
-    Format(rb"PAR1", "a Parquet table"),
-    Format(rb"ARROW1|FEA1", "an Arrow or Feather table"),
-    Format(rb"PK\x03\x04[\s\S]{26}[^\0]*data\.pkl", "a file of torch.save"),
-    Format(rb"PK(\x03\x04|\x05\x06|\x07\x08)", "a zip archive", _UNPACK),
-    Format(rb"BZh[1-9]1AY&SY", "compressed with bzip2", _UNPACK),
-    Format(rb"\xfd7zXZ\0", "compressed with xz", _UNPACK),
-    Format(rb"\x04\x22\x4d\x18", "compressed with lz4", _UNPACK),
-    Format(rb"7z\xbc\xaf\x27\x1c|Rar!\x1a\x07", "an archive of 7-Zip or RAR", _UNPACK),
-    Format(
-        rb"SQLite format 3\0",
-        "an SQLite database, such as Nsight Systems exports",
-        "Record with torch.profiler, and pass the .json or .json.gz that it exports.",
-    ),
-    Format(
-        rb"\x80[\x02-\x05][\s\S]",
-        "a Python pickle, such as a snapshot of the CUDA allocator",
-        "Open a snapshot in https://pytorch.org/memory_viz; here, pass what torch.profiler exports.",
-    ),
-    Format(
-        rb"version https://git-lfs\.github\.com/spec/",
-        "a pointer of Git LFS, not the file",
-        "Run `git lfs pull` first.",
-    ),
-    Format(
-        rb"\xff\xfe|\xfe\xff|(\s\0)*[\[{]\0|(\0\s)*\0[\[{]",
-        "text in UTF-16",
-        "Save it as UTF-8: a shell that redirects may have converted it.",
-    ),
-    Format(
-        rb"(\xef\xbb\xbf)?\s*<",
-        "HTML or XML",
-        "A download may have brought an error page or a viewer: pass the trace's .json or .json.gz.",
-    ),
-    Format(rb"\x89PNG|\xff\xd8\xff|GIF8", "a picture"),
-    Format(rb"%PDF-", "a PDF document"),
-    Format(rb"\x7fELF", "a program or a library"),
-    Format(  # field 1, sized: a packet of Perfetto's Trace, a plane of an XSpace
-        rb"\x0a(?!\s*[\[{])[\s\S]{0,62}[\x00-\x08\x0e-\x1f]",
-        "binary, and looks like a protobuf: Perfetto's own format, or an .xplane.pb",
-    ),
-)
 
 
 def format_of(content: bytes) -> Format | None:
@@ -161,7 +80,8 @@ def format_of(content: bytes) -> Format | None:
     first = content[:LOOKED_AT_BYTES]
     if first[:1] in (b"{", b"[") and first[1:2] != b"\0":  # as nearly all: no expression need be compiled
         return None
-    return next((entry for entry in _FORMATS if re.match(entry.begins, first)), None)
+    formats = (Format(**fields) for fields in _known()["format"])
+    return next((entry for entry in formats if re.match(entry.begins.encode(), first)), None)
 
 
 _RECORD = "Record it again with torch.profiler and export it with prof.export_chrome_trace(...)."
