@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from tests.cli.commands import call, refused, written
 from tests.support.failing_rules import described, hit, yielding
+from tests.support.paths import REPOSITORY
 from tests.support.sample_rules import sample_rules as sample_rules
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.cli.output import written as replacing
@@ -219,6 +221,25 @@ def test_names_and_grids_of_5000_digits_fail_no_rule(tmp_path: Path) -> None:
         trace.kernel(begin + 20_000, 800_000, number + 1, name=name)
         trace.events[-1]["args"]["grid"] = f"[{digits}, {digits}, 1]"
     assert "failed" not in call("diagnose", trace.write(tmp_path / "trace.json")).stderr
+
+
+@pytest.mark.parametrize("name", ["aten::mm", "aten::sum"])
+@pytest.mark.parametrize("lost", ["Input Dims", "Input type", "Input Strides"])
+def test_an_op_that_lost_a_list_of_its_inputs_fails_no_rule(name: str, lost: str, tmp_path: Path) -> None:
+    whole = json.loads(gzip.decompress((REPOSITORY / "fixtures/implicit-sync/bad.json.gz").read_bytes()))
+    changed = [event for event in whole["traceEvents"] if event["name"] == name and event["args"].pop(lost)]
+    assert changed
+    (path := tmp_path / "trace.json").write_text(json.dumps(whole))
+    assert call("diagnose", path, "--fail-on", "high").stderr == ""
+
+
+@pytest.mark.parametrize("dur", [0, 0.001])
+def test_durations_of_nothing_fail_no_rule(dur: float, tmp_path: Path) -> None:
+    whole = json.loads(gzip.decompress((REPOSITORY / "fixtures/exposed-copy/bad.json.gz").read_bytes()))
+    for event in whole["traceEvents"]:
+        event.update({"dur": dur} if "dur" in event else {})
+    (path := tmp_path / "trace.json").write_text(json.dumps(whole))
+    assert "failed" not in call("diagnose", path, "--fail-on", "high").stderr
 
 
 def test_names_of_files_put_no_command_on_standard_error(tmp_path: Path) -> None:

@@ -55,6 +55,20 @@ def test_the_second_time_nothing_is_read(path: Path, reads: list[Any]) -> None:
     assert len(reads) == 2
 
 
+def test_what_is_kept_is_readable_by_the_user_alone(path: Path, home: Path) -> None:
+    load_file(path, cache=True)
+    (kept,) = home.iterdir()
+    assert (home.stat().st_mode & 0o777, kept.stat().st_mode & 0o777) == (0o700, 0o600)
+
+
+def test_a_table_that_others_may_write_is_read_again(path: Path, home: Path, reads: list[Any]) -> None:
+    load_file(path, cache=True)
+    (kept,) = home.iterdir()
+    kept.chmod(0o622)
+    load_file(path, cache=True)
+    assert len(reads) == 2
+
+
 def test_nothing_is_kept_unless_asked_for(path: Path, home: Path) -> None:
     load_file(path)
     assert not home.exists()
