@@ -108,3 +108,39 @@ def test_what_no_compiler_would_fuse_is_left_alone(trace: TraceBuilder) -> None:
 def test_what_runs_on_another_stream_is_not_between_two_kernels() -> None:
     one, *_ = of_rule(broken(["aten::mul"], beside=True), "compile")
     assert (one.cause, one.count, one.evidence["runs"]) == ("eager-ops", 4 * 4 * 3, 4 * 4)
+
+
+def asking(*, graph: bool = False, stacks: bool = True, kernels: int = 5) -> TraceBuilder:
+    """Four steps of one region with mode='reduce-overhead', and kernels of 10 us, one by one or as a graph."""
+    trace, number = TraceBuilder(), 0
+    for step in range(4):
+        begin = step * 1_000 * US
+        trace.step(step, begin, 900 * US)
+        trace.op("Torch-Compiled Region: 0/0", begin + 10 * US, 800 * US)
+        if stacks:
+            frame = "torch/_inductor/cudagraph_trees.py(410): deferred_cudagraphify"
+            trace.python(frame, begin + 20 * US, 700 * US, python_id=step + 1)
+        number += 1
+        for place in range(kernels):
+            at = begin + (100 + 100 * place) * US
+            if not graph:
+                number += 1
+            if place == 0 or not graph:
+                trace.launch("cudaGraphLaunch" if graph else "cuLaunchKernel", at, 10 * US, number)
+            gpu = begin + (120 + 11 * place) * US if graph else at + 15 * US
+            trace.kernel(gpu, 10 * US, number, name=f"triton_poi_fused_{place}")
+    return trace
+
+
+def test_a_region_with_reduce_overhead_that_launches_kernels_is_named() -> None:
+    (one,) = [one for one in of_rule(asking(), "compile") if one.cause == "not-replayed"]
+    assert one.title == "Compiled code asks for CUDA graphs, but launches its 5 kernels one by one"
+    assert (one.count, one.evidence["kernels"]) == (4, 5)
+    assert one.advice.startswith("TORCH_LOGS=perf_hints prints why no graph is replayed.")
+    assert one.saving is not None
+    assert one.saving.share > 0.5
+
+
+@pytest.mark.parametrize("trace", [asking(graph=True), asking(stacks=False), asking(kernels=2)])
+def test_replays_and_other_modes_are_not_accused(trace: TraceBuilder) -> None:
+    assert [one.cause for one in of_rule(trace, "compile") if one.cause == "not-replayed"] == []

@@ -300,6 +300,28 @@ def test_region_is_tiny_if_entering_takes_twice_its_kernels(
         assert ("TORCH_LOGS=graph_breaks" in one.advice) is (len(regions) > 1)
 
 
+def test_ops_between_regions_are_named_as_graph_breaks() -> None:
+    trace = entering(("0/0", "1/0", "2/0"))
+    for step in range(4):
+        trace.op("aten::item", (300 * step + 70) * US, 9 * US)
+        trace.op("aten::mul", (300 * step + 170) * US, 3 * US)
+        trace.op("aten::zero_", (300 * step + 270) * US, 20 * US)
+    (one,) = of_rule(trace, "compile")
+    assert one.cause == "tiny-regions"
+    assert one.message.endswith(
+        "; at the graph breaks between them run aten::item (75 % of the time there), aten::mul (25 %)"
+    )
+    assert one.evidence["between"] == {"aten::item": 36 * US, "aten::mul": 12 * US}
+
+
+def test_regions_in_different_steps_have_no_graph_break() -> None:
+    trace = entering(("0/0",))
+    trace.op("aten::item", 70 * US, 9 * US)
+    (one,) = of_rule(trace, "compile")
+    assert one.evidence["between"] == {}
+    assert "graph breaks" not in one.message
+
+
 @pytest.mark.parametrize(("graph_us", "wrapper_us"), [(20, 2 * 40), (0, 0)])
 def test_times_of_regions_are_those_of_a_step(graph_us: int, wrapper_us: int) -> None:
     found = of_rule(entering(TWO, graph_us=graph_us, looks_up=True), "compile")

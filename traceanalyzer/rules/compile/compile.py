@@ -6,13 +6,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows, distinct, starts_of_runs
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
+from traceanalyzer.model.trace import ints, matching
 from traceanalyzer.replay.edits import Drop, DropSpans
-from traceanalyzer.replay.rewrites import Fuse
+from traceanalyzer.replay.rewrites import Fuse, Replace
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.timeline import kernel_families as families
@@ -33,6 +35,15 @@ _FILTER = (
 _GUARDS = (
     "Capture the whole step in a CUDA graph ({torch.cuda.graph}): this removes all of this overhead. "
     "mode='reduce-overhead' removes only the launches inside the regions, not the guards."
+)
+
+
+_GRAPH_FRAME = regex(r"torch/_inductor/cudagraph_trees\.py\(\d+\): (?:deferred_cudagraphify|cudagraphify)$")
+_GRAPH_MARK = r"^cudagraphify"
+_NO_REPLAY = (
+    "TORCH_LOGS=perf_hints prints why no graph is replayed. Usual reasons: an input is changed in place (return the "
+    "result instead), an input or a constant is on the CPU (move it), the size changes in each call (pad to a few "
+    "sizes), or an op waits for the CPU (move it out of the compiled function)."
 )
 
 
@@ -57,13 +68,20 @@ class Limits:
         "eager ops inside compiled regions are reported only if they take at least this share of GPU time; "
         "chosen",
     )
+    min_graph_kernels: int = limit(
+        3, "a region is reported as not replayed if it launches at least this many kernels; chosen"
+    )
+    replay_ns: float = limit(
+        60_000.0,
+        "CPU time of a region that replays its CUDA graph: guards, wrapper, and one launch; H200, torch 2.11",
+    )
 
 
 @rule(
     since="0.1",
     claims=Claims.EVENT,
     limits=Limits,
-    causes=("recompilation", "tiny-regions", "graph-breaks", "eager-ops", "guards"),
+    causes=("recompilation", "tiny-regions", "graph-breaks", "eager-ops", "guards", "not-replayed"),
 )
 def compile(calls: Calls, idle: IdleTime, work: Work, steps: Steps, limits: Limits) -> Iterator[Hits]:
     """Compiled code is compiled again in the loop, is interrupted by eager ops, or takes longer to enter than to run.
@@ -72,12 +90,15 @@ def compile(calls: Calls, idle: IdleTime, work: Work, steps: Steps, limits: Limi
     - compilation in several steps, or in a step that is not the first;
     - a compiled region whose version number grows (`Torch-Compiled Region: 0/18` is the nineteenth version of
       frame 0);
-    - several regions in a step: each region after the first is a graph break (cause `graph-breaks`);
+    - several regions in a step: each region after the first is a graph break (cause `graph-breaks`), and the
+      finding names the ops and the user's lines between them;
     - regions that take the CPU much longer to enter than the GPU needs for their kernels (cause
       `tiny-regions`);
     - eager pointwise kernels inside a region, between its compiled kernels (cause `eager-ops`);
     - a long `TorchDynamo Cache Lookup` before each region, which checks the guards of the compiled code (cause
-      `guards`).
+      `guards`);
+    - a region that asks for its CUDA graph, as with mode='reduce-overhead', but launches its kernels one by one
+      (cause `not-replayed`). Only Python stacks, or marks of the compiler, show that it asks.
     Why it costs: compiling takes seconds, and nothing runs meanwhile. After 8 versions of a frame, dynamo
     runs this frame eagerly. A graph break prevents fusion of the code before and after the break. Entering a
     region takes CPU time, so tiny ops are faster in eager mode.
@@ -107,6 +128,7 @@ def compile(calls: Calls, idle: IdleTime, work: Work, steps: Steps, limits: Limi
             sure=several,
         )
     yield from _guard_hits(calls, idle, steps, limits)
+    yield from _graph_hits(calls, regions, idle, limits)
     yield from _eager_hits(calls, regions, work, limits)
     yield from _overhead(calls, regions, limits)
 
@@ -154,6 +176,37 @@ def _guard_hits(calls: Calls, idle: IdleTime, steps: Steps, limits: Limits) -> I
     )
 
 
+def _graph_hits(calls: Calls, regions: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
+    """Hits for regions with mode='reduce-overhead' of which no CUDA graph is replayed."""
+    outer = regions.outermost()
+    python, marks = calls.events.trace.lanes.python, calls[calls.name.matches(_GRAPH_MARK)]
+    asked_ns = np.append(
+        ints(python, "start_ns")[matching(python, "name", _GRAPH_FRAME.search)], marks.start_ns
+    )
+    asked = distinct(
+        intervals.overlaps(intervals.union(asked_ns, asked_ns + 1), outer.start_ns, outer.end_ns)[0]
+    )
+    kernels, owner = outer.launched()
+    eager = (np.bincount(owner[~kernels.in_graph], minlength=len(outer)) >= limits.min_graph_kernels)[asked]
+    eager &= np.bincount(owner[kernels.in_graph], minlength=len(outer))[asked] == 0
+    lost = outer[asked[eager]]
+    if len(lost) <= len(asked) / 2 or len(distinct(lost.step)) < 2:
+        return
+    launched, owner = lost.launched()
+    gpu_ns = np.bincount(owner, launched.dur_ns, len(lost)).astype(np.float64)[:, None]
+    yield Hits(
+        occurrences=lost,
+        cause="not-replayed",
+        lost=LostTime.idle_within(idle, lost.start_ns, lost.end_ns),
+        fix=Replace(lost.start_ns, lost.end_ns, gpu_ns, limits.replay_ns),
+        confidence=Confidence.HIGH,
+        message="compiled regions ask for a CUDA graph, as with mode='reduce-overhead', {times_a_step}, but none is "
+        "replayed: each launches {kernels} kernels one by one",
+        advice=_NO_REPLAY,
+        evidence={"kernels": round(len(launched) / len(lost)), "regions": lost.name.sums(lost.dur_ns)},
+    )
+
+
 def _eager_hits(calls: Calls, regions: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Hits for pointwise kernels that regions launch outside their compiled code."""
     every, run = eager_runs(calls, regions)
@@ -196,6 +249,8 @@ def _overhead(calls: Calls, regions: Calls, limits: Limits) -> Iterator[Hits]:
     # Without the profiler, entering takes 50 µs and 13 µs more for each kernel; H200, torch 2.11.
     tax = times["cpu_ns"] >= limits.min_times * max(times["gpu_ns"], 1)
     if tax or frames > 1:
+        breaks = between_of(calls, regions)
+        lines = breaks.line.sums(breaks.dur_ns)
         yield Hits(
             occurrences=regions,
             cause="tiny-regions" if tax else "graph-breaks",
@@ -206,11 +261,29 @@ def _overhead(calls: Calls, regions: Calls, limits: Limits) -> Iterator[Hits]:
             )
             + " {cpu} of CPU time a step under the profiler, and the kernels that "
             + ("they launch" if frames > 1 else "it launches")
-            + " take {gpu}",
+            + " take {gpu}"
+            + "; at the graph breaks between them run {between:of the time there}" * bool(len(breaks))
+            + ", at {lines:of the time there}" * bool(lines),
             advice=_BREAKS * (frames > 1) + _GUARDS,
-            evidence={"frames": frames, "regions": regions.name.sums(regions.dur_ns), **times},
+            evidence={
+                "frames": frames,
+                "regions": regions.name.sums(regions.dur_ns),
+                "between": breaks.name.sums(breaks.dur_ns),
+                "lines": lines,
+                **times,
+            },
             info=True,
         )
+
+
+def between_of(calls: Calls, regions: Calls) -> Calls:
+    """Eager ops between two regions of a step: what breaks the graph, or what follows the break."""
+    outer = regions.outermost().in_order(by_step=True)
+    follows = ~starts_of_runs(outer.step)[1:] & ~starts_of_runs(outer.thread)[1:]
+    gaps = intervals.union(outer.end_ns[:-1][follows], outer.start_ns[1:][follows])
+    ops = calls[calls.is_top_op & ~calls.name.matches(_LOOKUP)]
+    between: Calls = ops[distinct(intervals.overlaps(gaps, ops.start_ns, ops.end_ns)[0])]
+    return between[~between.inside(regions)]
 
 
 def regions_of(calls: Calls) -> Calls:
