@@ -1,12 +1,14 @@
 """What is added to the advice of a rule: what torch it needs, and which library calls the op.
 
-An advice marks a feature in braces, `Put the norm under {torch.compile}.`: FEATURES has what is known of it.
+An advice marks a feature in braces, `Put the norm under {torch.compile}.`: `features.toml` has what is known of it.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from traceanalyzer.model.arrays import Rows
@@ -39,26 +41,10 @@ class Feature:
 
 
 FEATURES: Mapping[str, Feature] = {
-    "fused=True to Adam": Feature((2, 0)),
-    "fused=True to AdamW": Feature((2, 0)),
-    "fused=True to SGD": Feature((2, 3)),
-    "fused=True": Feature((2, 0)),
-    "torch.compile": Feature((2, 0)),
-    "torch.cuda.graph": Feature(on_xpu="torch.xpu.graph, in a torch that has it"),
-    "torch.cuda.Stream": Feature(on_xpu="torch.xpu.Stream", on_mtia="torch.mtia.Stream"),
-    "F.rms_norm": Feature((2, 4)),
-    "F.scaled_dot_product_attention": Feature((2, 0)),
-    "torch._foreach_copy_": Feature((2, 1)),
-    "expandable_segments": Feature((2, 1)),
-    "ncu": Feature(on_rocm="rocprof-compute", on_xpu="VTune", on_mtia="the device's own profiler"),
-    "enable_cuda_sync_events=True": Feature(
-        on_rocm="rocprofv3 --sys-trace, since torch's profiler records no waits for events on ROCm"
-    ),
-    "channels_last": Feature(
-        on_rocm="channels_last and PYTORCH_MIOPEN_SUGGEST_NHWC=1",
-        more_on_rocm=" Batch norms need PYTORCH_MIOPEN_SUGGEST_NHWC_BATCHNORM=1, too: otherwise MIOpen may ignore the "
-        "layout.",
-    ),
+    name: Feature(**{**fields, "since": tuple(fields.get("since", ()))})
+    for name, fields in tomllib.loads(
+        Path(__file__).with_name("features.toml").read_text(encoding="utf-8")
+    ).items()
 }
 
 # With its arguments, and nothing else: names in a trace have braces, too.
@@ -93,7 +79,9 @@ def adapt_to_recording(advice: str, dialect: str) -> str:
         return f"{name}{mark[2] or ''}{needs.get(mark[1], '')}"
 
     recorded = f" This was recorded with {era[0]}." if era is not None and needs else ""
-    more = "".join(feature.more_on_rocm for feature in marked.values() if on_rocm)
+    more = "".join(
+        f" {feature.more_on_rocm}" * bool(feature.more_on_rocm) for feature in marked.values() if on_rocm
+    )
     return _MARK.sub(named, advice) + more + recorded
 
 

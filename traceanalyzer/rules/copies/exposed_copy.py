@@ -16,7 +16,7 @@ from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import Drop, Edit, MoveToSideStream
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.roofline.peaks import LINK_REACHED, host_link
+from traceanalyzer.roofline.peaks import host_link, link_reached
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
 from traceanalyzer.tensors.ops.table import is_view, result_shape
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, signatures_of, tensors
@@ -252,7 +252,7 @@ def _fix(copies: Work, awaiting: Rows, link_gbps: float | None, converting: Rows
         ]
     dur = copies.dur_ns.astype(np.float64)
     if link_gbps:
-        dur = np.where(copies.pageable, np.minimum(dur, copies.bytes / (LINK_REACHED * link_gbps)), dur)
+        dur = np.where(copies.pageable, np.minimum(dur, copies.bytes / (link_reached() * link_gbps)), dur)
     return [MoveToSideStream(copies.entries, dur), Drop(awaiting[~np.isin(awaiting, copies.launch.rows)])]
 
 
