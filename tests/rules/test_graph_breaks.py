@@ -110,6 +110,14 @@ def test_what_runs_on_another_stream_is_not_between_two_kernels() -> None:
     assert (one.cause, one.count, one.evidence["runs"]) == ("eager-ops", 4 * 4 * 3, 4 * 4)
 
 
+def test_ops_between_graphs_of_one_region_break_it() -> None:
+    (one,) = [
+        one for one in of_rule(broken(["aten::mul", "aten::item"]), "compile") if "between" in one.evidence
+    ]
+    assert set(one.evidence["between"]) == {"aten::mul", "aten::item"}
+    assert "; at the graph breaks between them run aten::" in one.message
+
+
 def asking(*, graph: bool = False, stacks: bool = True, kernels: int = 5) -> TraceBuilder:
     """Four steps of one region with mode='reduce-overhead', and kernels of 10 us, one by one or as a graph."""
     trace, number = TraceBuilder(), 0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Rows, distinct, starts_of_runs
+from traceanalyzer.model.arrays import Mask, Rows, distinct, starts_of_runs
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
@@ -24,6 +24,7 @@ from traceanalyzer.timeline.steps import Steps
 _REGION = regex(r"^Torch-Compiled Region: (?P<frame>\d{1,9})/(?P<version>\d{1,9})")
 _LOOKUP = r"^TorchDynamo Cache Lookup"
 _CALLED = r"^## Call CompiledFxGraph"
+_MACHINERY = rf"{_REGION.pattern}|{_LOOKUP}|{_CALLED}|^(?:Pregraph bytecode|AOTDispatcher|triton_)"
 # Kernels. Fewer are a break around one op, or copies of the wrapper.
 _SHORT = 3
 _BREAKS = "Remove graph breaks if you can (TORCH_LOGS=graph_breaks names them), but measure: it may not pay. "
@@ -277,13 +278,24 @@ def _overhead(calls: Calls, regions: Calls, limits: Limits) -> Iterator[Hits]:
 
 
 def between_of(calls: Calls, regions: Calls) -> Calls:
-    """Eager ops between two regions of a step: what breaks the graph, or what follows the break."""
-    outer = regions.outermost().in_order(by_step=True)
-    follows = ~starts_of_runs(outer.step)[1:] & ~starts_of_runs(outer.thread)[1:]
-    gaps = intervals.union(outer.end_ns[:-1][follows], outer.start_ns[1:][follows])
-    ops = calls[calls.is_top_op & ~calls.name.matches(_LOOKUP)]
+    """Eager ops between two regions of a step, or between two graphs of one region: what breaks the graph."""
+    outer, graphs = regions.outermost(), calls[calls.name.matches(_CALLED)]
+    within = graphs.in_order(by_step=True)
+    region = within.index_of_enclosing(outer)
+    inside = _gaps(within, (region[1:] == region[:-1]) & (region[1:] >= 0))
+    gaps = intervals.union(
+        *map(np.concatenate, zip(inside, _gaps(outer.in_order(by_step=True)), strict=True))
+    )
+    ops = calls[calls.is_op & ~calls.name.matches(_MACHINERY)]
+    ops = ops[~ops.inside(calls[calls.name.matches(f"{_CALLED}|^CompiledFunction")])].outermost()
     between: Calls = ops[distinct(intervals.overlaps(gaps, ops.start_ns, ops.end_ns)[0])]
-    return between[~between.inside(regions)]
+    return between
+
+
+def _gaps(calls: Calls, chosen: Mask | bool = True) -> intervals.Set:
+    """From the end of each call to the next one of its step and thread, in order."""
+    follows = ~starts_of_runs(calls.step)[1:] & ~starts_of_runs(calls.thread)[1:] & chosen
+    return intervals.union(calls.end_ns[:-1][follows], calls.start_ns[1:][follows])
 
 
 def regions_of(calls: Calls) -> Calls:
