@@ -11,8 +11,8 @@ import pytest
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS, ORIGIN
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.report import AnalysedWindow, Iteration, Iterations, JobReport, RankReport, Verdict
-from traceanalyzer.render.text.finding import put_places
+from traceanalyzer.model.report import Iteration, Iterations, JobReport, RankReport, Verdict
+from traceanalyzer.render.text.finding import put_finding
 from traceanalyzer.render.text.listings import render_facts, rule_page
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.report import render_text
@@ -20,46 +20,29 @@ from traceanalyzer.render.words.escape import to_markdown
 from traceanalyzer.report.facts import Fact
 
 
-def places(*findings: Finding, width: int = 120) -> list[list[str]]:
-    page = Page(width)
-    window = AnalysedWindow(ORIGIN + MS, ORIGIN + 100 * MS)  # offsets count from the first event
-    put_places(page, dict(enumerate(findings, 1)), [samples.trace(window=window)])
-    return [line.split() for line in page.lines]
-
-
-def test_where_an_example_is_has_the_stream_or_else_the_thread() -> None:
-    one = samples.finding(2 * MS, length=3 * MS, stream=0, thread=7, step=0, steps=0, count=1_200)
-    titles, row = places(one)
-    assert titles == ["#", "times", "confidence", "example", "at", "long", "step", "on", "timestamp"]
-    assert row == [
-        "1",
-        "1,200",
-        "high",
-        "2.000",
-        "ms",
-        "3.00",
-        "ms",
-        "0",
-        "stream",
-        "0",
-        str(ORIGIN + 2 * MS),
-    ]
-    on_thread = replace(one, stream=None, step=None, steps=1_000)
-    titles, row = places(on_thread)
-    assert titles == ["#", "times", "steps", "confidence", "example", "at", "long", "on", "timestamp"]
-    assert row[2:] == ["1,000", "high", "2.000", "ms", "3.00", "ms", "thread", "7", str(ORIGIN + 2 * MS)]
-    titles, row = places(replace(on_thread, thread=None))
-    assert "on" not in titles
-
-
-def test_columns_go_only_where_there_is_no_room() -> None:
-    one = samples.finding(2 * MS, length=3 * MS, stream=7, step=None, steps=4, count=40)
+def place(finding: Finding) -> str:
     page = Page(120)
-    put_places(page, {1: one}, [samples.trace()])
-    wide = len(page.lines[0])
-    assert wide == 76
-    assert "on" in places(one, width=wide)[0]
-    assert "on" not in places(one, width=wide - 1)[0]
+    put_finding(page, 1, finding, samples.report(findings=(finding,)))
+    return " ".join(" ".join(page.lines).split())
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"stream": 0, "thread": 7, "steps": 0, "count": 1_200},
+            "1,200 times, for example at 2.000 ms for 3.00 ms on stream 0, timestamp",
+        ),
+        (
+            {"stream": None, "thread": 7, "steps": 1_000, "count": 1_200},
+            "1,200 times in 1,000 steps, for example at 2.000 ms for 3.00 ms on thread 7, timestamp",
+        ),
+        ({"stream": None, "thread": None, "steps": 1}, "once in 1 step, at 2.000 ms for 3.00 ms, timestamp"),
+    ],
+)
+def test_a_finding_says_how_often_and_where_it_occurs(changes: dict[str, Any], said: str) -> None:
+    one = samples.finding(2 * MS, length=3 * MS, **changes)
+    assert f"{said} {ORIGIN + 2 * MS}; confidence high" in place(one)
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_of_many_ranks_the_slowest_stands_before_the_findings() -> None:
 
 def test_colour_only_where_asked_for_and_nothing_but_colour() -> None:
     coloured = plain(samples.report(), colour=True)
-    assert "\x1b[31m   high" in coloured
+    assert "\x1b[31mhigh" in coloured
     assert "\x1b[32m██" in coloured
     assert re.sub(r"\x1b\[\d+m", "", coloured) == plain(samples.report())
 

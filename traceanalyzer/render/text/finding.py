@@ -1,23 +1,21 @@
-"""Findings as text: what is wrong and what to do about it, and below them all where to look at one of each."""
+"""Findings as text: what is wrong, what to do about it, and where to look at one of each."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import Fault, Report, TraceReport, fixed_along
 from traceanalyzer.model.short_names import short_ops
-from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.model.text_queries import regex
-from traceanalyzer.model.units import format_ns
+from traceanalyzer.model.units import format_ns, format_offset
 from traceanalyzer.render.text.job import ranks_in_words
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.words.escape import printable, shortened
 from traceanalyzer.render.words.savings import (
     amount_words,
-    grade,
     in_one_line,
     probably_nothing,
     saves_nothing,
@@ -25,6 +23,7 @@ from traceanalyzer.render.words.savings import (
     titled,
 )
 from traceanalyzer.report.words import listed
+from traceanalyzer.rule.messages import times
 from traceanalyzer.rule.registry import all_rules
 from traceanalyzer.rule.titles import MAX_TITLE, first_clauses
 
@@ -120,29 +119,27 @@ SEVERITY_STYLES = {
     Severity.LOW: "blue",
     Severity.INFO: "dim",
 }
-_TITLES = ("times", "steps", "confidence", "example at", "long", "step", "on", "timestamp")
 _OF_THE_GPU = ("copies", "kernels")  # groups of rules
 _CPU_FIRST = "The CPU is the limit: until that changes, fixing this saves nothing. "
 _LEAST_REST = 40  # characters of what happened that deserve a line
 WHOLE = 2  # detail of a finding in as many lines as the first screen gives it at most
 _NUMBER = 3  # columns of a finding's number
-# Columns that a narrow page does without, the first first: the timestamp leads there.
-_SPARE = ("step", "on", "long", "steps")
 
 
 def put_finding(page: Page, number: int, finding: Finding, report: Report) -> None:
-    """Name and grade, what happened, what to do, what it costs."""
+    """Title, what happened, what to do, what it costs."""
     page.blank()
     fault = _fault(number, report)
-    _title(page, number, finding, report, fault)
+    _heading(page, number, finding, report, _amounts(number, finding, fault))
     page.put(short_ops(finding.message), indent=3)
     page.put(f"-> {_advice(finding, report)}", indent=3, hang=3)
     if finding.profiler_command:
         page.lines.append(f"   $ {printable(finding.profiler_command)}")
-    amounts = amount_words(finding, _step(finding, report), _before(number, report))
+    amounts = amount_words(finding, _trace(finding, report).step, _before(number, report))
     if amounts:
         alone = fault and amounts.startswith("saves") and finding.saving and not finding.saving.beyond
         page.put(f"fixing only this {amounts}" if alone else amounts, indent=3, style="dim")
+    page.put(_place(finding, report), indent=3, hang=3, style="dim")
 
 
 def put_short(page: Page, number: int, finding: Finding, report: Report, detail: int) -> None:
@@ -152,17 +149,14 @@ def put_short(page: Page, number: int, finding: Finding, report: Report, detail:
     """
     fault = _fault(number, report)
     first = fault is None or number == fault.findings[0]
-    style = SEVERITY_STYLES[finding.severity]
-    label, amounts = f"{number:<{_NUMBER}}", _amounts(number, finding, fault)
-    title, room = printable(titled(finding)), page.width - _NUMBER
+    amounts = _amounts(number, finding, fault)
     if not detail or not first:
         right = amounts.partition(", best guess")[0].partition(";")[0]
-        page.sides(f"{label}{in_one_line(title, room - len(right) - 2)}", right, style=style)
+        title = in_one_line(printable(titled(finding)), page.width - _NUMBER - len(right) - 2)
+        page.sides(f"{number:<{_NUMBER}}{title}", right, style=SEVERITY_STYLES[finding.severity])
         return
-    page.put(f"{label}{title}", hang=_NUMBER, style="bold")
+    _heading(page, number, finding, report, amounts)
     _, rest = first_clauses(short_paths(short_ops(printable(finding.message))), MAX_TITLE)
-    right = f"{finding.severity}  {finding.rule}{_whose(finding, report)}"
-    page.sides(amounts, right, style=style, left_style="", indent=_NUMBER)
     if detail == WHOLE and len(rest) >= _LEAST_REST:
         put_fitted(page, _LONG.sub(lambda name: shortened(name[0], _LONGEST), rest), 2, indent=_NUMBER)
     if fault is not None or finding.severity is not Severity.INFO or not _in_vain(finding):
@@ -174,14 +168,15 @@ def _amounts(number: int, finding: Finding, fault: Fault | None) -> str:
     if fault is None:
         return short_amounts(finding)
     if number != fault.findings[0]:
-        return f"fixed with {fault.findings[0]}"
+        in_vain = fault.saving is not None and probably_nothing(fault.saving)
+        return f"{'same fix as' if in_vain else 'fixed with'} {fault.findings[0]}"
     whole = short_amounts(replace(finding, saving=fault.saving, severity=fault.severity))
     return f"{whole}; also fixes {listed(fault.findings[1:])}"
 
 
 def _advice(finding: Finding, report: Report) -> str:
     """What to do; of the GPU's work, after what it saves nothing for: the CPU that is the limit."""
-    step = _step(finding, report)
+    step = _trace(finding, report).step
     of_gpu = any(one.slug == finding.rule and one.group in _OF_THE_GPU for one in all_rules())
     waits = step is not None and step.bound == "cpu" and not step.open and of_gpu
     vain = finding.saving is not None and probably_nothing(finding.saving)
@@ -210,25 +205,19 @@ def _fault(number: int, report: Report) -> Fault | None:
     return next((fault for fault in faults if number in fault.findings and len(fault.findings) > 1), None)
 
 
-def _title(page: Page, number: int, finding: Finding, report: Report, fault: Fault | None = None) -> None:
-    """The title; below it the grade, of the whole fault with the first of its findings, and the rule."""
-    right = grade(finding)
-    if fault is not None:
-        together = replace(finding, saving=fault.saving, severity=fault.severity)
-        first = fault.findings[0]
-        in_vain = fault.saving is not None and probably_nothing(fault.saving)
-        shared = f"{finding.severity}, {'same fix as' if in_vain else 'fixed with'} finding {first}"
-        right = grade(together, fault.findings[1:]) if number == first else shared
-    style = SEVERITY_STYLES[finding.severity]
-    page.put(f"{number:<{_NUMBER}}{titled(finding)}", hang=_NUMBER, style="bold")
-    page.sides(
-        right, f"{finding.rule}{_whose(finding, report)}", style="dim", left_style=style, indent=_NUMBER
+def _heading(page: Page, number: int, finding: Finding, report: Report, amounts: str) -> None:
+    """The title; below it what the fix saves, and the rule."""
+    page.put(f"{number:<{_NUMBER}}{printable(titled(finding))}", hang=_NUMBER, style="bold")
+    right, style = (
+        f"{finding.severity}  {finding.rule}{_whose(finding, report)}",
+        SEVERITY_STYLES[finding.severity],
     )
+    page.sides(amounts, right, style=style, left_style="", indent=_NUMBER)
 
 
-def _step(finding: Finding, report: Report) -> StepEstimate | None:
+def _trace(finding: Finding, report: Report) -> TraceReport:
     (trace,) = (one for one in report.traces if one.rank == finding.rank)
-    return trace.step
+    return trace
 
 
 def _whose(finding: Finding, report: Report) -> str:
@@ -242,42 +231,17 @@ def _whose(finding: Finding, report: Report) -> str:
     return f" (device {finding.device})" if several and finding.device is not None else ""
 
 
-def put_places(page: Page, findings: Mapping[int, Finding], traces: Sequence[TraceReport]) -> None:
-    """A line per finding, by number: how often it occurs, how sure its cause is, and where a typical occurrence is."""
-    origins = {trace.rank: trace.meta.origin_ns for trace in traces}
-    rows = [_TITLES, *(_place(finding, origins[finding.rank]) for finding in findings.values())]
-    numbers = ["#", *map(str, findings)]
-    shown = [title for title in _TITLES if any(row[_TITLES.index(title)] for row in rows[1:])]
-    lines = _lines(numbers, rows, shown)
-    for title in _SPARE:
-        if max(map(len, lines)) <= page.width:
-            break
-        shown = [name for name in shown if name != title]
-        lines = _lines(numbers, rows, shown)
-    page.blank()
-    page.lines.append(page.styled(lines[0], "dim"))
-    page.lines += lines[1:]
-
-
-def _place(finding: Finding, origin_ns: int) -> tuple[str, ...]:
-    on = "" if finding.thread is None else f"thread {finding.thread}"
-    return (
-        f"{finding.count:,}",
-        f"{finding.steps:,}" if finding.steps else "",
-        str(finding.confidence),
-        f"{(finding.start_ns - origin_ns) / 1e6:.3f} ms",
-        format_ns(finding.end_ns - finding.start_ns),
-        "" if finding.step is None else str(finding.step),
-        on if finding.stream is None else f"stream {finding.stream}",
-        str(finding.start_ns),
+def _place(finding: Finding, report: Report) -> str:
+    """How often it occurs, where a typical occurrence is, and how sure its cause is."""
+    steps = f" in {finding.steps:,} step{'s' * (finding.steps > 1)}" if finding.steps else ""
+    offset = format_offset(finding.start_ns - _trace(finding, report).meta.origin_ns)
+    on = next(
+        (f" on {name} {at}" for name in ("stream", "thread") if (at := getattr(finding, name)) is not None),
+        "",
     )
-
-
-def _lines(numbers: Sequence[str], rows: Sequence[Sequence[str]], shown: Sequence[str]) -> list[str]:
-    """The columns side by side: numbers to the right, words to the left, the finding's number first."""
-    lines = [f"{number:<{max(map(len, numbers))}}" for number in numbers]
-    for title in shown:
-        cells = [printable(row[_TITLES.index(title)]) for row in rows]
-        side, room = "<" if title in ("confidence", "on") else ">", max(map(len, cells))
-        lines = [f"{line}  {cell:{side}{room}}" for line, cell in zip(lines, cells, strict=True)]
-    return [line.rstrip() for line in lines]
+    example = "for example at" if finding.count > 1 else "at"
+    length = format_ns(finding.end_ns - finding.start_ns)
+    return (
+        f"{times(finding.count)}{steps}, {example} {offset} for {length}{on}, timestamp {finding.start_ns}; "
+        f"confidence {finding.confidence}"
+    )

@@ -12,7 +12,7 @@ from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import STANDS_OUT
 from traceanalyzer.model.trace import Device, Meta
 from traceanalyzer.model.units import format_bytes, format_ns, format_offset, format_share
-from traceanalyzer.render.text.finding import put_finding, put_places
+from traceanalyzer.render.text.finding import put_finding
 from traceanalyzer.render.text.job import put_iterations, put_job_notes, put_ranks, slowdown_lines
 from traceanalyzer.render.text.page import Page, bar
 from traceanalyzer.render.text.screen import LINES, hidden_words, put_screen, put_title, put_verdict
@@ -356,8 +356,6 @@ def _all(page: Page, report: Report, parts: Triage, *, quiet: bool) -> None:
             put_iterations(page, report.iterations)
     for number, finding in findings.items():
         put_finding(page, number, finding, report)
-    if findings:
-        put_places(page, findings, report.traces)
     if not quiet:
         _time(page, report.traces)
         footer(page, report, parts)

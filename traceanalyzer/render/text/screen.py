@@ -7,6 +7,7 @@ import shlex
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 from traceanalyzer.model.finding import Finding, Severity, Status
@@ -171,7 +172,8 @@ def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room:
         for number, found in findings.items()
     }
     wrong = [number for number in blocks if findings[number].severity is not Severity.INFO]
-    shown = list(blocks)[: max(room - 2, 1)]
+    ends = accumulate(len(block[0]) for block in blocks.values())
+    shown = [number for number, end in zip(blocks, ends, strict=True) if end <= room - 2] or [*blocks][:1]
     shown = [number for number in shown if not findings[number].settled] or shown[:1]
     # The first finding says what to do, whatever room that leaves for the titles of others.
     while len(shown) > 1 and not _grown(blocks, shown, wrong, room)[shown[0]]:
@@ -195,7 +197,7 @@ def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room:
         several = len(left) > 1
         page.put(
             f"... and finding{'s' * several} {listed(left)}: --verbose shows {'them' if several else 'it'}"
-            + (f", and the text of finding{'s' * (len(bare) > 1)} {listed(bare)}" if bare else ""),
+            + (f" and the text of {listed(bare)}" if bare else ""),
             style="dim",
         )
     return sum(detail > 0 for detail in details.values())

@@ -22,7 +22,7 @@ _REST = {
 OF_SAVINGS = (
     "Savings are shares of a step without the profiler, and may overlap. A saving may be larger than the GPU time in "
     "its finding, because a fix may also save CPU time and waiting. In about 4 of 5 cases the true saving is in the "
-    "range in brackets."
+    "interval."
 )
 _MOST = 0.99  # of the step: no fix saves all of it, so that nothing is told as 100 %
 _CLEARLY = 1.25  # times the recorded time: a saving beyond needs a word; chosen
@@ -99,8 +99,9 @@ def short_amounts(finding: Finding) -> str:
     if saves_nothing(saving):
         return "saves nothing"
     saves = "could save" if may_save(finding) else "saves"
-    best = f", best guess {_rounded(saving.share)} %" * (not probably_nothing(saving))
-    return f"{saves} {_percents(saving)}{best}"
+    span = _percents(saving)
+    best = f", best guess {_rounded(saving.share)} %" * (not probably_nothing(saving) and " to " in span)
+    return f"{saves} {span}{best}"
 
 
 _PART = regex(r"[,;:] | (?:and (?=(?:makes|could|the|computes|reads?|reduces|stays) )|while )")
@@ -137,26 +138,6 @@ def _saves_more(finding: Finding) -> bool:
     """Whether the fix saves clearly more than the finding's own time: of what others own, or of what follows."""
     cost_ns = finding.cost_per_step_ns
     return finding.saving is not None and 0 < _CLEARLY * cost_ns < finding.saving.step_ns
-
-
-def grade(finding: Finding, others: Sequence[int] = ()) -> str:
-    """What stands at the right margin: severity, and the share that it was graded by, with its interval.
-
-    Args:
-        others: the findings that the same fix removes; the share is of all of them together.
-    """
-    severity, saving = str(finding.severity), finding.saving
-    if saving is None:
-        costs = f"  costs {format_share(finding.cost_share)} of recorded time"
-        return severity + costs * costs_share(finding)
-    also = f", also fixes finding{'s' * (len(others) > 1)} {listed(others)}" if others else ""
-    share, span = saving.share, _percents(saving)
-    if saves_nothing(saving):
-        return f"{severity}  saves nothing"
-    if probably_nothing(saving):
-        return f"{severity}  probably saves nothing ({span})"
-    saves = "possibly saves" if may_save(finding) else "saves" if saving.sure else "not sure: saves"
-    return f"{severity}  {saves} {_rounded(share)} % ({span}){also}"
 
 
 def costs_share(finding: Finding) -> bool:
