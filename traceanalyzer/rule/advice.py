@@ -79,9 +79,7 @@ def adapt_to_recording(advice: str, dialect: str) -> str:
         return f"{name}{mark[2] or ''}{needs.get(mark[1], '')}"
 
     recorded = f" This was recorded with {era[0]}." if era is not None and needs else ""
-    more = "".join(
-        f" {feature.more_on_rocm}" * bool(feature.more_on_rocm) for feature in marked.values() if on_rocm
-    )
+    more = "".join(feature.more_on_rocm for feature in marked.values() if on_rocm)
     return _MARK.sub(named, advice) + more + recorded
 
 
