@@ -62,8 +62,19 @@ def by_trace() -> dict[str, list[dict[str, str]]]:
     """Rows of the cheat sheet by the fixture that they name."""
     rows: dict[str, list[dict[str, str]]] = {}
     for row in generator().cheat_rows():
-        rows.setdefault(row["trace"], []).append(row)
+        if "trace" in row and "command" not in row:
+            rows.setdefault(row["trace"], []).append(row)
     return rows
+
+
+def test_rules_and_commands_of_the_cheat_sheet_exist() -> None:
+    rules = {rule.slug: ("", *rule.causes) for rule in all_rules()}
+    for row in generator().cheat_rows():
+        if "command" in row:
+            name, *options = shlex.split(row["command"])
+            cli.commands[name].make_context(name, options)
+        elif "rule" in row:
+            assert row.get("cause", "") in rules[row["rule"]]
 
 
 @pytest.mark.parametrize(("trace", "rows"), sorted(by_trace().items()))
@@ -143,6 +154,14 @@ def test_shown_commands_have_only_options_that_exist(document: str) -> None:
     for arguments in shown:
         named = arguments if arguments[0] in cli.commands else ["diagnose", *arguments]
         cli.commands[named[0]].make_context(named[0], named[1:])
+
+
+def test_views_of_other_profilers_are_commands_that_exist() -> None:
+    page = (REPOSITORY / "docs" / "coming-from.md").read_text(encoding="utf-8")
+    shown = re.findall(r"`traceanalyzer ([^`]+)`", page)
+    assert len(shown) > 30
+    for name, *arguments in map(shlex.split, shown):
+        cli.commands[name].make_context(name, arguments)
 
 
 def test_examples_in_the_help_have_only_options_that_exist() -> None:

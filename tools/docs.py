@@ -83,18 +83,21 @@ def cheat_rows() -> list[dict[str, str]]:
 def cheat_sheet() -> str:
     """What one sees in the timeline, and what answers it."""
     return _CHEAT_HEAD + "".join(
-        f"| {row['see']} | {row['is']} | {_answer(row)} | {_shown(row['trace'])} |\n" for row in cheat_rows()
+        f"| {row['see']} | {row['is']} | {_answer(row)} | {_shown(row.get('trace', ''))} |\n"
+        for row in cheat_rows()
     )
 
 
 def _answer(row: Mapping[str, str]) -> str:
+    if "command" in row:
+        return f"command `{row['command']}`"
     if "fact" in row:
         return f"fact `{row['fact']}`"
     return f"`{row['rule']}`" + (f": {row['cause']}" if "cause" in row else "")
 
 
 def _shown(trace: str) -> str:
-    return f"[{trace}](../fixtures/{trace}.json.gz)"
+    return f"[{trace}](../fixtures/{trace}.json.gz)" if trace else ""
 
 
 Parts = Mapping[str, Callable[[], str]]
