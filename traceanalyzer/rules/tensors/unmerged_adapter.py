@@ -1,0 +1,107 @@
+"""Inference computes low-rank adapters beside the layers that they could be merged into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Mask, Rows, distinct
+from traceanalyzer.model.records import dataclass
+from traceanalyzer.replay.edits import Drop
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, limit, rule
+from traceanalyzer.tensors.signatures import Signature, tensors
+from traceanalyzer.tensors.top_ops import with_inputs, without_views
+
+_NODES = r"^autograd::engine"
+# Ops of an adapter after the base layer, casts and dropout left out: down, up, scale, add to the layer's result.
+_ADAPTER = ("linear", "linear", "linear", "mul", "add")
+_BETWEEN = r"::(to|dropout)$"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min_adapters: int = limit(
+        4, "reported only if a step has at least this many adapters; a model has some in each layer"
+    )
+    max_rank_share: float = limit(
+        0.25,
+        "with shapes: the rank is at most this share of the layer's inputs; more is no low-rank update; chosen",
+    )
+
+
+@rule(since="0.4", claims=Claims.WORK, specificity=3, min_share=0.02, limits=Limits)
+def unmerged_adapter(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
+    """Inference computes low-rank adapters (LoRA) that could be merged into the weights.
+
+    What it looks for: in steps without a backward pass, a linear layer followed by two more of a low rank, a
+    scaling, and an addition, several times a step.
+    Why it costs: an adapter adds about five small ops to each layer. On a busy GPU they read and write the
+    layer's output again. In decoding their launches cost as much as the base layer's.
+    Bad: PeftModel with LoRA layers in generate(). Good: model.merge_and_unload() before serving.
+    How sure: with recorded shapes the rank is checked. Confidence is medium: ids of tensors are not compared.
+    When it is wrong: several adapters share the base weights, and requests switch between them.
+    Source: "LoRA: Low-Rank Adaptation of Large Language Models" (Hu et al., 2021), section 4.1.
+    Saving: the time of the adapters' ops.
+    """
+    ops = calls[calls.is_top_op & (calls.step >= 0)]
+    if ops.name.matches(_NODES).any():
+        return
+    ops, number, signatures = with_inputs(without_views(ops).in_order())
+    begin, end = _adapters(ops, number, signatures, limits)
+    steps = max(len(distinct(ops.step[begin])), 1)
+    if len(begin) < limits.min_adapters * steps:
+        return
+    edges = np.zeros(len(ops) + 1, np.int64)
+    edges[begin + 1] += 1
+    edges[end + 1] -= 1
+    members = ops[np.cumsum(edges)[:-1] > 0]
+    spent, owner = members.launched()
+    lines = members.lines_with_common(1.0)
+    yield Hits(
+        occurrences=members,
+        lost=LostTime.joined([LostTime.launched_by(idle, members), LostTime.all_of(spent, owner)]),
+        fix=Drop(members.rows),
+        message="{adapters} low-rank adapters a step are computed beside their linear layers: they take {cpu} of CPU "
+        "time, {gpu} of GPU time and {launches} launches a step" + (", at {lines}" if lines else ""),
+        advice="Merge the adapter into the weights before serving: model.merge_and_unload() of PEFT, or weight += "
+        "scale * (B @ A). If requests switch between adapters, group them by adapter.",
+        confidence=Confidence.MEDIUM,
+        evidence={
+            "adapters": round(len(begin) / steps),
+            "cpu_ns": members.total_ns // steps,
+            "gpu_ns": spent.total_ns // steps,
+            "launches": round(len(spent) / steps),
+            "lines": lines,
+        },
+    )
+
+
+def _adapters(ops: Calls, number: Rows, signatures: list[Signature], limits: Limits) -> tuple[Rows, Rows]:
+    """Position of each adapter's base layer, and of its last op."""
+    place = np.flatnonzero(~ops.name.matches(_BETWEEN))
+    size = len(place) - len(_ADAPTER) + 1
+    if size <= 0:
+        return place[:0], place[:0]
+    matched: Mask = ops.step[place[:size]] == ops.step[place[len(_ADAPTER) - 1 :]]
+    for offset, name in enumerate(_ADAPTER):
+        matched &= ops.name.matches(f"::{name}_?$")[place[offset : offset + size]]
+    first = np.flatnonzero(matched)
+    kinds = [number[place[first + offset]].tolist() for offset in range(3)]
+    low = {
+        kind: _low_rank([signatures[each] for each in kind], limits.max_rank_share)
+        for kind in set(zip(*kinds, strict=True))
+    }
+    first = first[np.array([low[kind] for kind in zip(*kinds, strict=True)], np.bool_)]
+    return place[first], place[first + len(_ADAPTER) - 1]
+
+
+def _low_rank(layers: list[Signature], max_share: float) -> bool:
+    """Whether the shapes of base, down and up are those of an adapter; True of what has no recorded shapes."""
+    shapes = [tensors(op)[:2] for op in layers]
+    if not any(op.dims for op in layers):
+        return True
+    if any(len(pair) < 2 or len(pair[1]) != 2 for pair in shapes):
+        return False
+    (_, whole), (_, narrow), (_, wide) = shapes
+    return (narrow[1], wide) == (whole[1], (whole[0], narrow[0])) and narrow[0] <= max_share * narrow[1]
