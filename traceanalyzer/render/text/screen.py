@@ -29,7 +29,7 @@ LINES, LINES_OF_JOB = 24, 30
 """Lines of the screen at least, of a trace and of a job; a taller terminal shows more."""
 _RANKS = 3  # verdicts of as many ranks that do not communicate
 _VERDICT_LINES = 2  # of Step, Limit and Fix each
-_DETAILED = 2  # findings with what to do; without room for them nobody is told where the step goes
+_DETAILED = 1  # findings with what to do; without room for them nobody is told where the step goes
 # Classes of the accounting by what their names begin with, the specific first, as the first screen names them.
 _CLASSES = {
     "communication_waiting": "waiting for other ranks",
