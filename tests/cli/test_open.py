@@ -153,7 +153,7 @@ def test_finding_of_another_rank_opens_its_own_trace(tmp_path: Path, viewer: Vie
             continue
         result = call(*paths, "--finding", number)
         assert result.exit_code == 0, result.exception
-        assert f"finding {number} {one['rule']}" in result.stderr
+        assert f"finding {number} {one['title']}" in result.stderr
         parts, later = viewer.parts, one["rank"] * 5 * MS
         assert int(parts["ts"]) == one["start_ns"] + later
         assert int(parts["dur"]) == one["end_ns"] - one["start_ns"]

@@ -31,7 +31,7 @@ def explain(words: tuple[str, ...], verbose: bool) -> None:
       traceanalyzer explain scheduler-gap
       traceanalyzer explain scheduler-gap --verbose
       traceanalyzer explain launch not recorded
-      traceanalyzer explain ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn
+      traceanalyzer explain ampere_sgemm_128x128_tn
     """
     from traceanalyzer.render.text.kernel_page import kernel_page
     from traceanalyzer.render.text.listings import rule_page

@@ -13,7 +13,7 @@ from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.units import format_ns, format_offset
 from traceanalyzer.render.text.job import ranks_in_words
 from traceanalyzer.render.text.page import Page
-from traceanalyzer.render.words.escape import printable, shortened
+from traceanalyzer.render.words.escape import printable
 from traceanalyzer.render.words.savings import (
     amount_words,
     in_one_line,
@@ -30,8 +30,6 @@ from traceanalyzer.rule.titles import MAX_TITLE, first_clauses
 _PATH = regex(r"[^\s(]*/([^\s/]+/[^\s/]+\.pyx?(?:\(\d+\))?)")
 _ENDS = regex(r"(?<=[.;:,)])(?<!\.\.\.)(?<!its kernels:)(?<!; by op:)(?<!\d\):) (?!and (?:others|elsewhere))")
 _WORDS = regex("(?<! >) (?!> )")  # a chain `add > mul > ...` is one
-_LONGEST = 56  # characters of a name in a brief text
-_LONG = regex(rf"[^\s/]{{{_LONGEST + 1},}}(?<![,;:)])")
 _SENTENCES = regex(r"(?<=[.;])(?<!\.\.\.) ")
 
 
@@ -158,7 +156,7 @@ def put_short(page: Page, number: int, finding: Finding, report: Report, detail:
     _heading(page, number, finding, report, amounts)
     _, rest = first_clauses(short_paths(short_ops(printable(finding.message))), MAX_TITLE)
     if detail == WHOLE and len(rest) >= _LEAST_REST:
-        put_fitted(page, _LONG.sub(lambda name: shortened(name[0], _LONGEST), rest), 2, indent=_NUMBER)
+        put_fitted(page, rest, 2, indent=_NUMBER)
     if fault is not None or finding.severity is not Severity.INFO or not _in_vain(finding):
         put_fitted(page, f"-> {_advice(finding, report)}", detail, indent=_NUMBER, hang=3, whole=True)
 
