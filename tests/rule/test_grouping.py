@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,8 +12,9 @@ from hypothesis import strategies as st
 from tests.support.built_findings import LENGTH, MS, STEP, findings, kernels, only, scope, traced
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.finding import Finding, Saving, Severity
+from traceanalyzer.model.finding import Finding, Occurrence, Saving, Severity
 from traceanalyzer.model.texts import Texts
+from traceanalyzer.rule import grouping
 from traceanalyzer.rule.claims import Claims, resolve_claims
 from traceanalyzer.rule.grouping import Scope, build_finding, group_hits
 from traceanalyzer.rule.hits import Hits, LostTime
@@ -50,6 +53,19 @@ def test_call_before_the_window_counts_but_is_no_example() -> None:
     lost = LostTime(np.arange(3), np.zeros(3, np.int64), starts, starts + MS)
     (found,) = windowed(Hits(ops, "m", "a.", lost=lost), Scope(None, 27 * MS, 50 * MS, 1, asked=True))
     assert (found.count, found.cost_ns, found.start_ns) == (2, 2 * MS, 30 * MS)
+
+
+def test_each_occurrence_is_made_once_where_all_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = only(*((number * 100_000, 50_000) for number in range(200)))
+    made = []
+
+    def counted(*values: Any) -> Occurrence:
+        made.append(values)
+        return Occurrence(*values)
+
+    monkeypatch.setattr(grouping, "Occurrence", counted)
+    assert [one.cost_ns for one in found.occurrences] == [50_000] * 200
+    assert len(made) == 200
 
 
 def windowed(hits: Hits, within: Scope) -> list[Finding]:

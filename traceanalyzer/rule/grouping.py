@@ -288,6 +288,9 @@ class Occurrences(Sequence[Occurrence]):
         rows = zip(start, end, cost, repeat(self.device), *known, map(_once_each, self.ids[chosen].tolist()))
         return tuple(Occurrence(*row) for row in rows)
 
+    def __iter__(self) -> Iterator[Occurrence]:
+        return iter(self[:])
+
 
 def _occurrences(pending: PendingFinding, costs: Rows, chosen: Rows) -> Occurrences:
     """Those at these positions of `costs`, by start."""
