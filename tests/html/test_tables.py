@@ -421,7 +421,7 @@ def test_finding_has_number_severity_name_and_saving() -> None:
     ]
     assert [found[0][2][0], found[3][2][0]] == ["1", "2"]
     assert [found[0][2].split()[-1], found[3][2].split()[-1]] == ["high", "info"]
-    assert found[1][2].startswith("scheduler-gap")
+    assert found[1][2].startswith("The GPU waits")
     assert [found[2][2], found[5][2]] == ["saves 9.00 ms a step, 50.0 %", ""]
     (svg,) = [one.attributes for one in page.elements if one.name == "svg"]
     assert svg["height"] == "90"

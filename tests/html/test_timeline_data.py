@@ -398,8 +398,8 @@ def test_findings_are_chosen_by_their_numbers() -> None:
     section = parsed(str(timeline_section(built_page(report(None), ONE))).encode())
     options = [one for one in section.having("data-finding") if one.name == "option"]
     assert [(one.text, one.attributes["value"], one.attributes["data-finding"]) for one in options] == [
-        ("2 scheduler-gap", "0", "2"),
-        ("1 scheduler-gap", "1", "1"),
+        ("2 The GPU waits 3 times, because aten::mm comes too late", "0", "2"),
+        ("1 The GPU waits 1 times, because aten::mm comes too late", "1", "1"),
     ]
 
 
