@@ -396,17 +396,12 @@ class Report:
         return None if Report.drawn is None else Report.drawn(self)
 
     def brief(self, script: str | Path | None = None) -> str:
-        """What somebody needs who repairs the program without this tool: Markdown of at most 150 lines.
-
-        Args:
-            script: the program's main file, whose code it quotes.
+        """What a repair of the program needs: Markdown of at most 150 lines, which quotes the main file `script`.
 
         Raises:
-            RuntimeError: the report was made without the package's own functions.
             BadOption: the script cannot be read.
         """
-        if Report.briefed is None:
-            raise RuntimeError("import traceanalyzer first")
+        assert Report.briefed is not None, "the package sets it"
         return Report.briefed(self, None if script is None else Path(script))
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 
@@ -353,14 +354,13 @@ def kernel_counters(analysis: Analysis) -> Facts:
     gpu = analysis.trace.lanes.gpu
     rows = np.flatnonzero(matching(gpu, "category", COUNTER_RANGE.__eq__))
     names, others = Texts.column(gpu, "name", rows), Texts.column(gpu, "other_args", rows)
-    sums: dict[str, dict[str, float]] = {}
+    sums: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for name, text in zip(names.values(), others.values(), strict=True):
         for counter, value in json.loads(text or "{}").items():
             if isinstance(value, int | float):
-                kernels = sums.setdefault(counter, {})
-                kernels[str(name)] = kernels.get(str(name), 0.0) + value
+                sums[counter][str(name)] += value
     for counter, kernels in sorted(sums.items()):
-        total, most = sum(kernels.values()), max(kernels, key=lambda one: kernels[one])
+        total, most = sum(kernels.values()), max(kernels, key=kernels.__getitem__)
         largest = f"; {short_op(most)} has {100 * kernels[most] / total:.0f} %" if total else ""
         values: dict[str, Value] = {"counter": counter, "sum": total, "kernels": len(rows), "most": most}
         yield Fact("kernel-counter", f"{counter}: {total:,.0f} in {len(rows):,} kernels{largest}", values)

@@ -11,9 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.finding import Finding
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.model.step_times import RECORDING
 from traceanalyzer.model.trace import Meta
@@ -96,9 +94,7 @@ def program_command(meta: Meta) -> list[str]:
 
 def _nsys(options: Sequence[str], meta: Meta, step_ns: int | None) -> str:
     """System events of some steps after a warm-up."""
-    count = (
-        _MOST_STEPS if not step_ns else min(max(math.ceil(_RANGE_NS / step_ns), _LEAST_STEPS), _MOST_STEPS)
-    )
+    count = min(max(math.ceil(_RANGE_NS / (step_ns or 1)), _LEAST_STEPS), _MOST_STEPS)
     fixed = ["--trace=cuda,nvtx,osrt", "--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
     command = shlex.join(["nsys", "profile", *fixed, *options, "-o", "steps", *program_command(meta)])
     calls = "torch.cuda.cudart().cudaProfilerStart() before step {} and .cudaProfilerStop() after step {}"
@@ -106,61 +102,30 @@ def _nsys(options: Sequence[str], meta: Meta, step_ns: int | None) -> str:
     return f"{command}  # with {calls.format(_WARM_UP, _WARM_UP + count - 1)}{root}"
 
 
-@dataclass(frozen=True, slots=True)
-class Launches:
-    """Launches of a kernel by its name.
-
-    Attributes:
-        pattern: a regular expression that its demangled name has.
-        per_step: launches whose names have it.
-        first, count: those of the finding within the step.
-    """
-
-    pattern: str
-    per_step: int
-    first: int
-    count: int
-
-
 def _ncu(finding: Finding, sections: Sequence[str], analysis: Analysis, meta: Meta) -> str:
     """Counters of the finding's longest kernel, in a step after a warm-up; empty where it has none."""
-    launches = launches_of(finding, analysis)
-    if launches is None:
-        return ""
-    skipped = _WARM_UP * launches.per_step + launches.first
-    words = ["ncu", "--target-processes", "all", "--kernel-name-base", "demangled"]
-    words += ["--kernel-name", f"regex:{launches.pattern}", "--launch-skip", str(skipped)]
-    words += ["--launch-count", str(launches.count), "--kill", "yes"]
-    words += [word for section in sections for word in ("--section", section)]
-    return shlex.join([*words, *program_command(meta)])
-
-
-def launches_of(finding: Finding, analysis: Analysis) -> Launches | None:
-    """Which launches to measure: those of the finding's longest kernel in the step of its typical occurrence."""
     work = analysis.index(Work).in_order()
     work = work[work.kind.one_of("compute")]
     of_finding = np.isin(work.number("event_id"), [i for o in finding.occurrences for i in o.event_ids])
     if not of_finding.any():
-        return None
-    own = work[of_finding]
-    sums = own.name.sums(own.dur_ns)
+        return ""
+    sums = work[of_finding].name.sums(work[of_finding].dur_ns)
     name = max(sums, key=lambda one: (sums[one], one))
-    pattern = _pattern(name)
+    pattern, own = _pattern(name), of_finding & work.name.one_of(name)
     same = work.name.matches(pattern)
-    step = own.step[own.name.one_of(name)]
-    typical = finding.step if finding.step is not None and (step == finding.step).any() else int(step[0])
-    in_step = np.flatnonzero(same & (work.step == typical))
-    measured = np.flatnonzero((of_finding & work.name.one_of(name))[in_step])
-    count = min(int(measured[-1] - measured[0]) + 1, _MOST_LAUNCHES)
-    return Launches(pattern, _per_step(analysis, work.step, same), int(measured[0]), count)
-
-
-def _per_step(analysis: Analysis, step: Rows, same: Mask) -> int:
-    """Median number of these launches in a step; none without marks, as nobody knows what comes before."""
-    if not analysis.index(Steps).marked:
-        return 0
-    counts = np.bincount(step[same & (step >= 0)])
-    return int(np.median(counts[counts > 0])) if counts.any() else 0
+    step = finding.step if (work.step[own] == finding.step).any() else work.step[own][0]
+    at = np.flatnonzero(own[same & (work.step == step)])
+    count = min(int(at[-1] - at[0]) + 1, _MOST_LAUNCHES)
+    # Without marks of steps nobody knows what comes before.
+    per_step = (
+        np.bincount(work.step[same & (work.step >= 0)]) if analysis.index(Steps).marked else np.zeros(1)
+    )
+    skipped = int(at[0]) + (_WARM_UP * int(np.median(per_step[per_step > 0])) if per_step.any() else 0)
+    words = ["ncu", "--target-processes", "all", "--kernel-name-base", "demangled"]
+    words += ["--kernel-name", f"regex:{pattern}", "--launch-skip", str(skipped)]
+    words += ["--launch-count", str(count), "--kill", "yes"]
+    words += [word for section in sections for word in ("--section", section)]
+    return shlex.join([*words, *program_command(meta)])
 
 
 def _pattern(name: str) -> str:

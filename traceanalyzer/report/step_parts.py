@@ -93,15 +93,12 @@ def largest_regions(analysis: Analysis) -> tuple[RegionCost, ...]:
     cost = cost_of(regions, "cpu")
     lines = list(listed_regions(regions, cost, _LEVELS))
     least = sorted((float(cost[node]) for node, _ in lines), reverse=True)[:_REPORTED][-1:] or [0.0]
-    return tuple(_region(regions, node, level) for node, level in lines if cost[node] >= least[0])
-
-
-def _region(regions: Regions, node: int, level: int) -> RegionCost:
-    cpu_ns, gpu_ns, idle_ns = (
-        round(float(regions.totals[name][node])) for name in ("predicted_ns", "gpu_ns", "idle_ns")
+    nodes = [(node, level) for node, level in lines if cost[node] >= least[0]]
+    columns = [regions.totals[name].round().astype(int) for name in ("predicted_ns", "gpu_ns", "idle_ns")]
+    columns = [regions.share, *columns, regions.tree.calls / regions.steps]
+    return tuple(
+        RegionCost(shown_name(regions, n), level, *(c[n].item() for c in columns)) for n, level in nodes
     )
-    calls, share = float(regions.tree.calls[node]) / regions.steps, float(regions.share[node])
-    return RegionCost(shown_name(regions, node), level, share, cpu_ns, gpu_ns, idle_ns, calls)
 
 
 def cost_of(regions: Regions, by: str) -> Floats:

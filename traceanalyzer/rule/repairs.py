@@ -27,8 +27,8 @@ class Repair:
     rule: str
     before: str
     after: str
-    needs: str = ""
-    results: str = ""
+    needs: str
+    results: str = "none"
     cause: str = ""
     text: str = ""
     code: str = ""
@@ -36,9 +36,8 @@ class Repair:
 
     def fits(self, finding: Finding) -> bool:
         """Whether it repairs what the finding is about."""
-        words = f"{finding.title} {finding.message} {finding.advice}"
         same = self.rule == finding.rule and self.cause in ("", finding.cause)
-        return same and re.search(self.text, words) is not None
+        return same and bool(re.search(self.text, f"{finding.title} {finding.message} {finding.advice}"))
 
     def lines_to_change(self, program: str) -> list[int]:
         """Numbers, from 1, of the program's lines that it changes."""
@@ -58,7 +57,7 @@ def _lines(pattern: str, program: str) -> list[int]:
 def repairs() -> tuple[Repair, ...]:
     """All rows, the specific before the general."""
     table = tomllib.loads(Path(__file__).with_name("repairs.toml").read_text(encoding="utf-8"))
-    return tuple(Repair(**row) for row in table["repair"])
+    return tuple(Repair(**row.pop("fits"), **row) for row in table["repair"])
 
 
 def repair_of(finding: Finding) -> Repair | None:

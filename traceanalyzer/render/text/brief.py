@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ _QUOTES = (12, 6, 0)  # lines of the program that a change quotes, the first tha
 _PLACES = 3  # places of a finding that are named
 _NAME = 60  # characters of a region
 _CODE = regex(r"([^\s(`,;]+\.pyx?)\((\d+)\): ([\w.<>]+)")
-_WRONG = "When it is wrong:"
+_WRONG, _BAD = "When it is wrong:", "Bad:"  # paragraphs of a rule's page
+_Changes = list[tuple[int, Finding, Fault | None]]
 _NOT_FOUND = (
     "The causes are what the trace supports best. If the code of a change is not as described, go on with the region "
     "that has the most GPU idle time (the CPU is too slow there) or GPU time (the kernels are)."
@@ -55,13 +57,12 @@ def render_brief(report: Report, script: Path | None = None) -> str:
     """
     program = _Program(script)
     faults = _faults(report)
-    for count in range(min(len(faults), _CHANGES), -1, -1):
-        for quoted in _QUOTES:
-            program.quoted.clear()
-            lines = list(_lines(report, faults[:count], faults[count:], program, quoted))
-            if len(lines) <= MAX_LINES:
-                return "\n".join(map(printable, lines)) + "\n"
-    return "\n".join(map(printable, lines[:MAX_LINES])) + "\n"
+    trials = ((count, quoted) for count in range(min(len(faults), _CHANGES), -1, -1) for quoted in _QUOTES)
+    pages = (
+        list(_lines(report, faults[:count], faults[count:], program, quoted)) for count, quoted in trials
+    )
+    lines = next(page for page in pages if len(page) <= MAX_LINES)
+    return "\n".join(map(printable, lines)) + "\n"
 
 
 class _Program:
@@ -93,20 +94,13 @@ class _Program:
             nodes = list(ast.walk(ast.parse(self.text)))
         except (SyntaxError, ValueError):
             return range(0)
-        kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-        spans = [
-            range(min([node.lineno, *_decorators(node)]), (node.end_lineno or node.lineno) + 1)
-            for node in nodes
-            if isinstance(node, kinds)
-        ]
+        functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        first = [min([node.lineno, *(one.lineno for one in node.decorator_list)]) for node in functions]
+        spans = [range(n, (node.end_lineno or n) + 1) for n, node in zip(first, functions, strict=True)]
         return min((span for span in spans if line in span), key=len, default=range(0))
 
 
-def _decorators(node: Any) -> list[int]:
-    return [one.lineno for one in getattr(node, "decorator_list", ())]
-
-
-def _faults(report: Report) -> list[tuple[int, Finding, Fault | None]]:
+def _faults(report: Report) -> _Changes:
     """(number, finding, fault) of each change: the first finding of a fault above `info`, then what may help."""
     others = triage(report).others
     of_number = {n: fault for trace in report.traces for fault in trace.faults for n in fault.findings}
@@ -116,44 +110,27 @@ def _faults(report: Report) -> list[tuple[int, Finding, Fault | None]]:
     return [(n, others[n], of_number.get(n)) for n in [*wrong, *maybe]]
 
 
-def _lines(
-    report: Report,
-    faults: list[tuple[int, Finding, Fault | None]],
-    left: list[tuple[int, Finding, Fault | None]],
-    program: _Program,
-    quoted: int,
-) -> Iterator[str]:
-    trace = _trace(report)
+def _lines(report: Report, faults: _Changes, left: _Changes, program: _Program, quoted: int) -> Iterator[str]:
+    ranks_of_first = [finding.rank for finding in report.findings[:1]]
+    program.quoted.clear()
+    trace = next((one for one in report.traces if one.rank in ranks_of_first), report.traces[0])
+    name = Path(trace.meta.source).name
     verdict = trace.summary if report.job is None else report.job.summary
     ranks = f" and {len(report.traces) - 1} more ranks" * (len(report.traces) > 1)
     devices = sorted({device.name or "unknown GPU" for device in trace.meta.devices})
-    yield "# Repair brief"
-    yield ""
-    yield f"{_name(trace)}{ranks}; {', '.join(devices) or 'no GPU'}; by traceanalyzer {__version__}. {OF_SAVINGS}"
+    yield from ("# Repair brief", "")
+    yield f"{name}{ranks}; {', '.join(devices) or 'no GPU'}; by traceanalyzer {__version__}. {OF_SAVINGS}"
     yield ""
     yield from (f"- {label}: {text}" for label, text in verdict.lines.items())
     if not faults:
         yield "- No change is known that saves time. The regions below show where the time goes."
     for place, (number, finding, fault) in enumerate(faults, 1):
-        yield ""
-        yield f"## Change {place}: {titled(finding)}"
-        yield ""
+        yield from ("", f"## Change {place}: {titled(finding)}", "")
         yield from _change(number, finding, fault, trace, program, quoted)
     if left:
-        yield ""
-        yield "Smaller: " + "; ".join(titled(finding) for _, finding, _ in left[:_PLACES])
+        yield from ("", "Smaller: " + "; ".join(titled(finding) for _, finding, _ in left[:_PLACES]))
     yield from _regions(trace)
     yield from _verification(trace, len(report.traces), program)
-
-
-def _trace(report: Report) -> TraceReport:
-    """The trace that the first finding is about."""
-    ranks = [finding.rank for finding in report.findings[:1]]
-    return next((trace for trace in report.traces if trace.rank in ranks), report.traces[0])
-
-
-def _name(trace: TraceReport) -> str:
-    return Path(trace.meta.source).name
 
 
 def _change(
@@ -174,25 +151,23 @@ def _change(
         known = shlex.join(program_command(trace.meta))
         named = finding.profiler_command.replace(known, shlex.join(["python", *program.words(trace)]))
         yield f"- If the code does not explain it, measure: `{named}`"
-    wrong = next((one for one in _page(finding.rule) if one.startswith(_WRONG)), "")
-    if repair is not None and repair.needs:
-        yield f"- Precondition: {repair.needs}."
-    if wrong and finding.cause != REGION:  # whose remedy is another than the rule's
-        yield f"- {wrong}"
+    # A region's remedy is another one than its rule's.
+    pages = (paragraphs(one) for one in all_rules() if one.slug == finding.rule and finding.cause != REGION)
     if repair is not None:
+        yield f"- Precondition: {repair.needs}."
         yield f"- Results: {repair.results}."
         if there := repair.lines_with_it(program.text):
             line = program.lines[there[0] - 1].strip()
             yield f"- Line {there[0]} has this already (`{_code(line)}`): look at the precondition first."
+    yield from (
+        f"- {one}" for page in pages for one in page if one.startswith(_WRONG if repair else (_WRONG, _BAD))
+    )
     if quote := _quote(repair, places, program, quoted):
         yield from ("", "In the program:", "```python", *quote, "```")
-    if repair is not None and quoted and _applies(repair, program):
+    lacks = repair is not None and repair.code and program.text and not repair.lines_to_change(program.text)
+    if repair is not None and quoted and not lacks:
         yield from ("", "As an example:", "```python", "# before", *repair.before.splitlines())
         yield from ("# after", *repair.after.splitlines(), "```")
-
-
-def _page(rule: str) -> list[str]:
-    return next((paragraphs(one) for one in all_rules() if one.slug == rule), [])
 
 
 def _code(text: str) -> str:
@@ -210,11 +185,9 @@ def _places(finding: Finding) -> list[tuple[str, int, str]]:
 
 
 def _nowhere(finding: Finding, trace: TraceReport) -> str:
-    by = f"`{_code(short_ops(finding.by))}`; " if finding.by else ""
     stacks = trace.meta.capabilities.get("stacks", False)
-    return by + (
-        "the finding has no single line" if stacks else "the trace has no Python stacks (record --stacks)"
-    )
+    why = "the finding has no single line" if stacks else "the trace has no Python stacks (record --stacks)"
+    return f"`{_code(short_ops(finding.by))}`; {why}" if finding.by else why
 
 
 def _saving(finding: Finding, fault: Fault | None, step: StepEstimate | None) -> str:
@@ -222,18 +195,13 @@ def _saving(finding: Finding, fault: Fault | None, step: StepEstimate | None) ->
     if saving is None or step is None:
         return f"{short_amounts(finding) or 'not known'}; what the step gains cannot be predicted"
     before = step.unprofiled_ns
-    low, high = before - saving.high_ns, before - saving.low_ns
-    after = format_span(max(low, 0), max(high, 0))
+    after = format_span(max(before - saving.high_ns, 0), max(before - saving.low_ns, 0))
+    amounts = short_amounts(replace(finding, saving=saving))
     others = ", with the other changes made before" * saving.beyond
     return (
-        f"{short_amounts(finding)}: {format_ns(before)} -> {format_ns(max(before - saving.step_ns, 0))} a step "
+        f"{amounts}: {format_ns(before)} -> {format_ns(max(before - saving.step_ns, 0))} a step "
         f"({after}) without the profiler{others}"
     )
-
-
-def _applies(repair: Repair, program: _Program) -> bool:
-    """Whether the example is about the program: unless the program is at hand and has no such line."""
-    return not program.text or not repair.code or bool(repair.lines_to_change(program.text))
 
 
 def _quote(
@@ -251,16 +219,16 @@ def _quote(
 
 
 def _regions(trace: TraceReport) -> Iterator[str]:
-    yield ""
-    yield "## Where the step goes"
-    yield ""
+    yield from ("", "## Where the step goes", "")
     if not trace.regions:
         yield "Not known: " + ((trace.unavailable or {}).get("step", "") or "the trace has no regions") + "."
         return
     yield f"CPU time without the profiler and its share of the step, GPU work, GPU idle time as recorded. {_NOT_FOUND}"
-    yield ""
-    yield "| of step | CPU | GPU | GPU idle | calls | region |"
-    yield "| --: | --: | --: | --: | --: | :-- |"
+    yield from (
+        "",
+        "| of step | CPU | GPU | GPU idle | calls | region |",
+        "| --: | --: | --: | --: | --: | :-- |",
+    )
     for one in trace.regions:
         times = " | ".join(map(format_ns, (one.cpu_ns, one.gpu_ns, one.idle_ns)))
         calls = f"{one.calls:,.0f}" if one.calls else ""

@@ -25,7 +25,7 @@ _REGION = regex(r"^Torch-Compiled Region: (?P<frame>\d{1,9})/(?P<version>\d{1,9}
 _LOOKUP = r"^TorchDynamo Cache Lookup"
 _CALLED = r"^## Call CompiledFxGraph"
 _MACHINERY = rf"{_REGION.pattern}|{_LOOKUP}|{_CALLED}|^(?:Pregraph bytecode|AOTDispatcher|triton_)"
-# Kernels. Fewer are a break around one op, or copies of the wrapper.
+# Kernels. Fewer are a break around one op, copies of the wrapper, or inputs of a graph.
 _SHORT = 3
 _BREAKS = "Remove graph breaks if you can (TORCH_LOGS=graph_breaks names them), but measure: it may not pay. "
 _FILTER = (
@@ -68,9 +68,6 @@ class Limits:
         0.05,
         "eager ops inside compiled regions are reported only if they take at least this share of GPU time; "
         "chosen",
-    )
-    min_graph_kernels: int = limit(
-        3, "a region is reported as not replayed if it launches at least this many kernels; chosen"
     )
     replay_ns: float = limit(
         60_000.0,
@@ -188,7 +185,7 @@ def _graph_hits(calls: Calls, regions: Calls, idle: IdleTime, limits: Limits) ->
         intervals.overlaps(intervals.union(asked_ns, asked_ns + 1), outer.start_ns, outer.end_ns)[0]
     )
     kernels, owner = outer.launched()
-    eager = (np.bincount(owner[~kernels.in_graph], minlength=len(outer)) >= limits.min_graph_kernels)[asked]
+    eager = (np.bincount(owner[~kernels.in_graph], minlength=len(outer)) >= _SHORT)[asked]
     eager &= np.bincount(owner[kernels.in_graph], minlength=len(outer))[asked] == 0
     lost = outer[asked[eager]]
     if len(lost) <= len(asked) / 2 or len(distinct(lost.step)) < 2:
