@@ -88,9 +88,9 @@ def _short(name: str) -> str:
 
 
 def largest_regions(analysis: Analysis) -> tuple[RegionCost, ...]:
-    """The tree of regions as a report keeps it, the region with the most CPU time first on each level."""
+    """The tree of regions as a report keeps it, ordered by the time of the CPU or of the GPU, whichever is more."""
     regions = analysis.index(Regions)
-    cost = cost_of(regions, "cpu")
+    cost = max(cost_of(regions, "gpu"), cost_of(regions, "cpu"), key=lambda one: float(one[0]))
     lines = list(listed_regions(regions, cost, _LEVELS))
     least = sorted((float(cost[node]) for node, _ in lines), reverse=True)[:_REPORTED][-1:] or [0.0]
     nodes = [(node, level) for node, level in lines if cost[node] >= least[0]]

@@ -39,16 +39,9 @@ class Repair:
         same = self.rule == finding.rule and self.cause in ("", finding.cause)
         return same and bool(re.search(self.text, f"{finding.title} {finding.message} {finding.advice}"))
 
-    def lines_to_change(self, program: str) -> list[int]:
-        """Numbers, from 1, of the program's lines that it changes."""
-        return _lines(self.code, program)
 
-    def lines_with_it(self, program: str) -> list[int]:
-        """Numbers, from 1, of the program's lines that have it already."""
-        return _lines(self.used, program)
-
-
-def _lines(pattern: str, program: str) -> list[int]:
+def lines_with(pattern: str, program: str) -> list[int]:
+    """Numbers, from 1, of the program's lines that have a `code` or `used` of a repair; none for an empty pattern."""
     lines = enumerate(program.splitlines(), 1) if pattern else ()
     return [number for number, line in lines if re.search(pattern, line.partition("#")[0])]
 

@@ -24,7 +24,7 @@ from traceanalyzer.report.profiler_commands import program_command
 from traceanalyzer.report.words import format_span, listed
 from traceanalyzer.rule.claims import REGION
 from traceanalyzer.rule.registry import all_rules
-from traceanalyzer.rule.repairs import Repair, repair_of
+from traceanalyzer.rule.repairs import Repair, lines_with, repair_of
 from traceanalyzer.version import __version__
 
 MAX_LINES = 150
@@ -156,7 +156,7 @@ def _change(
     if repair is not None:
         yield f"- Precondition: {repair.needs}."
         yield f"- Results: {repair.results}."
-        if there := repair.lines_with_it(program.text):
+        if there := lines_with(repair.used, program.text):
             line = program.lines[there[0] - 1].strip()
             yield f"- Line {there[0]} has this already (`{_code(line)}`): look at the precondition first."
     yield from (
@@ -164,7 +164,7 @@ def _change(
     )
     if quote := _quote(repair, places, program, quoted):
         yield from ("", "In the program:", "```python", *quote, "```")
-    lacks = repair is not None and repair.code and program.text and not repair.lines_to_change(program.text)
+    lacks = repair is not None and repair.code and program.text and not lines_with(repair.code, program.text)
     if repair is not None and quoted and not lacks:
         yield from ("", "As an example:", "```python", "# before", *repair.before.splitlines())
         yield from ("# after", *repair.after.splitlines(), "```")
@@ -213,7 +213,7 @@ def _quote(
     if not span or not most or span in program.quoted:
         return []
     program.quoted.add(span)
-    marked = [line for line in repair.lines_to_change(program.text) if line in span] if repair else []
+    marked = [line for line in lines_with(repair.code, program.text) if line in span] if repair else []
     chosen = list(span) if len(span) <= most else sorted({span[0], *(marked or span[1:])[: most - 1]})
     return [f"{line:>4}  {shortened(program.lines[line - 1], 2 * _NAME)}" for line in chosen]
 
