@@ -151,16 +151,6 @@ def test_an_advice_ends_with_a_sentence(last: str) -> None:
     assert " ".join(page.lines) == advice
 
 
-@pytest.mark.parametrize(
-    ("bound", "said"), [("gpu", "time that counts in other findings"), ("cpu", "idle time after it")]
-)
-def test_where_the_gpu_sets_the_pace_no_idle_time_is_saved(bound: str, said: str) -> None:
-    finding = replace(samples.findings()[0], saving=samples.saving(), cost_per_step_ns=MS)
-    assert f" (the rest of the saving: {said})" in amount_words(
-        finding, replace(samples.estimate(), bound=bound)
-    )
-
-
 def test_first_screen_states_saving_as_a_range_and_a_guess() -> None:
     finding = replace(samples.findings()[0], cost_per_step_ns=12 * MS, steps=4)
     info = replace(finding, severity=Severity.INFO)

@@ -15,7 +15,7 @@ from traceanalyzer.model.units import format_bytes, format_ns, format_offset, fo
 from traceanalyzer.render.text.finding import put_finding
 from traceanalyzer.render.text.job import put_iterations, put_job_notes, put_ranks, slowdown_lines
 from traceanalyzer.render.text.page import Page, bar
-from traceanalyzer.render.text.screen import LINES, hidden_words, put_screen, put_title, put_verdict
+from traceanalyzer.render.text.screen import LINES, hidden_words, put_screen, put_source, put_verdict
 from traceanalyzer.render.words.escape import printable, shortened
 from traceanalyzer.render.words.savings import OF_SAVINGS, titled
 from traceanalyzer.report.finding_order import Triage, triage
@@ -343,7 +343,7 @@ def render_text(
 def _all(page: Page, report: Report, parts: Triage, *, quiet: bool) -> None:
     findings = parts.others
     if not quiet:
-        put_title(page, report, findings.values())
+        put_source(page, report, findings)
         if report.job is not None:
             page.blank()
             put_verdict(page, report.job.summary)

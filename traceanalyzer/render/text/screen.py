@@ -23,7 +23,6 @@ from traceanalyzer.report.job_summary import rank_of, slowest_of, unprofiled_ns
 from traceanalyzer.report.step_line import percent
 from traceanalyzer.report.words import listed
 from traceanalyzer.rule.registry import Kind, kind_of
-from traceanalyzer.version import __version__
 
 LINES, LINES_OF_JOB = 24, 30
 """Lines of the screen at least, of a trace and of a job; a taller terminal shows more."""
@@ -74,18 +73,6 @@ def put_screen(page: Page, report: Report, parts: Triage, *, quiet: bool, height
         page.lines += tail.lines
 
 
-def put_title(page: Page, report: Report, findings: Collection[Finding]) -> None:
-    """Tool and file at the left, how many findings there are at the right."""
-    counts = Counter(finding.severity for finding in findings)
-    named = [f"{counts[severity]} {severity}" for severity in Severity if counts[severity]]
-    judged = any(trace.accounting for trace in report.traces)
-    right = f"severity: {', '.join(named)}" if named else "no findings" if judged else "GPU work not judged"
-    left = f"traceanalyzer {__version__}  "
-    traces = report.traces
-    name = Path(traces[0].meta.source).name if len(traces) == 1 else f"{len(traces)} ranks"
-    page.sides(left + shortened(printable(name), page.width - len(left) - len(right) - 2), right)
-
-
 def put_verdict(page: Page, verdict: Verdict, lines: int | None = None) -> None:
     """Step, limit and fix, each in at most so many lines."""
     for label, text in verdict.lines.items():
@@ -97,7 +84,7 @@ def put_verdict(page: Page, verdict: Verdict, lines: int | None = None) -> None:
 
 
 def _head(page: Page, report: Report, parts: Triage) -> None:
-    _put_source(page, report, parts.others)
+    put_source(page, report, parts.others)
     if report.job is not None:
         put_verdict(page, report.job.summary, _VERDICT_LINES)
         put_job_notes(page, report.job)
@@ -114,7 +101,7 @@ def _head(page: Page, report: Report, parts: Triage) -> None:
         put_iterations(page, report.iterations)
 
 
-def _put_source(page: Page, report: Report, findings: Mapping[int, Finding]) -> None:
+def put_source(page: Page, report: Report, findings: Mapping[int, Finding]) -> None:
     """File, devices and steps at the left, how many problems there are at the right."""
     traces = report.traces
     right = _counts(findings.values(), judged=any(trace.accounting for trace in traces))

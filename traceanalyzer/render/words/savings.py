@@ -15,17 +15,12 @@ from traceanalyzer.rule.registry import Kind, kind_of
 from traceanalyzer.rule.titles import MAX_TITLE, first_clauses
 
 _NEXT_TO_NOTHING = Severity.LOW.least_share
-_REST = {
-    False: "idle time after it",
-    True: "time that counts in other findings",
-}  # whether the GPU sets the pace
 OF_SAVINGS = (
     "Savings are shares of a step without the profiler, and may overlap. A saving may be larger than the GPU time in "
     "its finding, because a fix may also save CPU time and waiting. In about 4 of 5 cases the true saving is in the "
     "interval."
 )
 _MOST = 0.99  # of the step: no fix saves all of it, so that nothing is told as 100 %
-_CLEARLY = 1.25  # times the recorded time: a saving beyond needs a word; chosen
 _WORTH_A_WORD = 0.01  # of the step: an interval that ends below it is not shown beside "nothing"
 
 
@@ -84,22 +79,21 @@ def amount_words(finding: Finding, step: StepEstimate | None, before: Sequence[i
     if finding.saving is None:
         return cost
     own = cost.removeprefix("cost ")
-    rest = f" (the rest of the saving: {_REST[_by_gpu(step)]})" * _saves_more(finding)
-    return saving_words(finding.saving, step, before) + (f"; recorded: {own}{rest}" if cost else "")
+    return saving_words(finding.saving, step, before) + (f"; recorded: {own}" if cost else "")
 
 
 def short_amounts(finding: Finding) -> str:
     """What a fix saves of the predicted step, `saves 4 to 20 %, best guess 11 %`, else what it costs as recorded."""
     saving = finding.saving
     if saving is None:
-        if costs_share(finding):
+        if finding.severity is not Severity.INFO:
             return f"costs {format_share(finding.cost_share)} of recorded time"
         cost = cost_words(finding, brief=True)
         return cost and f"takes {cost.removeprefix('cost ')} as recorded"
     if saves_nothing(saving):
         return "saves nothing"
-    saves = "could save" if may_save(finding) else "saves"
-    span = _percents(saving)
+    allowed = finding.severity is Severity.INFO and saving.sure and not probably_nothing(saving)
+    saves, span = "could save" if allowed else "saves", _percents(saving)
     best = f", best guess {_rounded(saving.share)} %" * (not probably_nothing(saving) and " to " in span)
     return f"{saves} {span}{best}"
 
@@ -128,28 +122,6 @@ def may_help(finding: Finding) -> bool:
     saving = finding.saving
     open_end = saving is not None and saving.high_share >= _WORTH_TRYING and not finding.settled
     return open_end and finding.severity is Severity.INFO and kind_of(finding.rule) is not Kind.CHOICE
-
-
-def _by_gpu(step: StepEstimate | None) -> bool:
-    return step is not None and step.bound == "gpu"
-
-
-def _saves_more(finding: Finding) -> bool:
-    """Whether the fix saves clearly more than the finding's own time: of what others own, or of what follows."""
-    cost_ns = finding.cost_per_step_ns
-    return finding.saving is not None and 0 < _CLEARLY * cost_ns < finding.saving.step_ns
-
-
-def costs_share(finding: Finding) -> bool:
-    """Whether it is graded by what it costs: no saving is predicted, and it is more than info."""
-    return finding.saving is None and finding.severity is not Severity.INFO
-
-
-def may_save(finding: Finding) -> bool:
-    """Whether so much is saved only where the program allows the fix."""
-    saving = finding.saving
-    known = saving is not None and saving.sure and not probably_nothing(saving)
-    return known and finding.severity is Severity.INFO
 
 
 def probably_nothing(saving: Saving) -> bool:
