@@ -30,8 +30,7 @@ def brief(
 ) -> None:
     """Print what somebody needs who repairs the program of TRACE without this tool, as Markdown.
 
-    Each change has its problem, place, code before and after, preconditions, and what could change in the results.
-    The end has the commands that verify it, and the step time to expect. TRACE may be a folder of ranks.
+    Each change has place, code before and after, preconditions and effect on results. TRACE may be a folder of ranks.
 
     \b
     Examples:

@@ -219,8 +219,7 @@ CALL_CATEGORIES = (
     "privateuse1_driver",
 )
 
-COUNTER_RANGE = "cuda_profiler_range"
-"""Category of rows with counters of a kernel, in place of its times, as `profiler_metrics` of torch asks for them."""
+COUNTER_RANGE = "cuda_profiler_range"  # rows with counters of a kernel, in place of its times
 
 # Category as exported -> (frame, modern category). FORMAT: torch 1.9 to 1.11 wrote the capitalised names.
 CATEGORIES: dict[str, tuple[str, str]] = {

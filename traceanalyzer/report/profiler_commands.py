@@ -60,11 +60,7 @@ _SAMPLED = f"--python-sampling=true {_PROCESS}"
 def with_profiler_commands(
     findings: Sequence[Finding], analysis: Analysis, step_ns: int | None
 ) -> tuple[Finding, ...]:
-    """The findings, each with the command that answers what its trace leaves open.
-
-    Args:
-        step_ns: the step without the profiler.
-    """
+    """The findings, each with the command that answers what its trace leaves open; `step_ns` without the profiler."""
     meta = analysis.trace.meta
     if meta.dialect.endswith((" on ROCm", " on XPU", " on MTIA")):  # their profilers have other names
         return tuple(findings)

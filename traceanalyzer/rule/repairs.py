@@ -19,9 +19,8 @@ class Repair:
         rule, cause: of the findings that it repairs; no cause for any.
         text: a regular expression that finds something in the finding's title, message or advice.
         code, used: regular expressions for lines of a program: what the repair changes, and what it adds.
-        before, after: code, several lines at most.
-        needs: the precondition.
-        results: what could change in the program's results.
+        before, after: code.
+        needs, results: the precondition, and what could change in the program's results.
     """
 
     rule: str

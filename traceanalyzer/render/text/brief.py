@@ -41,8 +41,7 @@ _NOT_FOUND = (
     "that has the most GPU idle time (the CPU is too slow there) or GPU time (the kernels are)."
 )
 _COMPARE_RESULTS = (
-    "Check the results: fix the seed, run the same 20 steps before and after, and compare the losses or outputs; "
-    "allow what is named under Results."
+    "Check the results: with one seed, compare the losses or outputs of 20 steps before and after."
 )
 
 
@@ -142,7 +141,10 @@ def _change(
     source = f"finding {number}, {finding.rule}, confidence {finding.confidence}"
     yield f"- Problem: {short_ops(finding.message)} ({source})."
     shown = [f"`{function}()` at line {line} of `{file}`" for file, line, function in places]
-    yield f"- Where: {'; '.join(shown) or _nowhere(finding, trace)}"
+    nowhere = (
+        f"`{_code(short_ops(finding.by or finding.rule))}`; no line of Python is known (record --stacks)"
+    )
+    yield f"- Where: {'; '.join(shown) or nowhere}"
     yield f"- Saving: {_saving(finding, fault, trace.step)}"
     if fault is not None and len(fault.findings) > 1:
         yield f"- The same change repairs finding{'s' * (len(fault.findings) > 2)} {listed(fault.findings[1:])}."
@@ -182,12 +184,6 @@ def _places(finding: Finding) -> list[tuple[str, int, str]]:
     found = [(match[1], int(match[2]), match[3]) for text in texts for match in _CODE.finditer(text)]
     by_name = {(Path(file).name, line): (file, line, name) for file, line, name in reversed(found)}
     return list(reversed(by_name.values()))[:_PLACES]
-
-
-def _nowhere(finding: Finding, trace: TraceReport) -> str:
-    stacks = trace.meta.capabilities.get("stacks", False)
-    why = "the finding has no single line" if stacks else "the trace has no Python stacks (record --stacks)"
-    return f"`{_code(short_ops(finding.by))}`; {why}" if finding.by else why
 
 
 def _saving(finding: Finding, fault: Fault | None, step: StepEstimate | None) -> str:

@@ -41,6 +41,9 @@ _GUARDS = (
 
 _GRAPH_FRAME = regex(r"torch/_inductor/cudagraph_trees\.py\(\d+\): (?:deferred_cudagraphify|cudagraphify)$")
 _GRAPH_MARK = r"^cudagraphify"
+_REPLAY_NS = (
+    60_000.0  # of the CPU, for guards, wrapper and launch of a region that is replayed; H200, torch 2.11
+)
 _NO_REPLAY = (
     "TORCH_LOGS=perf_hints prints why no graph is replayed. Usual reasons: an input is changed in place (return the "
     "result instead), an input or a constant is on the CPU (move it), the size changes in each call (pad to a few "
@@ -68,10 +71,6 @@ class Limits:
         0.05,
         "eager ops inside compiled regions are reported only if they take at least this share of GPU time; "
         "chosen",
-    )
-    replay_ns: float = limit(
-        60_000.0,
-        "CPU time of a region that replays its CUDA graph: guards, wrapper, and one launch; H200, torch 2.11",
     )
 
 
@@ -126,7 +125,7 @@ def compile(calls: Calls, idle: IdleTime, work: Work, steps: Steps, limits: Limi
             sure=several,
         )
     yield from _guard_hits(calls, idle, steps, limits)
-    yield from _graph_hits(calls, regions, idle, limits)
+    yield from _graph_hits(calls, regions, idle)
     yield from _eager_hits(calls, regions, work, limits)
     yield from _overhead(calls, regions, limits)
 
@@ -174,7 +173,7 @@ def _guard_hits(calls: Calls, idle: IdleTime, steps: Steps, limits: Limits) -> I
     )
 
 
-def _graph_hits(calls: Calls, regions: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
+def _graph_hits(calls: Calls, regions: Calls, idle: IdleTime) -> Iterator[Hits]:
     """Hits for regions with mode='reduce-overhead' of which no CUDA graph is replayed."""
     outer = regions.outermost()
     python, marks = calls.events.trace.lanes.python, calls[calls.name.matches(_GRAPH_MARK)]
@@ -196,7 +195,7 @@ def _graph_hits(calls: Calls, regions: Calls, idle: IdleTime, limits: Limits) ->
         occurrences=lost,
         cause="not-replayed",
         lost=LostTime.idle_within(idle, lost.start_ns, lost.end_ns),
-        fix=Replace(lost.start_ns, lost.end_ns, gpu_ns, limits.replay_ns),
+        fix=Replace(lost.start_ns, lost.end_ns, gpu_ns, _REPLAY_NS),
         confidence=Confidence.HIGH,
         message="compiled regions ask for a CUDA graph, as with mode='reduce-overhead', {times_a_step}, but none is "
         "replayed: each launches {kernels} kernels one by one",
