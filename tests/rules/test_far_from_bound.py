@@ -309,3 +309,32 @@ def test_more_rows_are_no_remedy_for_a_full_device(grid: int, advice: str) -> No
     add = Op("aten::add", ADD, 900, BIG, [F32, F32], grid=grid)
     (one,) = found(program([add]), "far-from-bound")
     assert one.advice.startswith(advice)
+
+
+SCATTER = "void at::native::_scatter_gather_elementwise_kernel<128, 8, Kernel<true, float, long>::ReduceAdd>(int)"
+
+
+@pytest.mark.parametrize(
+    ("name", "took_us", "reported"),
+    [
+        pytest.param(SCATTER, 4_700, True, id="adds to few addresses"),
+        pytest.param(SCATTER, 150, False, id="adds to many addresses"),
+        pytest.param(NVJET, 4_700, False, id="a GEMM, whose grid shows no elements"),
+    ],
+)
+def test_without_shapes_elementwise_kernels_are_judged_by_grid(name: str, took_us: int, reported: bool) -> None:
+    """4096 blocks of 128 threads with 8 elements each, of at most 24 bytes: 21 us at 4,800 GB/s."""
+    trace = TraceBuilder()
+    for step in range(3):
+        begin = step * 10_000 * US
+        trace.step(step, begin, 9_000 * US)
+        trace.op("aten::scatter_add_", begin, 50 * US)
+        trace.launch("cudaLaunchKernel", begin + 10 * US, 5 * US, correlation=step + 1)
+        trace.kernel(
+            begin + 20 * US, took_us * US, correlation=step + 1, name=name, grid=[4096, 1, 1], block=[128, 1, 1]
+        )
+    (outcome,) = diagnose(trace.load(), select=["far-from-bound"]).outcomes
+    assert outcome.status is (Status.FOUND if reported else Status.NOT_APPLICABLE)
+    for finding in diagnose(trace.load(), select=["far-from-bound"]).findings:
+        assert (finding.by, finding.evidence["needed_ns"]) == ("aten::scatter_add_", 20_971)
+        assert "torch.bincount" in finding.advice

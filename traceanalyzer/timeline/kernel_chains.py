@@ -155,8 +155,15 @@ def _elements_of_grid(trace: Trace, row: Rows, name: Texts) -> Rows:
     blocks = np.zeros(len(grid.names) + 1, np.int64)
     for code in grid.occurring():
         blocks[code] = product_of(grid.names[code])
-    each = np.ones(len(name.names) + 1, np.int64)
+    each = elements_per_thread(name)
+    return np.asarray(blocks[grid.code] * np.where(each, each, 4) * 128)
+
+
+def elements_per_thread(name: Texts) -> Rows:
+    """Elements that each thread of torch's elementwise kernels handles, by their names; 0 of other kernels."""
+    each = np.zeros(len(name.names) + 1, np.int64)
     for code in name.occurring():
         match = _PER_THREAD.search(str(name.names[code]))
-        each[code] = int(match[1]) if match else 4
-    return np.asarray(blocks[grid.code] * each[name.code] * 128)
+        each[code] = int(match[1]) if match else 0
+    elements: Rows = each[name.code]
+    return elements

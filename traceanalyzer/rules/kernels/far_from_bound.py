@@ -21,10 +21,12 @@ from traceanalyzer.tensors.ops.convolutions import nth
 from traceanalyzer.tensors.ops.strides import reduced_dimension, stride_reason
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, largest_odd_size
 from traceanalyzer.tensors.top_ops import require_shapes
+from traceanalyzer.timeline.kernel_chains import elements_per_thread
 
 _FLASH = r"flash|fmha_cutlass|cudnn_generated_fort_native_sdpa"
 # With deterministic algorithms, index_add calls index_put_, which sorts.
 _DETERMINISTIC = r"^aten::index_add_?$"
+_ADDS = r"ReduceAdd|scatter|index_add|atomicAdd|gpuAtomicAdd"
 _BACKWARD = r"Backward\d*$"
 # Share of the SMs: fewer blocks leave half of the device empty.
 _FEW = 0.5
@@ -49,6 +51,10 @@ _PLACES = "Let fewer additions hit the same row: sum equal indices first, or add
 _COUNTS = (
     "Count with torch.histc or torch.bincount(index, weights): they add in each block's shared memory first, not one "
     "after the other in the result"
+)
+_ADD_FIRST = (
+    "If all additions go to few addresses, such as classes or bins, use torch.bincount(index, weights) or torch.histc: "
+    "they add in each block's shared memory first. Else sum equal indices before."
 )
 EQUAL = (
     "Equal indices are added one after the other: use F.embedding or index_select instead of table[index], and "
@@ -132,6 +138,15 @@ class Limits:
         "used for the predicted saving: if index_add_ (one kernel) replaces index_put_ (which sorts), the "
         "launch of index_add_ is predicted to take this CPU time; measured on an H200 with torch 2.11",
     )
+    geometry_times: float = limit(
+        30.0,
+        "without shapes, an elementwise kernel is reported only if it takes at least this many times the time to move "
+        "its elements; of 500 traces one kernel takes over 25 times this time: it adds to 19 addresses; H200",
+    )
+    element_bytes: int = limit(
+        24,
+        "without shapes: bytes that an elementwise kernel moves for each element at most: three of 8 bytes",
+    )
     min_gpu_share: float = limit(
         0.02,
         "reported only if the excess of all these calls together (recorded minus expected time) is at least"
@@ -162,12 +177,17 @@ def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
     Good: F.embedding(index, table).
     How sure: the time is measured. A reason is named only if grid, strides or sizes show it.
     When it is wrong: calls read only a part of their inputs, or their data is sparse or irregular.
+    Without shapes only elementwise kernels are judged, by the elements of their grids.
     Saving: the recorded time minus the expected time, with a wide range.
     Source: the roofline model (Williams et al., 2009); the factors were measured on an H200.
     """
-    require_shapes(inputs.signatures, "shows the least that each op needs")
     if not any(gpu.peaks for gpu in gpus.known.values()):
         raise Unavailable("the device is not in the table of peaks")
+    if not any(op.dims for op in inputs.signatures):
+        by_geometry = list(_slow_by_geometry(work[work.kind.one_of("compute")], gpus, limits))
+        yield from by_geometry
+        if not by_geometry:
+            require_shapes(inputs.signatures, "shows the least that each op needs")
     chosen = work[inputs.meets(lambda op: op.dims) & work.kind.one_of("compute", "copy_d2d")]
     chosen = chosen[~chosen.op.parent.parent.name.matches(_DETERMINISTIC)]
     for device, pieces in chosen.by_device():
@@ -198,6 +218,45 @@ def _slow_hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, least_ns: float, limi
             shape = inputs.signatures[int(number[worst])]
             worst_times = _Times(int(needed[number[worst]]), int(usual_spent.max()))
             yield _hits(op, pieces[members], fixed[members], shape, worst_times, gpu.sms, limits)
+
+
+def _slow_by_geometry(kernels: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
+    """Elementwise kernels that take far longer than moving their elements does, by the grids of their launches."""
+    elements = kernels.blocks * kernels.threads * elements_per_thread(kernels.name)
+    for device, on_device in kernels.by_device():
+        if (peaks := gpus[device].peaks) is None:
+            continue
+        here = (kernels.device == device) & (elements > 0)
+        needed = np.maximum(elements[here] * limits.element_bytes / peaks.gbps, limits.floor_ns)
+        pieces = kernels[here]
+        far = pieces.dur_ns > limits.geometry_times * needed
+        for op, _ in pieces[far].by(pieces[far].op.name):
+            members = far & pieces.op.name.one_of(op)
+            excess_ns = (pieces.dur_ns[members] - needed[members]).sum()
+            if excess_ns >= limits.min_gpu_share * on_device.total_ns:
+                yield _geometry_hits(op, pieces[members], needed[members])
+
+
+def _geometry_hits(op: str, pieces: Work, needed: Floats) -> Hits:
+    worst = int(np.argmax(pieces.dur_ns))
+    adds = bool(pieces.name.matches(_ADDS).all())
+    lines = pieces.line.sums(pieces.dur_ns)
+    return Hits(
+        **reduce_to(pieces, needed),
+        named_by=op,
+        message="{by} takes {call} per call in {kernels}, but moving its elements needs only {needed}"
+        + (", from {lines}" if lines else "")
+        + (": many of its additions hit the same addresses, one after the other" if adds else ""),
+        advice=_ADD_FIRST if adds else f"{SHAPE}; {{ncu}} shows what the kernel waits for.",
+        confidence=Confidence.MEDIUM,
+        evidence={
+            "call_ns": int(pieces.dur_ns[worst]),
+            "needed_ns": int(needed[worst]),
+            "ratio": round(float(pieces.dur_ns[worst] / needed[worst])),
+            "kernels": kernel_times(pieces),
+            "lines": lines,
+        },
+    )
 
 
 @dataclass(frozen=True, slots=True)
