@@ -311,7 +311,9 @@ def test_more_rows_are_no_remedy_for_a_full_device(grid: int, advice: str) -> No
     assert one.advice.startswith(advice)
 
 
-SCATTER = "void at::native::_scatter_gather_elementwise_kernel<128, 8, Kernel<true, float, long>::ReduceAdd>(int)"
+SCATTER = (
+    "void at::native::_scatter_gather_elementwise_kernel<128, 8, Kernel<true, float, long>::ReduceAdd>(int)"
+)
 
 
 @pytest.mark.parametrize(
@@ -322,7 +324,9 @@ SCATTER = "void at::native::_scatter_gather_elementwise_kernel<128, 8, Kernel<tr
         pytest.param(NVJET, 4_700, False, id="a GEMM, whose grid shows no elements"),
     ],
 )
-def test_without_shapes_elementwise_kernels_are_judged_by_grid(name: str, took_us: int, reported: bool) -> None:
+def test_without_shapes_elementwise_kernels_are_judged_by_grid(
+    name: str, took_us: int, reported: bool
+) -> None:
     """4096 blocks of 128 threads with 8 elements each, of at most 24 bytes: 21 us at 4,800 GB/s."""
     trace = TraceBuilder()
     for step in range(3):
@@ -331,7 +335,12 @@ def test_without_shapes_elementwise_kernels_are_judged_by_grid(name: str, took_u
         trace.op("aten::scatter_add_", begin, 50 * US)
         trace.launch("cudaLaunchKernel", begin + 10 * US, 5 * US, correlation=step + 1)
         trace.kernel(
-            begin + 20 * US, took_us * US, correlation=step + 1, name=name, grid=[4096, 1, 1], block=[128, 1, 1]
+            begin + 20 * US,
+            took_us * US,
+            correlation=step + 1,
+            name=name,
+            grid=[4096, 1, 1],
+            block=[128, 1, 1],
         )
     (outcome,) = diagnose(trace.load(), select=["far-from-bound"]).outcomes
     assert outcome.status is (Status.FOUND if reported else Status.NOT_APPLICABLE)
