@@ -135,8 +135,8 @@ def put_finding(page: Page, number: int, finding: Finding, report: Report) -> No
         page.lines.append(f"   $ {printable(finding.profiler_command)}")
     amounts = amount_words(finding, _trace(finding, report).step, _before(number, report))
     if amounts:
-        alone = fault and amounts.startswith("saves") and finding.saving and not finding.saving.beyond
-        page.put(f"fixing only this {amounts}" if alone else amounts, indent=3, style="dim")
+        alone = fault and finding.saving and not finding.saving.beyond
+        page.put(f"fixing only this: {amounts}" if alone else amounts, indent=3, style="dim")
     page.put(_place(finding, report), indent=3, hang=3, style="dim")
 
 

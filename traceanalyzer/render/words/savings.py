@@ -25,32 +25,16 @@ _WORTH_A_WORD = 0.01  # of the step: an interval that ends below it is not shown
 
 
 def saving_words(saving: Saving, step: StepEstimate | None, before: Sequence[int] = ()) -> str:
-    """`saves 8.90 of 18.3 ms a step`, or that it saves next to nothing, or costs more.
+    """`18.3 -> 9.40 ms a step`, or `saves 8.90 ms a step` where other fixes come first, or no step is predicted.
 
     Args:
         before: the findings whose savings one that is `beyond` comes on top of.
     """
-    if abs(saving.share) < _NEXT_TO_NOTHING:
-        reaches = saving.high_share >= _WORTH_A_WORD
-        return (
-            "fixing it saves almost nothing" + reaches * f" (upper bound: {format_ns(saving.high_ns)} a step)"
-        )
-    if saving.share < 0:
-        if step is None:
-            return f"fixing only this makes a step {format_ns(-saving.step_ns)} longer"
-        after = format_span(step.unprofiled_ns - saving.step_ns, step.unprofiled_ns, "instead of")
-        return f"fixing only this makes a step longer: {after}"
-    if step is None:
-        return f"saves {format_ns(saving.step_ns)} a step"
-    span = format_span(saving.step_ns, step.unprofiled_ns, "of")
-    one = len(before) == 1
-    others = (
-        f"what finding{'s' * (not one)} {listed(before)} save{'s' * one}"
-        if before
-        else "other fixes on the CPU"
-    )
-    on_top = f", in addition to {others}"
-    return f"saves {span} a step" + on_top * saving.beyond
+    if step is not None and not saving.beyond:
+        return f"{format_span(step.unprofiled_ns, step.unprofiled_ns - saving.step_ns, '->')} a step"
+    others = f"finding{'s' * (len(before) > 1)} {listed(before)}" if before else "other fixes on the CPU"
+    amount = f"{'saves' if saving.step_ns >= 0 else 'adds'} {format_ns(abs(saving.step_ns))} a step"
+    return amount + f", in addition to {others}" * saving.beyond
 
 
 def cost_words(finding: Finding, *, brief: bool = False) -> str:
