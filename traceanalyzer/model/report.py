@@ -385,7 +385,6 @@ class Report:
     drawn: ClassVar[Callable[[Report], str] | None] = None
     """How a notebook shows it: set by the package, since the model knows no renderer."""
     briefed: ClassVar[Callable[[Report, Path | None], str] | None] = None
-    """What `brief` returns, set likewise."""
 
     def __repr__(self) -> str:
         counts = [f"{sum(f.severity is level for f in self.findings)} {level}" for level in Severity]

@@ -30,10 +30,9 @@ _IDENTIFIER = re.compile(r"[A-Za-z_]\w+")
 _SECTIONS = {
     "far-from-bound": "SpeedOfLight MemoryWorkloadAnalysis WarpStateStats Occupancy",
     "low-occupancy": "SpeedOfLight LaunchStats Occupancy",
-    "hotspot": "SpeedOfLight ComputeWorkloadAnalysis MemoryWorkloadAnalysis",
+    "hotspot": "SpeedOfLight Occupancy ComputeWorkloadAnalysis MemoryWorkloadAnalysis",
     "hotspot: below-bounds": "SpeedOfLight SchedulerStats WarpStateStats MemoryWorkloadAnalysis Occupancy",
     "hotspot: compute": "SpeedOfLight ComputeWorkloadAnalysis InstructionStats",
-    "hotspot: few-blocks": "SpeedOfLight LaunchStats Occupancy",
     "hotspot: memory": "SpeedOfLight MemoryWorkloadAnalysis",
 }
 # Causes of hotspots that ncu tells nothing about.

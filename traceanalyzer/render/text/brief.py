@@ -217,7 +217,7 @@ def _quote(
 def _regions(trace: TraceReport) -> Iterator[str]:
     yield from ("", "## Where the step goes", "")
     if not trace.regions:
-        yield "Not known: " + ((trace.unavailable or {}).get("step", "") or "the trace has no regions") + "."
+        yield f"Not known: {(trace.unavailable or {}).get('step') or 'the trace has no regions'}."
         return
     yield f"CPU time without the profiler and its share of the step, GPU work, GPU idle time as recorded. {_NOT_FOUND}"
     yield from (
@@ -254,9 +254,8 @@ def _verification(trace: TraceReport, ranks: int, program: _Program) -> Iterator
 
 
 def _span(step: StepEstimate) -> str:
-    """`10.0 ms (5.09 to 18.0 ms)`."""
-    span = format_span(step.low_ns, step.high_ns)
-    return format_ns(step.unprofiled_ns) + f" ({span})" * (step.low_ns < step.high_ns)
+    span = f" ({format_span(step.low_ns, step.high_ns)})" * (step.low_ns < step.high_ns)
+    return f"{format_ns(step.unprofiled_ns)}{span}"
 
 
 def _record(trace: TraceReport, ranks: int, program: _Program, output: str) -> str:
