@@ -345,15 +345,15 @@ def test_compilation_in_one_step_may_not_recur(steps: list[int], confidence: Con
     assert "has been compiled" not in one.message
 
 
-@pytest.mark.parametrize(("newest", "said"), [(0, None), (1, 2), (6, 7), (8, 9)])
-def test_frame_with_most_versions_is_reported(newest: int, said: int | None) -> None:
+@pytest.mark.parametrize(("newest", "said"), [(0, None), (1, "twice"), (6, "7 times"), (8, "9 times")])
+def test_frame_with_most_versions_is_reported(newest: int, said: str | None) -> None:
     trace = compiling([1, 2])
     for region in ("3/0", f"2/{newest}", f"1/{max(newest - 1, 0)}"):
         trace.op(f"Torch-Compiled Region: {region}", 400 * US, 20 * US, tid=9)
     (one, *_) = of_rule(trace, "compile")
     assert ("has been compiled" in one.message) is bool(said)
     if said:
-        assert f"frame 2 has been compiled {said} times" in one.message
+        assert f"frame 2 has been compiled {said}" in one.message
         assert one.evidence["over_limit"] is (said > 8)
 
 

@@ -101,8 +101,8 @@ def briefed(roots: Roots, trace: str, script: str = "") -> str:
     """What to change in the program, and how to verify it; the script, if given, is quoted."""
     from traceanalyzer import diagnose
 
-    text = diagnose(roots.path(trace)).brief(roots.path(script) if script else None)
-    return capped(text, "Ask without a script.")
+    report = diagnose(roots.path(trace))
+    return capped(report.brief(roots.path(script) if script else None), "Ask without a script.")
 
 
 def explained(name: str) -> str:

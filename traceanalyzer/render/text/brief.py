@@ -54,8 +54,7 @@ def render_brief(report: Report, script: Path | None = None) -> str:
     Raises:
         BadOption: the script cannot be read.
     """
-    program = _Program(script)
-    faults = _faults(report)
+    program, faults = _Program(script), _faults(report)
     trials = ((count, quoted) for count in range(min(len(faults), _CHANGES), -1, -1) for quoted in _QUOTES)
     pages = (
         list(_lines(report, faults[:count], faults[count:], program, quoted)) for count, quoted in trials
