@@ -29,7 +29,7 @@ from traceanalyzer.read.load import load_file
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import Busy, DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
-from traceanalyzer.timeline.profiler_rows import ProfilerRows
+from traceanalyzer.timeline.activity import ProfilerRows
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
 

@@ -16,8 +16,8 @@ from tests.support.paths import SHARED
 from tests.support.trace_builder import TraceBuilder
 from tests.support.trace_selection import some_of
 from traceanalyzer import BadOption, Comparison, Trace, compare, load
-from traceanalyzer.comparison.ledger import COLUMNS, ledger_rows, ledger_text
 from traceanalyzer.comparison.result import Counted, Word
+from traceanalyzer.render.data.comparison import COLUMNS, ledger_rows, ledger_text
 from traceanalyzer.render.text.comparison import render_comparison
 
 PAIRS = [folder for folder in sorted(FIXTURES.iterdir()) if (folder / "good.json.gz").exists()]

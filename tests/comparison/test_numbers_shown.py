@@ -16,14 +16,21 @@ from tests.comparison.built_sides import axis, fault, host, judged, row, side
 from traceanalyzer.comparison import formatting
 from traceanalyzer.comparison.captures import Captures
 from traceanalyzer.comparison.compared_rows import word_by_time, work_side
-from traceanalyzer.comparison.count_axis import count_word, is_comparable, most_changed, program_changed
 from traceanalyzer.comparison.formatting import source_line
 from traceanalyzer.comparison.gates import broken, gates_of
 from traceanalyzer.comparison.reasons import changed_functions_note, fault_changes, reasons
 from traceanalyzer.comparison.result import CallRow, Counted, FaultChange, Part, Waterfall, Word, WorkSide
 from traceanalyzer.comparison.snapshot import StepTime
 from traceanalyzer.comparison.statistics import permutation_p
-from traceanalyzer.comparison.step_axis import at_pace, host_pace, step_axis
+from traceanalyzer.comparison.step_axis import (
+    at_pace,
+    count_word,
+    host_pace,
+    is_comparable,
+    most_changed,
+    program_changed,
+    step_axis,
+)
 from traceanalyzer.comparison.waterfall import Busy, BusyPart, busy_part, waterfall_of, whole_parts
 from traceanalyzer.comparison.work_tables import uncovered
 

@@ -13,15 +13,15 @@ import pytest
 from tests.comparison.built_sides import axis, of, snapshot
 from tests.comparison.programs import ADDED, MM, US, built
 from tests.support.trace_builder import TraceBuilder
-from traceanalyzer.comparison import recorded
-from traceanalyzer.comparison.ledger import COLUMNS, ledger_rows, ledger_text
-from traceanalyzer.comparison.recorded import chosen_steps, known_faults, main_device, step_time
+from traceanalyzer.comparison import compare as recorded
+from traceanalyzer.comparison.compare import chosen_steps, known_faults, main_device, step_time
 from traceanalyzer.comparison.result import DeviceAxis, FaultChange, Row, Word, rows_frame
 from traceanalyzer.comparison.work_tables import Chosen, put_counts, spread_samples
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.model.report import Fault
 from traceanalyzer.model.step_times import Saving
+from traceanalyzer.render.data.comparison import COLUMNS, ledger_rows, ledger_text
 from traceanalyzer.rule.registry import Kind
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.steps import Steps

@@ -24,14 +24,13 @@ from traceanalyzer.comparison.baseline import baseline_bytes, baseline_path, loa
 from traceanalyzer.comparison.captures import Captures
 from traceanalyzer.comparison.compare import side_of, timed
 from traceanalyzer.comparison.compared_rows import compared_row
-from traceanalyzer.comparison.count_axis import changed_calls, counted, most_changed
 from traceanalyzer.comparison.jobs import job_notes, rank_changes, roles_of
 from traceanalyzer.comparison.matching import Pair
 from traceanalyzer.comparison.reasons import fault_changes
 from traceanalyzer.comparison.result import Word
 from traceanalyzer.comparison.sides import Side, other_grids, other_inputs
 from traceanalyzer.comparison.snapshot import TABLES, KnownFault, Snapshot, StepTime
-from traceanalyzer.comparison.step_axis import host_pace
+from traceanalyzer.comparison.step_axis import changed_calls, counted, host_pace, most_changed
 
 sides = importlib.import_module("traceanalyzer.comparison.compare")
 

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from traceanalyzer.comparison.captures import Captures, mean_step, merged_table
+from traceanalyzer.comparison.compare import functions_of
 from traceanalyzer.comparison.jobs import common_share, role_score
-from traceanalyzer.comparison.recorded import functions_of
 from traceanalyzer.comparison.result import StepAxis, Word
 from traceanalyzer.comparison.snapshot import TABLES, StepTime
 from traceanalyzer.comparison.step_axis import (

@@ -7,9 +7,9 @@ import pytest
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.rule.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.rule.hits import LostTime
 from traceanalyzer.rule.views import IdleTime
-from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 
 US = 1_000
 MAIN, F, TORCHS = "train.py(3): main", "train.py(9): f", "torch/nn/x.py(9): g"

@@ -15,7 +15,7 @@ from traceanalyzer.idle.causes import Idle
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule import Calls, Hits, IdleTime, Work
-from traceanalyzer.timeline.cpu_gaps import CpuGaps
+from traceanalyzer.rule.cpu_gaps import CpuGaps
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps

@@ -8,8 +8,8 @@ import pytest
 from tests.rules.loops import Loop, loop_of
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.rule.cpu_gaps import CallsAfterCpuGaps, HostCalls
 from traceanalyzer.rule.views import Calls, IdleTime
-from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps, HostCalls
 
 
 def test_outermost_calls_lie_in_no_other() -> None:

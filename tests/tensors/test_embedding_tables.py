@@ -9,7 +9,7 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.rule.views import Calls, Work
-from traceanalyzer.tensors.embedding_tables import needed_part, passes_of, rarely_touched, tables_of
+from traceanalyzer.rules.memory.dense_gradient import needed_part, passes_of, rarely_touched, tables_of
 
 US = 1_000
 

@@ -14,8 +14,8 @@ from traceanalyzer import diagnose
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.rule.cpu_gaps import CpuGaps
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
-from traceanalyzer.timeline.cpu_gaps import CpuGaps
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.repeated_kernels import RepeatedKernels

@@ -17,9 +17,9 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.report.diagnosis import restricted
 from traceanalyzer.rule import IdleTime, LostTime
+from traceanalyzer.rule.cpu_gaps import CpuGaps, HostTime
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.timeline.activity import Activity
-from traceanalyzer.timeline.cpu_gaps import CpuGaps, HostTime
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.selection import bounds_of, lanes_of, positions, repeats
 from traceanalyzer.timeline.steps import Steps

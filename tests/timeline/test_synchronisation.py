@@ -15,10 +15,9 @@ from tests.support.trace_builder import TID, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.containment import depths
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.timeline.activity import Activity
+from traceanalyzer.timeline.activity import Activity, ProfilerRows
 from traceanalyzer.timeline.host_round_trips import AwaitedValues, HostRoundTrips
 from traceanalyzer.timeline.nesting import Nesting
-from traceanalyzer.timeline.profiler_rows import ProfilerRows
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
 

@@ -133,7 +133,7 @@ def compare(
 
 
 def _add_to_ledger(comparison: Comparison, path: Path, base_ms: tuple[float, ...]) -> None:
-    from traceanalyzer.comparison.ledger import ledger_rows, ledger_text
+    from traceanalyzer.render.data.comparison import ledger_rows, ledger_text
 
     rows = ledger_rows(comparison, max(base_ms) / min(base_ms) - 1 if base_ms else None)
     if not rows:

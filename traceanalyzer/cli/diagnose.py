@@ -173,11 +173,7 @@ def diagnose(ctx: click.Context, /, **options: Any) -> None:
 
 
 def _configured(ctx: click.Context, request: Request) -> Request:
-    """With what pyproject.toml says of options that the command line leaves open.
-
-    Raises:
-        BadOption: its table says what cannot be meant.
-    """
+    """With what pyproject.toml says of options that the command line leaves open."""
     if request.no_config:
         return request
     from traceanalyzer.cli.config import read_config

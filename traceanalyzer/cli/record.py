@@ -131,11 +131,7 @@ def _say(text: str) -> None:
 
 
 def _check(output: Path, force: bool) -> None:
-    """Refuse now what would be in the way later.
-
-    Raises:
-        TraceAnalyzerError: a file is there that the recording could be written to, or the folder is missing.
-    """
+    """Refuse now what would be in the way later."""
     from traceanalyzer.recorder.files import existing_outputs
 
     if "{rank}" not in str(output):

@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from traceanalyzer.comparison.recorded import snapshot_of
+import numpy as np
+
+from traceanalyzer.comparison.canonical_names import plain_name
 from traceanalyzer.comparison.result import Comparison
 from traceanalyzer.comparison.sides import Side, compared
-from traceanalyzer.comparison.snapshot import Snapshot
-from traceanalyzer.model.errors import BadOption
-from traceanalyzer.model.trace import Trace
+from traceanalyzer.comparison.snapshot import TABLES, KnownFault, Piece, Snapshot, StepStrip, StepTime
+from traceanalyzer.comparison.work_tables import Chosen, host_table, tables_of
+from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.arrays import Rows, distinct, grouped, pick
+from traceanalyzer.model.errors import BadOption, Unavailable
+from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.model.interpreter import pd
+from traceanalyzer.model.report import Fault, TraceReport
+from traceanalyzer.model.short_names import short_kernel
+from traceanalyzer.model.trace import Trace, codes_at, texts_of
+from traceanalyzer.replay.edited_program import EditedProgram
+from traceanalyzer.replay.run import run_at
+from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.report.diagnosis import analyses_of, report_of
+from traceanalyzer.rule.registry import Kind, kind_of
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.timeline.user_code import UserCode
 
 Capture = Trace | Mapping[int, Trace] | str | Path
 Given = Capture | Sequence[Capture]
@@ -107,3 +124,204 @@ def snapshots(traces: Trace | Mapping[int, Trace]) -> Mapping[int | None, Snapsh
         )
         for rank, analysis in analysed
     }
+
+
+def functions_of(code: UserCode, steps: Steps, chosen: Chosen) -> Mapping[tuple[str, str], float]:
+    """(function without its line, the function that calls it) -> ns a step; nothing where Python was not recorded.
+
+    Only functions that every chosen step calls.
+    """
+    place = chosen.place[steps.at_cpu(code.start_ns)]
+    place[code.start_ns >= steps.cpu_end_ns[-1]] = -1
+    caller = pick(code.code, code.caller)
+    # A function that calls itself is called once.
+    selected = np.flatnonzero((place >= 0) & (code.code != caller))
+    if len(selected) == 0:
+        return {}
+    pair, first = grouped([code.code[selected], caller[selected]])
+    ns = np.bincount(pair, weights=(code.end_ns - code.start_ns)[selected]) / chosen.count
+    always = _in_every_step(code.code[selected], place[selected], chosen.count)
+    result: dict[tuple[str, str], float] = {}
+    for at, time in zip(selected[first].tolist(), ns.tolist(), strict=True):
+        if code.code[at] in always:
+            of = int(caller[at])
+            key = (
+                plain_name(str(code.names[code.code[at]])),
+                plain_name(str(code.names[of])) if of >= 0 else "",
+            )
+            result[key] = result.get(key, 0.0) + time
+    return result
+
+
+def _in_every_step(function: Rows, step: Rows, steps: int) -> set[int]:
+    seen = np.unique(np.stack((function, step)), axis=1)[0]
+    functions, count = np.unique(seen, return_counts=True)
+    return set(functions[count == steps].tolist())
+
+
+_MAX_PIECES = 300  # pieces: more are not seen on a page
+
+
+def strip_of(trace: Trace, work: DeviceWork, steps: Steps, chosen: Chosen) -> StepStrip:
+    """The chosen step of median length on the main device."""
+    rows = np.flatnonzero(chosen.place[:-1] >= 0)
+    lengths = steps.durations_ns(chosen.device)[rows]
+    step = int(rows[np.argsort(lengths, kind="stable")[(len(rows) - 1) // 2]])
+    begin = int(steps.bounds_ns[chosen.device][step])
+    selected = np.flatnonzero((steps.of_work == step) & (work.device == chosen.device))
+    longest = selected[
+        np.argsort(work.start_ns[selected] - work.end_ns[selected], kind="stable")[:_MAX_PIECES]
+    ]
+    shown = np.sort(longest)
+    streams = {stream: index for index, stream in enumerate(distinct(work.stream[selected]).tolist())}
+    names = texts_of(trace.gpu, "name")[codes_at(trace.gpu, "name", work.row[shown])]
+    pieces = tuple(
+        Piece(streams[stream], start - begin, end - start, KINDS[kind], short_kernel(str(name)))
+        for stream, start, end, kind, name in zip(
+            work.stream[shown].tolist(),
+            work.start_ns[shown].tolist(),
+            work.end_ns[shown].tolist(),
+            work.kind[shown].tolist(),
+            names,
+            strict=True,
+        )
+    )
+    return StepStrip(int(steps.durations_ns(chosen.device)[step]), pieces, len(selected) - len(shown))
+
+
+_PACES = (
+    0.4,
+    0.55,
+    0.75,
+    1.0,
+    1.33,
+    1.8,
+    2.5,
+)  # times as quick as the CPU was: what hosts differ by, and more
+
+
+_LONGER = 0.01  # of the step, by which a fix makes it longer for that to be no rounding error; chosen
+
+
+def snapshot_of(analysis: Analysis, head: TraceReport, findings: Sequence[Finding]) -> Snapshot:
+    """The snapshot of one trace.
+
+    Args:
+        head: of its report.
+        findings: of the report; those of other ranks are left out.
+    """
+    meta, forecast = analysis.trace.meta, _forecast(analysis)
+    tables = {name: _empty(name) for name in TABLES}
+    kind, phase, batch, count, step, strip = "window", None, None, 0, None, None
+    functions: Mapping[tuple[str, str], float] = {}
+    with suppress(Unavailable):
+        work, steps = analysis.index(DeviceWork), analysis.index(Steps)
+        chosen = chosen_steps(work, steps, main_device(work))
+        at = int(np.flatnonzero(chosen.place[:-1] >= 0)[0])
+        kind, phase = (steps.kind if steps.marked else "window"), steps.phase[at]
+        batch = int(steps.batch[at]) if steps.batch[at] >= 0 else None
+        count = chosen.count
+        tables |= tables_of(analysis, chosen)
+        if forecast is not None:
+            tables["host"] = host_table(analysis.trace, forecast.program)
+        step = step_time(steps, chosen, head, forecast)
+        strip = strip_of(analysis.trace, work, steps, chosen)
+        functions = functions_of(analysis.index(UserCode), steps, chosen)
+    return Snapshot(
+        source=Path(meta.source).name,
+        rank=head.rank,
+        gpus=tuple(sorted({device.name for device in meta.devices if device.name})),
+        versions=dict(meta.versions),
+        recorded=tuple(sorted(name for name, there in meta.capabilities.items() if there)),
+        step_kind=kind,
+        phase=phase,
+        batch=batch,
+        steps=count,
+        step=step,
+        waiting_ns=head.waiting_ns,
+        tables=tables,
+        faults=known_faults(head, findings),
+        strip=strip,
+        functions=functions,
+    )
+
+
+def _forecast(analysis: Analysis) -> Forecast | None:
+    try:
+        return analysis.index(Forecast)
+    except Unavailable:
+        return None
+
+
+def _empty(name: str) -> pd.DataFrame:
+    return pd.DataFrame({column: pd.Series(dtype=kind) for column, kind in TABLES[name].items()})
+
+
+def main_device(work: DeviceWork) -> int:
+    devices = distinct(work.device)
+    taken = [int((work.end_ns - work.start_ns)[work.device == device].sum()) for device in devices.tolist()]
+    return int(devices[int(np.argmax(taken))])
+
+
+def chosen_steps(work: DeviceWork, steps: Steps, device: int) -> Chosen:
+    """Warm steps of the phase and batch size that most of them have; where there are several, not the first."""
+    launched = np.bincount(steps.of_work[steps.of_work >= 0], minlength=len(steps)) > 0
+    usable = np.flatnonzero(steps.steady & launched & ~steps.cut)
+    if len(usable) == 0:
+        usable = np.arange(len(steps))
+    usable = _alike(usable, steps)
+    usable = usable[1:] if len(usable) > 1 else usable
+    place = np.full(len(steps) + 1, -1, np.int64)
+    place[usable] = np.arange(len(usable))
+    return Chosen(place, len(usable), device)
+
+
+def _alike(usable: Rows, steps: Steps) -> Rows:
+    kinds = [(steps.phase[at] or "", int(steps.batch[at])) for at in usable.tolist()]
+    commonest = max(sorted(set(kinds)), key=kinds.count)
+    return usable[[kind == commonest for kind in kinds]]
+
+
+def step_time(steps: Steps, chosen: Chosen, head: TraceReport, forecast: Forecast | None) -> StepTime:
+    selected = chosen.place[:-1] >= 0
+    on_device, on_cpu = steps.durations_ns(chosen.device)[selected], steps.durations_ns()[selected]
+    each = on_device if on_device.sum() >= on_cpu.sum() or not steps.marked else on_cpu
+    recorded = round(float(each.mean()))
+    spread = tuple(each.tolist())
+    if forecast is None or head.step is None:
+        return StepTime(recorded, recorded, recorded, recorded, False, each_ns=spread)
+    said, typical = head.step, forecast.replays.slowdown.typical
+    replays = run_at(EditedProgram(forecast.program), [typical * pace for pace in _PACES])
+    paces = tuple((pace, step.ns) for pace, step in zip(_PACES, replays, strict=True))
+    cpu = round(forecast.base[0].cpu_ns)
+    return StepTime(
+        said.unprofiled_ns, said.low_ns, said.high_ns, recorded, True, cpu, said.bound, paces, spread
+    )
+
+
+def known_faults(head: TraceReport, findings: Sequence[Finding]) -> tuple[KnownFault, ...]:
+    """What the report says of the rank's program, ranked as there: faults, choices, and what does not pay."""
+    pairs = [(fault, [findings[number - 1] for number in fault.findings]) for fault in head.faults]
+    return tuple(
+        _known(fault, evidence) for fault, evidence in pairs if evidence and _worth(fault, evidence[0])
+    )
+
+
+def _worth(fault: Fault, lead: Finding) -> bool:
+    """Whether a program without it would differ: of `info` only what was chosen, and what is longer when fixed."""
+    if fault.severity is not Severity.INFO:
+        return True
+    choice = kind_of(lead.rule, lead.cause) is Kind.CHOICE
+    return fault.saving is not None and (choice or fault.saving.share <= -_LONGER)
+
+
+def _known(fault: Fault, evidence: Sequence[Finding]) -> KnownFault:
+    """The fault, known again by the rule, the cause and the name of the finding that saves most of it."""
+    lead, rules = evidence[0], tuple(dict.fromkeys(found.rule for found in evidence))
+    key = "|".join((lead.rule, lead.cause, lead.by or ""))
+    title = f"{lead.rule}: {lead.by or lead.cause}" if lead.by or lead.cause else lead.rule
+    if fault.saving is None:
+        return KnownFault(key, rules, title, str(fault.severity))
+    said = fault.saving
+    share = said.share, said.low_share, said.high_share
+    return KnownFault(key, rules, title, str(fault.severity), *share, said.step_ns)

@@ -9,10 +9,10 @@ from dataclasses import field, replace
 import numpy as np
 
 from traceanalyzer.comparison.compared_rows import label_of
-from traceanalyzer.comparison.count_axis import MINOR
 from traceanalyzer.comparison.formatting import number, said_and_got
 from traceanalyzer.comparison.result import CallRow, FaultChange, Row, StepAxis, Waterfall, Word
 from traceanalyzer.comparison.snapshot import KnownFault, Snapshot
+from traceanalyzer.comparison.step_axis import MINOR
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.rule.claims import Claims

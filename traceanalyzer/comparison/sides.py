@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from traceanalyzer.comparison.captures import Captures
 from traceanalyzer.comparison.compared_rows import PRODUCT_FLOOR, ComparedRow, compared_row, corrected, floors
-from traceanalyzer.comparison.count_axis import changed_calls, counted, program_changed
 from traceanalyzer.comparison.formatting import percent
 from traceanalyzer.comparison.jobs import job_notes, rank_changes, slowest
 from traceanalyzer.comparison.matching import RUNGS, Pair, matched
@@ -25,7 +24,7 @@ from traceanalyzer.comparison.result import (
     WorkSide,
 )
 from traceanalyzer.comparison.snapshot import TABLES, Snapshot, Source, rows_of
-from traceanalyzer.comparison.step_axis import step_axis
+from traceanalyzer.comparison.step_axis import changed_calls, counted, program_changed, step_axis
 from traceanalyzer.comparison.waterfall import waterfall_of
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.rule.evidence_texts import shapes_in_words

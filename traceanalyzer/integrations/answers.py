@@ -58,11 +58,7 @@ class Roots:
         )
 
     def _checked(self, path: Path) -> Path:
-        """The path, if all that is read of it lies under the folders and is not too large.
-
-        Raises:
-            BadOption: a link in it leads elsewhere, or the files are too large.
-        """
+        """The path, if all that is read of it lies under the folders and is not too large."""
         from traceanalyzer.read.folders import layout_of
 
         files = [file.resolve() for file in layout_of([path]).files] if path.is_dir() else [path]

@@ -77,11 +77,7 @@ def serve(roots: Roots) -> None:
 
 
 def _answer(question: Callable[..., str], *arguments: Any) -> str:
-    """The answer of a process that ends when it takes too long, or too much memory.
-
-    Raises:
-        ToolError: there is no answer; the client sees `isError` and the reason.
-    """
+    """The answer of a process that ends when it takes too long, or too much memory."""
     from mcp.server.mcpserver.exceptions import ToolError
 
     worker = Worker(f"{__name__}:limited", min(_MOST_BYTES, int(_SHARE * (free_bytes() or _MOST_BYTES))))

@@ -164,11 +164,7 @@ class Watch:
 
 
 def _analysed(profiler: Any) -> tuple[str, subprocess.Popen[bytes]]:
-    """A folder with the window's trace, and the process that prints its summary.
-
-    Raises:
-        OSError, RuntimeError: the trace cannot be written.
-    """
+    """A folder with the window's trace, and the process that prints its summary."""
     packages = str(Path(__file__).parents[2])
     paths = os.pathsep.join(filter(None, [packages, os.environ.get("PYTHONPATH")]))
     _remove_left_over()

@@ -161,11 +161,7 @@ def _named(traces: Sequence[Declared]) -> list[Declared]:
 
 
 def _refuse_recordings(traces: Sequence[Declared]) -> None:
-    """Two recordings of one program are no job of two ranks: they declare no rank, and do not overlap in time.
-
-    Raises:
-        UnreadableTrace: one ends before the other begins.
-    """
+    """Two recordings of one program are no job of two ranks: they declare no rank, and do not overlap in time."""
     spans = sorted((first.start_ns, first.end_ns, number) for number, first in enumerate(traces))
     for (_, end_ns, first), (start_ns, _, other) in pairwise(spans):
         if end_ns <= start_ns:

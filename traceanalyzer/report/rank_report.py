@@ -188,11 +188,7 @@ def _briefs(rank: Rank, said: Judgement) -> Iterable[Brief]:
 
 
 def _forecast(analysis: Analysis, step_ms: GivenStep | None) -> Forecast:
-    """The program's replays, pinned to the user's step time where it was given.
-
-    Raises:
-        Unavailable: the program cannot be replayed.
-    """
+    """The program's replays, pinned to the user's step time where it was given."""
     forecast = analysis.index(Forecast)
     return forecast if step_ms is None else forecast.pinned(step_ms)
 

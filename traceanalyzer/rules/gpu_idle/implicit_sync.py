@@ -15,7 +15,7 @@ from traceanalyzer.model.trace import ints, ints_at, matching, texts_of
 from traceanalyzer.replay.edits import Drop, DropSpans, Edit
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
-from traceanalyzer.rule.views.cpu_gaps import HostCalls
+from traceanalyzer.rule.cpu_gaps import HostCalls
 from traceanalyzer.timeline.host_round_trips import AwaitedValues
 
 # Their result is a truth value, which nothing but a decision needs; a sum or a mean may be the loss itself.

@@ -12,7 +12,7 @@ from traceanalyzer.model.arrays import Rows, median
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Kind, LostTime, limit, rule
-from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
+from traceanalyzer.rule.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.steps import Steps
 

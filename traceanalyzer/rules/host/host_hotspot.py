@@ -16,8 +16,8 @@ from traceanalyzer.replay.edits import DropSpans
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
 from traceanalyzer.rule.advice import TORCH_CODE_ADVICE, library_advice
 from traceanalyzer.rule.claims import REGION
+from traceanalyzer.rule.cpu_gaps import HostCalls
 from traceanalyzer.rule.region_hits import region_hits, with_region
-from traceanalyzer.rule.views.cpu_gaps import HostCalls
 from traceanalyzer.tensors.ops.table import is_view
 from traceanalyzer.timeline.steps import Steps
 

@@ -11,8 +11,8 @@ from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import DropSpans, FetchInTime, ShrinkGaps
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
+from traceanalyzer.rule.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.rule.hits import MEASURED_SHARE, reduce_to
-from traceanalyzer.rule.views.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.timeline.repeated_kernels import RepeatedKernels, usual_at_place
 from traceanalyzer.timeline.unprofiled import FETCH_NS, Unprofiled
 

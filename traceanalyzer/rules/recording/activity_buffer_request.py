@@ -9,7 +9,7 @@ import numpy as np
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
-from traceanalyzer.timeline.profiler_rows import ProfilerRows
+from traceanalyzer.timeline.activity import ProfilerRows
 from traceanalyzer.timeline.selection import Events
 
 

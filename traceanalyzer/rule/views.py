@@ -1,4 +1,4 @@
-"""Idle time as rules see it: every nanosecond in which nothing ran on a device, with its cause."""
+"""What rules see: calls, pieces of work and idle time, as selections that know their op, line, step and device."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from traceanalyzer.model.texts import ClosedTexts
 from traceanalyzer.replay.segments import rank_within
 from traceanalyzer.timeline.calls_and_work import Calls, Work
 from traceanalyzer.timeline.selection import Chosen, Events, Selection, cached_readonly, positions
+
+__all__ = ["Calls", "IdleTime", "Work"]
 
 
 class IdleTime(Selection):
