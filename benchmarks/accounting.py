@@ -26,10 +26,9 @@ from traceanalyzer.idle.stalled_calls import StalledCalls
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.load import load_file
-from traceanalyzer.timeline.activity import Activity
+from traceanalyzer.timeline.activity import Activity, ProfilerRows
 from traceanalyzer.timeline.device_work import Busy, DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
-from traceanalyzer.timeline.activity import ProfilerRows
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
