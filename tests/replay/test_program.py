@@ -13,13 +13,14 @@ from tests.support.kernels_alone import recorded
 from tests.support.trace_builder import PID, TID, TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.arrays import rank_within
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.cpu_timeline import CpuTimeline
 from traceanalyzer.replay.program import Program, loading
 from traceanalyzer.replay.sample import mean_pace, middle_steps
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.replay.segments import python_call_counts, rank_within, stalled_ns, without_waits
+from traceanalyzer.replay.segments import python_call_counts, stalled_ns, without_waits
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 

@@ -16,7 +16,7 @@ from traceanalyzer.comparison.sides import Side, compared
 from traceanalyzer.comparison.snapshot import TABLES, KnownFault, Piece, Snapshot, StepStrip, StepTime
 from traceanalyzer.comparison.work_tables import Chosen, host_table, tables_of
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Rows, distinct, grouped, pick
+from traceanalyzer.model.arrays import Rows, distinct, grouped, pick, places_of
 from traceanalyzer.model.errors import BadOption, Unavailable
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.interpreter import pd
@@ -271,9 +271,7 @@ def chosen_steps(work: DeviceWork, steps: Steps, device: int) -> Chosen:
         usable = np.arange(len(steps))
     usable = _alike(usable, steps)
     usable = usable[1:] if len(usable) > 1 else usable
-    place = np.full(len(steps) + 1, -1, np.int64)
-    place[usable] = np.arange(len(usable))
-    return Chosen(place, len(usable), device)
+    return Chosen(places_of(usable, len(steps)), len(usable), device)
 
 
 def _alike(usable: Rows, steps: Steps) -> Rows:

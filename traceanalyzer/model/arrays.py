@@ -147,6 +147,37 @@ def starts_of_runs(values: NDArray[Any]) -> NDArray[np.bool_]:
     return changed
 
 
+def rank_within(groups: Rows) -> Rows:
+    """Position of each within its group; the groups come in runs or not."""
+    order = np.argsort(groups, kind="stable")
+    begins = np.maximum.accumulate(np.where(starts_of_runs(groups[order]), np.arange(len(groups)), 0))
+    rank = np.empty(len(groups), np.int64)
+    rank[order] = np.arange(len(groups)) - begins
+    return rank
+
+
+def previous_equal(keys: Rows) -> Rows:
+    """Position of the nearest one before with the same key, -1 for none."""
+    order = np.argsort(keys, kind="stable")
+    again = np.flatnonzero(keys[order[1:]] == keys[order[:-1]])
+    previous = np.full(len(keys), -1, np.int64)
+    previous[order[again + 1]] = order[again]
+    return previous
+
+
+def places_of(rows: Rows, size: int) -> Rows:
+    """Position among the rows of each number below `size`, -1 of others and of -1; int64 (size + 1,)."""
+    place = np.full(size + 1, -1, np.int64)
+    place[rows] = np.arange(len(rows))
+    return place
+
+
+def ranges(first: Rows, count: Rows) -> tuple[Rows, Rows]:
+    """(number of the range, position) for all positions of ranges, each of so many from its first on."""
+    number = np.repeat(np.arange(len(first)), count)
+    return number, np.arange(len(number)) + np.repeat(first - (np.cumsum(count) - count), count)
+
+
 def medians(values: Any) -> Floats:
     """Median of each row of numbers, NaN where one is or none is there; `np.median` imports `numpy.ma`."""
     ordered = np.sort(np.asarray(values, np.float64))

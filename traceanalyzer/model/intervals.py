@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Ns, distinct
+from traceanalyzer.model.arrays import Ns, distinct, ranges
 
 Set = tuple[Ns, Ns]
 
@@ -94,9 +94,7 @@ def overlaps(members: Set, starts: Ns, ends: Ns) -> tuple[Ns, Ns]:
     """
     first = np.searchsorted(members[1], starts, side="right")
     count = np.maximum(np.searchsorted(members[0], ends, side="left") - first, 0)
-    owner = np.repeat(np.arange(len(starts)), count)
-    begins = np.cumsum(count) - count
-    return owner, np.arange(len(owner)) + np.repeat(first - begins, count)
+    return ranges(first, count)
 
 
 def longest_overlap(members: Set, starts: Ns, ends: Ns) -> tuple[Ns, Ns]:

@@ -9,7 +9,7 @@ from typing import Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Mask, Rows, numbered
+from traceanalyzer.model.arrays import Mask, Rows, numbered, places_of
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.lanes import Columns
 from traceanalyzer.model.records import dataclass
@@ -104,9 +104,7 @@ class Texts:
 
     def ranks(self) -> Rows:
         """Numbers that sort like the texts, whatever the order of the file; -1 without text; int64 (rows,)."""
-        place = np.full(len(self.names) + 1, -1, np.int64)
-        place[np.argsort(self.names, kind="stable")] = np.arange(len(self.names))
-        return place[self.code]
+        return places_of(np.argsort(self.names, kind="stable"), len(self.names))[self.code]
 
     def sums(self, weights: Rows) -> dict[str, int]:
         """Text -> sum of the weights of its rows, largest first; rows without text are left out."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, median, pick
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, median, pick, previous_equal
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 
 LATE_NS = 100_000
@@ -52,9 +52,5 @@ def late_starts_ns(
 def _waits_for_stream(work: DeviceWork, entry: Rows, stream_waits: Rows) -> Mask:
     """Which entries are the first of their stream after a call that may make it wait for another."""
     waits = np.searchsorted(stream_waits, work.call_start_ns[entry])
-    key = work.device[entry] * (1 << 20) + work.stream[entry]
-    order = np.argsort(key, kind="stable")
-    before = np.full(len(entry), -1, np.int64)
-    same = key[order[1:]] == key[order[:-1]]
-    before[order[1:][same]] = order[:-1][same]
+    before = previous_equal(work.device[entry] * (1 << 20) + work.stream[entry])
     return np.asarray(waits > pick(waits, before, 0))

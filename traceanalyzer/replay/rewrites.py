@@ -7,11 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows
+from traceanalyzer.model.arrays import Floats, Mask, Rows, rank_within
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import Ints, Kind, as_ints
-from traceanalyzer.replay.segments import rank_within
 
 _GRAPH_CPU_NS = 8_000.0  # a cudaGraphLaunch; H200 host, driver 580
 _GRAPH_NODE_NS = 30.0  # each of its kernels, on the CPU

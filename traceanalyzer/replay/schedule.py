@@ -7,7 +7,17 @@ from dataclasses import field
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, no_rows, pick, starts_of_runs
+from traceanalyzer.model.arrays import (
+    Floats,
+    Mask,
+    Rows,
+    distinct,
+    no_rows,
+    pick,
+    places_of,
+    previous_equal,
+    starts_of_runs,
+)
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edited_program import EditedProgram
 
@@ -122,10 +132,7 @@ class Schedules:
 def edited_gaps(edited: EditedProgram, position: Rows) -> Floats:
     """The gap before each piece of work: that of the pair where an edit has put another piece before it."""
     device = edited.program.work
-    order = np.argsort(edited.stream[position], kind="stable")
-    same = edited.stream[position][order[1:]] == edited.stream[position][order[:-1]]
-    before = np.full(len(position), -1, np.int64)
-    before[order[1:][same]] = position[order[:-1][same]]
+    before = pick(position, previous_equal(edited.stream[position]))
     other = (before >= 0) & (device.before[position] >= 0) & (before != device.before[position])
     other &= edited.gap_ns[position] == device.gap_ns[position]  # an edit that sets the gap knows better
     pairs = device.pair_gap_ns[device.category[before], device.category[position]]
@@ -145,8 +152,7 @@ def edited_edges(edited: EditedProgram, position: Rows) -> tuple[Rows, Rows]:
     to = _nearest(to[chosen], device.stream, there, later=True)
     source = _nearest(source[chosen], device.stream, there, later=False)
     both = (to >= 0) & (source >= 0)
-    place = np.full(len(edited.alive), -1, np.int64)
-    place[position] = np.arange(len(position))
+    place = places_of(position, len(edited.alive))
     last, first = place[to[both]], place[source[both]]
     joint = distinct((last * len(place) + first)[last > first])
     return joint // len(place), joint % len(place)
@@ -155,8 +161,7 @@ def edited_edges(edited: EditedProgram, position: Rows) -> tuple[Rows, Rows]:
 def _nearest(at: Rows, stream: Rows, there: Mask, *, later: bool) -> Rows:
     """Positions of the first work of each one's stream that is there, from it on or back; -1 for none."""
     order = np.argsort(stream, kind="stable")
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
+    rank = places_of(order, len(order))
     left = np.flatnonzero(there[order])
     found = np.searchsorted(left, rank[at]) if later else np.searchsorted(left, rank[at], side="right") - 1
     found = pick(order, pick(left, np.where(found < len(left), found, -1)))

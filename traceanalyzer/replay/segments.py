@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, median, pick
+from traceanalyzer.model.arrays import Floats, Mask, Rows, median, pick, rank_within
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.text_queries import regex
@@ -177,13 +177,3 @@ def _edges(start: Rows, end: Rows, timeline: CpuTimeline) -> Rows:
         edges = np.sort(edges[np.flatnonzero((edges >= bounds[0]) & (edges <= bounds[1]))])
         count += np.searchsorted(edges, timeline.end_ns) - np.searchsorted(edges, timeline.start_ns)
     return count
-
-
-def rank_within(groups: Rows) -> Rows:
-    """Position of each within its group; the groups come in runs or not."""
-    order = np.argsort(groups, kind="stable")
-    fresh = np.diff(groups[order], prepend=-1) != 0
-    begins = np.maximum.accumulate(np.where(fresh, np.arange(len(groups)), 0))
-    rank = np.empty(len(groups), np.int64)
-    rank[order] = np.arange(len(groups)) - begins
-    return rank

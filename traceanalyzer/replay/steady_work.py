@@ -18,6 +18,8 @@ from traceanalyzer.model.arrays import (
     median_of,
     numbered,
     pick,
+    places_of,
+    previous_equal,
     quantile,
 )
 from traceanalyzer.model.records import dataclass
@@ -195,8 +197,7 @@ class SteadyWork:
         dur = (work.end_ns - work.start_ns)[entry].astype(np.float64)
         if waiting is not None:
             dur = undisturbed_ns(trace, work, entry, waiting) - np.maximum(waited, 0)
-        place = np.full(len(work.call) + 1, -1, np.int64)
-        place[entry] = np.arange(len(entry))
+        place = places_of(entry, len(work.call))
         end = int(work.end_ns[entry].max(initial=0))
         neighbours = place[before], code[entry], pair_gap
         return cls(
@@ -218,16 +219,10 @@ class SteadyWork:
 
 def previous_on_stream(work: DeviceWork, key: Rows, entry: Rows) -> Rows:
     """Entry of the work before on the same stream, of those near; -1 for none."""
-    before = np.full(len(entry), -1, np.int64)
     if len(entry) == 0:
-        return before
-    low = max(int(entry.min()) - 1000, 0)
-    near = np.arange(low, int(entry.max()) + 1)
-    order = near[np.argsort(key[near], kind="stable")]
-    previous = np.full(len(near), -1, np.int64)
-    same = key[order[1:]] == key[order[:-1]]
-    previous[order[1:][same] - low] = order[:-1][same]
-    return previous[entry - low]
+        return entry
+    near = np.arange(max(int(entry.min()) - 1000, 0), int(entry.max()) + 1)
+    return pick(near, previous_equal(key[near])[entry - near[0]])
 
 
 def work_gaps(
@@ -285,7 +280,7 @@ def recorded_edges(
     at, calls_ns = distinct(every), stream_waits[np.append(every[1:] != every[:-1], True)[: len(every)]]
     starts, ends = work.start_ns[entry], work.end_ns[entry]
     waits = np.searchsorted(at, np.arange(len(entry)), side="right")
-    begin = pick(waits, _before_on_stream(stream), 0)
+    begin = pick(waits, previous_equal(stream), 0)
     to = np.flatnonzero(waits > begin)
     begin, end = begin[to], waits[to]  # the waits since the work before on its stream
     edges = [np.empty((3, 0), np.int64)]
@@ -305,15 +300,6 @@ def recorded_edges(
     return waiting, edges_of_all[:, np.lexsort((edges_of_all[1], edges_of_all[0]))]
 
 
-def _before_on_stream(stream: Rows) -> Rows:
-    """Position of the work before it on its stream, -1 for none."""
-    order = np.argsort(stream, kind="stable")
-    before = np.full(len(stream), -1, np.int64)
-    same = stream[order[1:]] == stream[order[:-1]]
-    before[order[1:][same]] = order[:-1][same]
-    return before
-
-
 def _unimplied(edges: Rows, stream: Rows) -> Rows:
     """The edges from one stream of which no earlier work of the waiting stream has one that is as late."""
     edges = edges[:, np.lexsort((-edges[2], edges[1], edges[0], stream[edges[0]]))]
@@ -323,8 +309,7 @@ def _unimplied(edges: Rows, stream: Rows) -> Rows:
 
 def _hidden_edges(work: DeviceWork, entry: Rows, hidden: HiddenWaits) -> Rows:
     """Edges that no call makes, as (3, edges); the launch of what waits stands for its call."""
-    place = np.full(len(work.call) + 1, -1, np.int64)
-    place[entry] = np.arange(len(entry))
+    place = places_of(entry, len(work.call))
     source = place[hidden.after[entry]]
     to = np.flatnonzero((source >= 0) & (source < np.arange(len(entry))))
     return np.stack((to, source[to], work.call_start_ns[entry[to]]))

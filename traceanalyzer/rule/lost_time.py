@@ -11,7 +11,7 @@ import numpy as np
 
 from traceanalyzer.idle.cause_table import BETWEEN_OPS
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, sums_of
+from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, ranges, sums_of
 from traceanalyzer.model.containment import innermost
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.rule.views import Calls, IdleTime, Work
@@ -111,9 +111,7 @@ class LostTime:
         begin_ns = np.maximum(starts_ns[order], np.append(starts_ns[order][:1], reached_ns[:-1]))
         first = np.searchsorted(reached_ns, idle.start_ns, side="right")
         last = np.searchsorted(begin_ns, idle.end_ns, side="left")
-        count = np.maximum(last - first, 0)
-        stretch = np.repeat(np.arange(len(idle)), count)
-        span = np.arange(len(stretch)) - np.repeat(np.cumsum(count) - count, count) + first[stretch]
+        stretch, span = ranges(first, np.maximum(last - first, 0))
         start = np.maximum(idle.start_ns[stretch], begin_ns[span])
         end = np.minimum(idle.end_ns[stretch], reached_ns[span])
         some = end > start

@@ -10,9 +10,8 @@ from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.cause_table import SAYS_WHY
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.idle.recurrence import standing_out
-from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, pick
+from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, pick, rank_within
 from traceanalyzer.model.texts import ClosedTexts
-from traceanalyzer.replay.segments import rank_within
 from traceanalyzer.timeline.calls_and_work import Calls, Work
 from traceanalyzer.timeline.selection import Chosen, Events, Selection, cached_readonly, positions
 

@@ -10,7 +10,7 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, distinct, pick
+from traceanalyzer.model.arrays import Rows, distinct, pick, previous_equal
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.timeline.device_work import DeviceWork
@@ -39,7 +39,7 @@ class HiddenWaits:
             entry = np.flatnonzero((work.device == device) & (work.call >= 0))
             if len(entry) == 0 or len(distinct(work.stream[entry])) < 2:
                 continue
-            before = _before(work, entry)
+            before = pick(entry, previous_equal(work.stream[entry]))
             ended = pick(work.end_ns, before, 0)
             waits = (before >= 0) & (work.start_ns[entry] - ended > _WOKEN_NS)
             waits &= (work.call_end_ns[entry] <= ended) & ~work.shared[entry]
@@ -53,12 +53,3 @@ class HiddenWaits:
             waits &= pick(work.call_start_ns, awaited, 0) < work.call_start_ns[entry]
             after[entry[waits]] = awaited[waits]
         return cls(after)
-
-
-def _before(work: DeviceWork, entry: Rows) -> Rows:
-    """The work before each on its stream, -1 for none."""
-    order = entry[np.argsort(work.stream[entry], kind="stable")]
-    before = np.full(len(work.row), -1, np.int64)
-    same = work.stream[order[1:]] == work.stream[order[:-1]]
-    before[order[1:][same]] = order[:-1][same]
-    return before[entry]

@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, median, starts_of_runs
+from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, median, rank_within, starts_of_runs
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, codes_at
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
@@ -62,15 +62,12 @@ def _regular_order(group: Rows, step: Rows, steps: int) -> tuple[Mask, Rows]:
     of the group came before in the step. Rows are in order of launch."""
     pair, first = grouped([group, step])
     times = np.bincount(pair)
-    by_pair = np.argsort(pair, kind="stable")
-    order = np.empty(len(pair), np.int64)
-    order[by_pair] = np.arange(len(pair)) - np.repeat(np.cumsum(times) - times, times)
     of_pair, groups = group[first], int(group.max(initial=-1)) + 1
     found_in = np.bincount(of_pair, minlength=groups)
     usual = np.zeros(groups, np.int64)
     usual[of_pair] = times
     uneven = np.bincount(of_pair, weights=times != usual[of_pair], minlength=groups) > 0
-    return (~uneven & (found_in * 2 >= steps))[group], order
+    return (~uneven & (found_in * 2 >= steps))[group], rank_within(pair)
 
 
 def losing(executions: RepeatedKernels, least_ns: float) -> RepeatedKernels:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, distinct
+from traceanalyzer.model.arrays import Rows, distinct, places_of
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.texts import Texts
@@ -26,16 +26,10 @@ def entries_of(events: Events, ids: Rows) -> Rows:
     """Entries of `DeviceWork` that have these event ids."""
     assert events.work is not None
     rows = rows_of(ints(events.trace.lanes.gpu, "event_id"), ids)
-    place = events.once("page: entry of row", lambda: _entry_of_row(events))
+    work, gpu = events.work.row, events.trace.lanes.gpu
+    place = events.once("page: entry of row", lambda: places_of(work, len(gpu)))
     found: Rows = place[rows]
     return found[found >= 0]
-
-
-def _entry_of_row(events: Events) -> Rows:
-    assert events.work is not None
-    place = np.full(len(events.trace.lanes.gpu), -1, np.int64)
-    place[events.work.row] = np.arange(len(events.work.row))
-    return place
 
 
 def rows_within(events: Events, thread: int, low: int, high: int) -> Rows:

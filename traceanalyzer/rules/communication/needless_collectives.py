@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
+from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, rank_within
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import ints
 from traceanalyzer.replay.edits import Drop, DropWork
-from traceanalyzer.replay.segments import rank_within
 from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, limit, rule
 from traceanalyzer.timeline.collective_work import collectives_of
 from traceanalyzer.timeline.names import OPTIMIZER_MARK

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, among, distinct
+from traceanalyzer.model.arrays import Mask, Rows, among, distinct, places_of
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import Drop, DropWork, Edit
@@ -185,8 +185,7 @@ def neighbors_of(work: Work, pieces: Work, among: Work) -> tuple[tuple[Work, Mas
             neither is passed over.
     """
     ordered = work.in_order()
-    place = np.empty(len(work), np.int64)
-    place[ordered.entries] = np.arange(len(work))
+    place = places_of(ordered.entries, len(work))
     there = np.sort(place[among.entries])
     position = np.searchsorted(there, place[pieces.entries])
     return _neighbor(ordered, there, position - 1, pieces), _neighbor(ordered, there, position, pieces)

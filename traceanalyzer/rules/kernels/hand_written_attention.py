@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, starts_of_runs
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, ranges, starts_of_runs
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.rewrites import Fuse
 from traceanalyzer.roofline.gpus import Gpu, Gpus, reached_flops_per_ns
@@ -132,7 +132,7 @@ def attention_spans(work: Work, most: int) -> tuple[Work, Rows, Mask]:
         return work[np.empty(0, np.int64)], np.empty(0, np.int64), np.empty(0, bool)
     ordered = work.in_order()
     first, last, backward = _spans(ordered, most)
-    member, number = _members(first, last)
+    number, member = ranges(first, last - first + 1)
     return ordered[member], number, backward
 
 
@@ -180,11 +180,3 @@ def _next_product(product: Rows, place: Rows, by: int, most: int) -> Rows:
     this = product[np.clip(place, 0, len(product) - 1)]
     other = product[np.clip(place + by, 0, len(product) - 1)]
     return np.where(np.abs(other - this) <= most, other, this)
-
-
-def _members(first: Rows, last: Rows) -> tuple[Rows, Rows]:
-    """Positions within the spans, and the number of the span of each."""
-    count = last - first + 1
-    number = np.repeat(np.arange(len(first)), count)
-    start = np.cumsum(count) - count
-    return np.arange(int(count.sum())) - start[number] + first[number], number

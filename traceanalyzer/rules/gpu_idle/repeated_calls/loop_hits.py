@@ -7,13 +7,12 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Rows, distinct
+from traceanalyzer.model.arrays import Floats, Rows, distinct, rank_within
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.replay.edits import DropSpans, Edit, Resize, ShrinkSpans
 from traceanalyzer.replay.rewrites import Batch
-from traceanalyzer.replay.segments import rank_within
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, Hits, IdleTime, LostTime, Work
 from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import LoopNodes, Repeats

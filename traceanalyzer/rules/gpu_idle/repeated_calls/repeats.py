@@ -8,12 +8,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, grouped
+from traceanalyzer.model.arrays import Mask, Rows, grouped, ranges, rank_within
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.replay.segments import rank_within
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 from traceanalyzer.timeline.backward_nodes import backward_nodes_of
 from traceanalyzer.timeline.calls_and_work import Calls, Work
@@ -233,7 +232,7 @@ def repeats_of(outer: Calls, work: Work, least: int, longest_ns: int) -> Iterato
         launches, ns = (int(sums[end] - sums[begin]) for sums in (launches_before, ns_before))
         if launches < len(members) or ns > longest_ns * launches:
             continue
-        entries = _all_positions(first[begin:end], last[begin:end])
+        _, entries = ranges(first[begin:end], last[begin:end] - first[begin:end])
         low, high = max(begin - _NEAR, 0), end + _NEAR
         takers = rows[low:begin][takes_apart[low:begin]]
         first_repeat = rows[members[0]], np.flatnonzero(layers[members[0]])
@@ -366,12 +365,3 @@ def only_grow(codes: Rows, dims: Texts) -> bool:
 def _size(shapes: str) -> int:
     """Sum of all sizes."""
     return sum(map(int, _NUMBER.findall(shapes)))
-
-
-def _all_positions(low: Rows, high: Rows) -> Rows:
-    """All positions from each low to its high, without the high."""
-    count = high - low
-    positions: Rows = (
-        np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count) + np.repeat(low, count)
-    )
-    return positions

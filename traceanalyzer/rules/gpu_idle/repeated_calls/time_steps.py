@@ -9,11 +9,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, distinct, grouped
+from traceanalyzer.model.arrays import Rows, distinct, grouped, rank_within
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
-from traceanalyzer.replay.segments import rank_within
 from traceanalyzer.rule import Calls, Hits
 from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import Batching, lines_of, list_ops, short_name
 from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import LoopNodes, Recorded, Repeats, part_of
