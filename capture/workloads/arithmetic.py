@@ -99,6 +99,31 @@ def one_hot(device: Device, bad: bool) -> Callable[[], object]:
     return step
 
 
+def unmerged_adapter(device: Device, bad: bool) -> Callable[[], object]:
+    """Linear layers with an adapter of rank 16 beside each, or merged into its weight."""
+    import torch
+    from torch import nn
+
+    layers, rows, size, rank = device.pick((8, 4096, 2048, 16), (4, 4, 8, 2))
+    options = {"bias": False, "device": device.kind, "dtype": torch.bfloat16}
+    base = [nn.Linear(size, size, **options) for _ in range(layers)]
+    down = [nn.Linear(size, rank, **options) for _ in range(layers)]
+    up = [nn.Linear(rank, size, **options) for _ in range(layers)]
+    x = torch.randn(rows, size, device=device.kind, dtype=torch.bfloat16)
+    if not bad:
+        with torch.no_grad():
+            for layer, first, second in zip(base, down, up, strict=True):
+                layer.weight += second.weight @ first.weight * 2.0
+
+    def step() -> None:
+        y = x
+        with torch.no_grad():
+            for layer, first, second in zip(base, down, up, strict=True):
+                y = layer(y) + second(first(y)) * 2.0 if bad else layer(y)
+
+    return step
+
+
 def low_occupancy(device: Device, bad: bool) -> Callable[[], object]:
     """A running sum along 8 long rows, or along many short ones."""
     import torch
@@ -230,6 +255,13 @@ WORKLOADS = (
         one_hot,
         bad="4 steps of a loss that multiplies 96 classes with an int64 one-hot target made float32",
         good="the same sums by gather and scatter_add of the target's classes",
+    ),
+    pair(
+        "unmerged_adapter",
+        "linear layers with low-rank adapters (bad), or with the adapters merged into their weights (good)",
+        unmerged_adapter,
+        bad="4 steps of 8 linear layers, each with an adapter of rank 16",
+        good="the same with the adapters merged",
     ),
     pair(
         "low_occupancy",

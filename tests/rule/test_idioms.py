@@ -16,6 +16,7 @@ KERNELS = {
     "var > mean > sub > add > sqrt > div": "LayerNorm by hand",
     "sub > exp > sum > log > sub": "cross-entropy by hand",
     "log_softmax > gather > neg": "cross-entropy by hand",
+    "to > softmax > add > log": "cross-entropy by hand",
     "cos > mul > sin > mul > to > to": "rotary embedding by hand",
     "mul > neg > cat > mul > add": "rotary embedding by hand",
     "silu > mul": "SwiGLU",
@@ -42,7 +43,10 @@ CALLS = {
     "sample.py(8): top_p_filter": "top-p sampling",
     "train.py(40): step": None,
     "64 x select, lstm_cell": None,
-    "120 x mul, add, copy_": None,
+    "120 x mul, add, copy_": "EMA of tensors",
+    "64 x abs, mean, clamp, div, round, mul": "fake quantization",
+    "torch_geometric/nn/conv/gcn_conv.py(45): gcn_norm": "GCN normalization",
+    "120 x mul, add": None,
 }
 PLAIN = (
     "mul > mul > copy_ > threshold_backward",

@@ -21,7 +21,7 @@ _FIXTURES = (
     *("deterministic-algorithms", "dtype-casts", "far-from-bound", "fft-length", "float64-math", "full-sort"),
     *("hand-written-attention", "kernel-variance", "layout-conversion", "low-occupancy", "misaligned-gemm"),
     *("no-tensor-cores", "one-hot", "outside-autocast", "recomputation", "repeated-backward"),
-    *("unfused-pointwise", "unused-gradient"),
+    *("unfused-pointwise", "unmerged-adapter", "unused-gradient"),
 )
 
 
