@@ -9,12 +9,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.job.runs import CollectiveRuns, is_pair
+from traceanalyzer.job.runs import CollectiveRuns, is_pair, recorded_numbers, recorded_texts
 from traceanalyzer.model.arrays import Rows, median, pick
 from traceanalyzer.model.intervals import covered, union
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.model.trace import NULL_INT, Trace, ints
+from traceanalyzer.model.trace import Trace
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
@@ -152,21 +152,10 @@ def bus_factor(collective: str, ranks: int) -> float:
 
 def data_bytes(trace: Trace, work: DeviceWork, runs: CollectiveRuns) -> Rows:
     """S of each collective: the larger of what a rank sends and receives; 0 where it is not recorded."""
-    row, op = work.row[runs.entry], work.op[runs.entry]
-    sizes = [_numbers(trace, row, op, name) for name in ("in_elements", "out_elements")]
-    kinds = (
-        Texts.column(trace.lanes.gpu, "comm_dtype", row)
-        .or_else(Texts.column(trace.lanes.cpu, "comm_dtype", op))
-        .values()
-    )
+    sizes = [recorded_numbers(trace, work, runs.entry, name) for name in ("in_elements", "out_elements")]
+    kinds = recorded_texts(trace, work, runs.entry, "comm_dtype").values()
     width = np.array([_BYTES.get(str(kind).lower().removeprefix("c10::"), 0) for kind in kinds], np.int64)
-    return np.asarray(np.maximum(*sizes) * width, np.int64)
-
-
-def _numbers(trace: Trace, row: Rows, op: Rows, name: str) -> Rows:
-    own = ints(trace.lanes.gpu, name)[row]
-    found = np.where(own != NULL_INT, own, pick(ints(trace.lanes.cpu, name), op))
-    return np.where(found > 0, found, 0)
+    return np.asarray(np.maximum(np.maximum(*sizes), 0) * width, np.int64)
 
 
 def rates(

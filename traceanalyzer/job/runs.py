@@ -72,7 +72,9 @@ class CollectiveRuns:
         entry, what, pairs = communication[chosen], what[chosen], pairs[chosen]
         if len(entry) == 0:
             raise Unavailable("no collectives of all ranks in the trace")
-        sent, received = (_numbers(trace, work, entry, name) for name in ("in_elements", "out_elements"))
+        sent, received = (
+            recorded_numbers(trace, work, entry, name) for name in ("in_elements", "out_elements")
+        )
         return cls(
             entry,
             work.start_ns[entry],
@@ -80,7 +82,7 @@ class CollectiveRuns:
             what,
             np.where(_known(pairs), pairs, _groups(trace, work, entry)),
             np.where(np.isin(what, list(OF_ONE_SIZE)), np.maximum(sent, received), -1),
-            np.where(_known(pairs), -1, _numbers(trace, work, entry, "comm_seq")),
+            np.where(_known(pairs), -1, recorded_numbers(trace, work, entry, "comm_seq")),
             _step_numbers(marks, entry),
         )
 
@@ -124,13 +126,13 @@ def _pairs(trace: Trace, work: DeviceWork, entry: Rows, what: NDArray[np.object_
     return result
 
 
-def _texts(trace: Trace, work: DeviceWork, entry: Rows, column: str) -> Texts:
+def recorded_texts(trace: Trace, work: DeviceWork, entry: Rows, column: str) -> Texts:
     """What the kernel says, or else its op."""
     own = Texts.column(trace.lanes.gpu, column, work.row[entry])
     return own.or_else(Texts.column(trace.lanes.cpu, column, work.op[entry]))
 
 
-def _numbers(trace: Trace, work: DeviceWork, entry: Rows, column: str) -> Rows:
+def recorded_numbers(trace: Trace, work: DeviceWork, entry: Rows, column: str) -> Rows:
     """What the kernel says, or else its op; -1 where neither does."""
     own = ints(trace.lanes.gpu, column)[work.row[entry]]
     found = np.where(own != NULL_INT, own, pick(ints(trace.lanes.cpu, column), work.op[entry]))
@@ -147,7 +149,7 @@ def _names(trace: Trace, work: DeviceWork, entry: Rows) -> NDArray[np.object_]:
     """The collective of each; of a kernel whose op is not in the trace what others of its name do."""
     kernels = Texts.column(trace.lanes.gpu, "name", work.row[entry]).values()
     named = Texts.column(trace.lanes.cpu, "name", work.op[entry])
-    ops = _texts(trace, work, entry, "collective").or_else(named).values()
+    ops = recorded_texts(trace, work, entry, "collective").or_else(named).values()
     same = {kernel: op for kernel, op in zip(kernels, ops, strict=True) if op is not None}
     names = [
         collective_of(kernel, same.get(kernel) if op is None else op)
@@ -158,8 +160,8 @@ def _names(trace: Trace, work: DeviceWork, entry: Rows) -> NDArray[np.object_]:
 
 def _groups(trace: Trace, work: DeviceWork, entry: Rows) -> NDArray[np.object_]:
     """Name and ranks of each one's group; without op that of all others on its stream."""
-    names = _texts(trace, work, entry, "process_group").values()
-    members = _texts(trace, work, entry, "group_ranks").values()
+    names = recorded_texts(trace, work, entry, "process_group").values()
+    members = recorded_texts(trace, work, entry, "group_ranks").values()
     streams = (work.device[entry] << 32) + work.stream[entry]
     groups = [
         None if name is None and ranks is None else f"{name} {ranks}"

@@ -71,7 +71,7 @@ def queue_depth(trace: Trace | Analysis) -> pd.DataFrame:
     frames = [pd.DataFrame({"device": [], "time_ns": [], "queued": []}, dtype="int64")]
     for device in distinct(work.device).tolist():
         linked = np.flatnonzero((work.device == device) & (work.call >= 0))
-        time, queued = _depth(work.call_start_ns[linked], work.end_ns[linked])
+        time, queued = depth_changes(work.call_start_ns[linked], work.end_ns[linked])
         frames.append(pd.DataFrame({"device": device, "time_ns": time, "queued": queued}))
     frame = pd.concat(frames, ignore_index=True)
     return frame.assign(time_s=(frame["time_ns"] - analysis.trace.meta.origin_ns) / 1e9)
@@ -106,7 +106,7 @@ def idle_gaps(trace: Trace | Analysis) -> pd.DataFrame:
     return frame.sort_values(["device", "start_ns"], kind="stable", ignore_index=True)
 
 
-def _depth(given: Rows, done: Rows) -> tuple[Rows, Rows]:
+def depth_changes(given: Rows, done: Rows) -> tuple[Rows, Rows]:
     """Instants at which the depth changes, and the depth from there on."""
     time = distinct(np.concatenate([given, done]))
     begun = np.searchsorted(np.sort(given), time, side="right")

@@ -20,9 +20,9 @@ from traceanalyzer.model.trace import Trace, codes_at, texts_of
 from traceanalyzer.roofline.lower_bounds import bound_of, least_ns, reached_ns
 from traceanalyzer.roofline.peaks import Peaks, device_peaks
 from traceanalyzer.tensors.launch_inputs import Indexed, WorkInputs
-from traceanalyzer.tensors.ops.costs import ARITHMETIC, DEPTHWISE, OpCost
+from traceanalyzer.tensors.ops.costs import ARITHMETIC, DEPTHWISE, OpCost, typed_inputs
 from traceanalyzer.tensors.ops.table import op_cost
-from traceanalyzer.tensors.signatures import ITEM_BYTES, NO_OP, Signature
+from traceanalyzer.tensors.signatures import NO_OP, Signature
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.kernel_families import FP32_ARITHMETIC, TENSOR_CORES_FP32
 from traceanalyzer.timeline.steps import Steps
@@ -182,14 +182,9 @@ def linked_op_cost_of(signature: Signature) -> OpCost | None:
     return replace(work, bytes=math.prod(signature.shape(0)) * signature.item_bytes(0))
 
 
-def _typed(op: Signature) -> list[int]:
-    """Positions of the inputs that are tensors of known shape and type."""
-    return [i for i, kind in enumerate(op.types) if kind in ITEM_BYTES and i < len(op.dims) and op.dims[i]]
-
-
 def inputs_once(op: Signature) -> OpCost | None:
     """Reads its tensors once, whatever it does with them; None where it may look at a part only, or has none."""
-    tensors = [] if _READS_PART.search(op.name) or not op.name.startswith("aten::") else _typed(op)
+    tensors = [] if _READS_PART.search(op.name) or not op.name.startswith("aten::") else typed_inputs(op)
     try:
         moved = sum(op.bytes(i) for i in tensors)
     except LookupError:

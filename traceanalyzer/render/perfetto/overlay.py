@@ -16,6 +16,7 @@ from traceanalyzer.model.overlay import NO_DRIFT, Args, Counter, Drift, Overlay,
 from traceanalyzer.model.report import Report
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.perfetto.finding_tracks import Numbered, evidence_tracks, finding_tracks, numbered
+from traceanalyzer.report.tables import depth_changes
 from traceanalyzer.report.words import in_words
 from traceanalyzer.rule.views import IdleTime
 from traceanalyzer.timeline.device_work import Busy, DeviceWork
@@ -37,19 +38,10 @@ def queue_counters(analysis: Analysis) -> Iterator[Counter]:
     work, steps = analysis.index(DeviceWork), analysis.index(Steps)
     for device in distinct(work.device).tolist():
         own = (work.device == device) & (work.call >= 0)
-        at, depth = _depth(work.call_start_ns[own], work.end_ns[own])
+        at, queued = depth_changes(work.call_start_ns[own], work.end_ns[own])
         about = "Work launched but not finished; large while the CPU is ahead of the device."
-        at, depth, how = drawn_curve(at, depth, steps)
+        at, depth, how = drawn_curve(at, queued.astype(np.float64), steps)
         yield Counter(f"Queue depth: device {device}", at, depth, "launches", about + how)
-
-
-def _depth(launched: Ns, finished: Ns) -> tuple[Ns, Values]:
-    """(instants of change, work queued from then on)."""
-    instants = np.concatenate((launched, finished))
-    change = np.repeat((1, -1), len(launched))
-    order = np.argsort(instants, kind="stable")
-    last = np.append(np.diff(instants[order]) > 0, True)[: len(order)]
-    return instants[order][last], np.cumsum(change[order])[last].astype(np.float64)
 
 
 def drawn_curve(at: Ns, value: Values, steps: Steps) -> tuple[Ns, Values, str]:

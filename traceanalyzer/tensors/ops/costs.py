@@ -44,7 +44,7 @@ class OpCost:
 CostOf = Callable[[Signature], OpCost]
 
 
-def _typed(op: Signature) -> list[int]:
+def typed_inputs(op: Signature) -> list[int]:
     """Positions of the tensors of known shape and type; single numbers have no shape."""
     return [
         index
@@ -243,7 +243,7 @@ def reads(kind: str, *, writes: int | None = None) -> CostOf:
     """Reads all tensors, and writes as much as the tensor number `writes` has."""
 
     def cost(op: Signature) -> OpCost:
-        inputs = _typed(op)
+        inputs = typed_inputs(op)
         written = 0 if writes is None else op.bytes(inputs[writes])
         return OpCost(kind, None, sum(map(op.bytes, inputs)) + written)
 
@@ -254,7 +254,7 @@ def rewrites(kind: str, *, reduces: bool = False) -> CostOf:
     """Reads all tensors, and writes a dense result as large as the first of them unless it reduces."""
 
     def cost(op: Signature) -> OpCost:
-        inputs = _typed(op)
+        inputs = typed_inputs(op)
         if not inputs:
             raise LookupError("no tensor")
         first = inputs[0]

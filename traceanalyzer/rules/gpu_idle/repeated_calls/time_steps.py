@@ -93,7 +93,8 @@ def _takes_another(loop: Repeats, place: int) -> bool:
     if len(parts) < _MIN_EQUAL_SHARE * loop.count or len({(part.whole, part.dim) for part in parts}) > 1:
         return False
     distances = set(np.diff([part.index for part in parts]).tolist())
-    return len(distances) == 1 and distances != {0} and not _loop_writes(loop, parts[0])
+    _, ops = signatures_of(loop.first_ops.events.trace, loop.rows[:2].ravel())
+    return len(distances) == 1 and distances != {0} and not writes_part(parts[0], ops)
 
 
 def _joins_parts(loop: Repeats, place: int) -> bool:
@@ -116,12 +117,6 @@ def _takes_what_was_unbound(loop: Repeats, layer: int) -> bool:
     number, signatures = signatures_of(loop.first_ops.events.trace, loop.rows[:, layer])
     layer_inputs = {tuple(tensors(signatures[which])[:1]) for which in number.tolist()}
     return any(layer_inputs == {(part_of(op, loop.count),)} for op in taking)
-
-
-def _loop_writes(loop: Repeats, part: Taken) -> bool:
-    """True if an op of the loop writes into a tensor of this shape, or into a part of it."""
-    _, signatures = signatures_of(loop.first_ops.events.trace, loop.rows[:2].ravel())
-    return any(tensors(op)[:1] in ([part.whole], [part.part]) for op in signatures if op.name.endswith("_"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,10 +168,11 @@ def loop_inputs_of(outer: Calls, recorded: Recorded, min_repeats: int) -> Iterat
         part = parts[int(number[places[0]])]
         assert part is not None
         begin, end = np.searchsorted(forward.step, forward.step[places[0]] + np.arange(2))
-        looped = distinct(number[places[0] : places[-1]])
-        if writes_part(part, distinct(number[begin:end]), signatures) or makes_whole(
-            part, looped, signatures
-        ):
+        step, looped = (
+            [signatures[op] for op in distinct(some).tolist()]
+            for some in (number[begin:end], number[places[0] : places[-1]])
+        )
+        if writes_part(part, step) or makes_whole(part, looped):
             continue
         following = number[places[1] + 1 : places[1] + 1 + _MAX_CHAIN].tolist()
         chain = item_wise_chain(part, [signatures[op] for op in following])
@@ -239,16 +235,14 @@ def part_taken(op: Signature, least_dims: int = 2) -> Taken | None:
     return Taken(whole, strides, dim, index, part, steps) if len(part) >= least_dims else None
 
 
-def writes_part(part: Taken, which: Rows, signatures: Sequence[Signature]) -> bool:
+def writes_part(part: Taken, ops: Sequence[Signature]) -> bool:
     """True if one of these ops writes into a tensor of this shape, or into a part of it."""
-    writers = (op for op in (signatures[op_number] for op_number in which.tolist()) if op.name.endswith("_"))
-    return any(tensors(op)[:1] in ([part.whole], [part.part]) for op in writers)
+    return any(tensors(op)[:1] in ([part.whole], [part.part]) for op in ops if op.name.endswith("_"))
 
 
-def makes_whole(part: Taken, which: Rows, signatures: Sequence[Signature]) -> bool:
+def makes_whole(part: Taken, ops: Sequence[Signature]) -> bool:
     """True if the result of one of these ops has the shape of the whole."""
-    makers = (op for op in (signatures[op_number] for op_number in which.tolist()) if not is_view(op.name))
-    return any(part.whole == result_shape(op) for op in makers)
+    return any(part.whole == result_shape(op) for op in ops if not is_view(op.name))
 
 
 def item_wise_chain(part: Taken, following: Sequence[Signature]) -> tuple[int, int] | None:
