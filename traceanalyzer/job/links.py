@@ -16,6 +16,7 @@ from traceanalyzer.model.arrays import Rows, distinct, median, medians
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
+from traceanalyzer.timeline.device_work import find
 
 Floats = NDArray[np.float64]
 
@@ -226,6 +227,4 @@ class _Ends:
 def _positions(view: JobView, rank: int, numbers: Rows) -> Rows:
     """Positions in the rank's runs of collectives that it has."""
     waits = view.waits[rank]
-    order = np.argsort(waits.number)
-    entry = waits.entry[order[np.searchsorted(waits.number[order], numbers)]]
-    return np.asarray(np.searchsorted(view.runs[rank].entry, entry), np.int64)
+    return find(view.runs[rank].entry, waits.entry[find(waits.number, numbers)])

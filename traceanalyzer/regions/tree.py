@@ -20,6 +20,7 @@ from traceanalyzer.regions.code_spans import KINDS, CodeSpans
 from traceanalyzer.replay.cpu_timeline import CpuTimeline
 from traceanalyzer.timeline.backward_nodes import backward_nodes_of
 from traceanalyzer.timeline.calls_and_work import Calls
+from traceanalyzer.timeline.device_work import find
 from traceanalyzer.timeline.loops import NestedLoops, nested_loops
 from traceanalyzer.timeline.names import DATA_LOADING
 from traceanalyzer.timeline.nesting import CalledOps
@@ -448,15 +449,12 @@ def _pairs(
     )
     stride = len(parent) + 1
     key = (columns[0] + 1) * stride + columns[1]
-    order = np.argsort(key, kind="stable")
-
-    def find(phases: Rows, spans: Rows) -> Rows:
-        if len(key) == 0:
-            return np.full(len(phases), -1, np.int64)
-        place = np.minimum(np.searchsorted(key[order], (phases + 1) * stride + spans), len(key) - 1)
-        return np.where(spans >= 0, order[place], -1)
-
-    return find(phase, span), columns[0], columns[1], columns[2], find(columns[0], pick(parent, columns[1]))
+    above = pick(parent, columns[1])
+    pair, around = (
+        np.where(spans >= 0, find(key, (phases + 1) * stride + spans), -1)
+        for phases, spans in ((phase, span), (columns[0], above))
+    )
+    return pair, columns[0], columns[1], columns[2], around
 
 
 def _common(left: Rows, right: Rows, parent: Rows, depth: Rows) -> Rows:

@@ -13,7 +13,7 @@ from traceanalyzer.model.trace import Trace, codes_at, matching
 from traceanalyzer.replay.cpu_timeline import CpuTimeline
 from traceanalyzer.replay.late_starts import LATE_NS
 from traceanalyzer.replay.steady_work import SteadyWork
-from traceanalyzer.timeline.device_work import DeviceWork, pageable
+from traceanalyzer.timeline.device_work import DeviceWork, find, pageable
 from traceanalyzer.timeline.names import COPY_CALL
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.synchronisation import SyncCalls
@@ -194,10 +194,8 @@ def waits_of_copies(rows: Rows, nesting: Nesting, order: LaunchOrder, call: Rows
 
     What it takes long after that, as to stage pageable memory or to wait for a lock of the driver, is the program's.
     """
-    by_call = np.argsort(call, kind="stable")
-    at = np.minimum(np.searchsorted(call[by_call], rows), len(call) - 1)
-    own = by_call[at]
-    rows, own = rows[call[own] == rows], own[call[own] == rows]
+    own = find(call, rows)
+    rows, own = rows[own >= 0], own[own >= 0]
     start, end = nesting.start_ns[rows], nesting.end_ns[rows]
     done = order.end[own]
     waited = pageable[own] & (done <= end + _PAGEABLE_SLACK_NS) & (end - start > _MIN_PAGEABLE_NS)

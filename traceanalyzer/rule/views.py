@@ -13,6 +13,7 @@ from traceanalyzer.idle.recurrence import standing_out
 from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, pick, rank_within
 from traceanalyzer.model.texts import ClosedTexts
 from traceanalyzer.timeline.calls_and_work import Calls, Work
+from traceanalyzer.timeline.device_work import find
 from traceanalyzer.timeline.selection import Chosen, Events, Selection, cached_readonly, positions
 
 __all__ = ["Calls", "IdleTime", "Work"]
@@ -127,11 +128,7 @@ class IdleTime(Selection):
         named = named[np.isin(named.name.code, distinct(deciding.name.code))]
         named = named[np.argsort(named.start_ns, kind="stable")]
         which = rank_within(grouped([named.name.code, named.step])[0])
-        order = np.argsort(named.rows)
-        position = order[
-            np.minimum(np.searchsorted(named.rows[order], deciding.rows), max(len(order) - 1, 0))
-        ]
-        place, _ = grouped([deciding.name.code, which[position]])
+        place, _ = grouped([deciding.name.code, pick(which, find(named.rows, deciding.rows))])
         return place
 
     @cached_readonly

@@ -11,7 +11,7 @@ from traceanalyzer.model.analysis import GivenByJob
 from traceanalyzer.model.arrays import Mask, Rows, grouped, pick
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, codes_at, ints
-from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork, find
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,8 @@ class CollectiveWaits(GivenByJob):
 
     def of(self, entries: Rows) -> tuple[Rows, Rows]:
         """(waiting in ns, the rank that came last) of entries of `DeviceWork`; -1 both where it was not measured."""
-        position = np.minimum(np.searchsorted(self.entry, entries), max(len(self.entry) - 1, 0))
-        measured = self.entry[position] == entries if len(self.entry) else np.zeros(len(entries), np.bool_)
-        waiting_ns, last = (
-            np.where(measured, pick(column, position), -1) for column in (self.waiting_ns, self.last)
-        )
-        return waiting_ns, last
+        position = find(self.entry, entries)
+        return pick(self.waiting_ns, position), pick(self.last, position)
 
     def met(self) -> Self:
         """Without the collectives in which the ranks are not at once."""
@@ -55,10 +51,7 @@ class CollectiveWaits(GivenByJob):
 
     def numbers(self, entries: Rows) -> Rows:
         """Which collective of the job entries of `DeviceWork` are; -1 for none that another rank's trace has."""
-        if len(self.entry) == 0:
-            return np.full(len(entries), -1, np.int64)
-        position = np.minimum(np.searchsorted(self.entry, entries), len(self.entry) - 1)
-        return np.where(self.entry[position] == entries, self.number[position], -1)
+        return pick(self.number, find(self.entry, entries))
 
 
 _LATENCY_NS = 100_000  # of a collective, however little it moves: 5 us on NVLink, tens of us between hosts

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, numbered, sums_of
+from traceanalyzer.model.arrays import Rows, numbered, pick, sums_of
 from traceanalyzer.model.containment import child_sums, innermost, subtree_sums
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
+from traceanalyzer.timeline.device_work import find
 from traceanalyzer.torch_table.event_links import frontend
 from traceanalyzer.torch_table.function_events import MEMORY, Flags, FunctionEvents, threads_of
 
@@ -123,8 +124,7 @@ def _kernel_ns(events: FunctionEvents) -> Rows:
     position, ids = numbered(events.linked_id[work])
     sums = sums_of(position, events.end_ns[work] - events.start_ns[work], len(ids))
     owners = np.flatnonzero(frontend(events))
-    index = np.minimum(np.searchsorted(ids, events.own_id[owners]), len(ids) - 1)
-    result[owners] = np.where(ids[index] == events.own_id[owners], sums[index], 0)
+    result[owners] = pick(sums, find(ids, events.own_id[owners]), 0)
     return result
 
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Rows, distinct
+from traceanalyzer.model.arrays import Floats, Rows, distinct, pick
 from traceanalyzer.model.containment import depths
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import NULL_INT, Trace
+from traceanalyzer.timeline.device_work import find
 from traceanalyzer.torch_table.event_links import frontend
 from traceanalyzer.torch_table.event_totals import EventTotals
 from traceanalyzer.torch_table.function_events import FunctionEvents
@@ -75,8 +76,7 @@ def _kernels_us(totals: EventTotals, dur: Floats) -> Floats:
     ids, position = np.unique(events.linked_id[work], return_inverse=True)
     sums = _sums(position.reshape(-1).astype(np.int64), dur[work], len(ids))
     owners = np.flatnonzero(frontend(events))
-    index = np.minimum(np.searchsorted(ids, events.own_id[owners]), len(ids) - 1)
-    result[owners] = np.where(ids[index] == events.own_id[owners], sums[index], 0.0)
+    result[owners] = pick(sums, find(ids, events.own_id[owners]), 0)
     return np.where(totals.counted, result[totals.bottom], 0.0)
 
 

@@ -15,6 +15,7 @@ from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Unavailable, Work, limit, rule
+from traceanalyzer.timeline.device_work import find
 from traceanalyzer.timeline.steps import Steps
 
 _EDGE = regex(r"(\d+) to (\d+)")
@@ -58,8 +59,7 @@ def pipeline_bubble(work: Work, runs: CollectiveRuns, steps: Steps, limits: Limi
     place = np.flatnonzero((runs.what == PAIR) & (runs.step >= 0))
     if len(place) == 0:
         raise Unavailable("no sends and receives with both ends recorded")
-    order = np.argsort(work.entries)
-    sends = work[order[np.searchsorted(work.entries[order], runs.entry[place])]]
+    sends = work[find(work.entries, runs.entry[place])]
     stages = _stages(work, sends, runs.group[place].tolist())
     micro = largest_part(runs.group[place], runs.step[place])
     bubble, rest = ((stages - 1) / (times * micro + stages - 1) for times in (1, _MORE))

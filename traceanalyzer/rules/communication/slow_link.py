@@ -15,6 +15,7 @@ from traceanalyzer.replay.peer_comparison import LATE_SHARE, late_share
 from traceanalyzer.rule import Claims, Hits, LostTime, Work, rule
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.collective_work import collectives_of, without_waiting
+from traceanalyzer.timeline.device_work import find
 
 _ADVICE = (
     "Check what connects these ranks: nvidia-smi nvlink --status, nvidia-smi topo -m, errors and speed "
@@ -57,8 +58,7 @@ def slow_link(
 
 
 def _hits(collectives: Work, link: SlowLink, transfer_ns: Rows, step_ns: float) -> Hits:
-    order = np.argsort(link.entry)
-    more_ns = link.more_ns[order[np.searchsorted(link.entry[order], collectives.entries)]]
+    more_ns = link.more_ns[find(link.entry, collectives.entries)]
     more = float(more_ns.sum()) / max(len(distinct(collectives.step)), 1)
     names = " and ".join(map(str, link.ranks))
     pair = link.group is None

@@ -19,6 +19,7 @@ from traceanalyzer.rule.evidence_texts import called_ops, gpu_time_evidence
 from traceanalyzer.tensors.ops.table import is_view
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 from traceanalyzer.timeline import kernel_families as families
+from traceanalyzer.timeline.device_work import find
 from traceanalyzer.timeline.names import COMPILED_RUN, GRAPH_LAUNCH
 
 _CHOICES = r"^aten::(topk|sort|argsort)$"
@@ -155,8 +156,8 @@ def _into_graphs(calls: Calls, work: Work) -> Mask:
     if len(graphs) == 0:
         return np.zeros(len(work), bool)
     regions, first = np.unique(graphs.outer_op.rows, return_index=True)
-    place = np.minimum(np.searchsorted(regions, work.outer_op.rows), len(regions) - 1)
-    inside = (regions[place] == work.outer_op.rows) & work.launch.there & ~work.in_graph
+    place = find(regions, work.outer_op.rows)
+    inside = (place >= 0) & work.launch.there & ~work.in_graph
     return np.asarray(inside & (work.launch.start_ns < graphs.start_ns[first][place]))
 
 
