@@ -206,6 +206,17 @@ def median_of(number: Rows, values: NDArray[Any]) -> NDArray[np.float64]:
     return middle
 
 
+def medians_of_kinds(
+    kind: Rows, values: NDArray[Any], among: NDArray[np.bool_], kinds: int, least: int
+) -> Floats:
+    """Median of the chosen values of each kind, NaN where there are fewer than `least`; float64 (kinds,)."""
+    enough = np.bincount(kind[among], minlength=kinds) >= least
+    chosen = among & enough[kind]
+    middle = np.full(kinds, np.nan)
+    middle[enough] = median_of((np.cumsum(enough) - 1)[kind[chosen]], values[chosen])
+    return middle
+
+
 def sums_of(number: Rows, values: Rows, size: int) -> Rows:
     """Sum of the values of each number; int64 of shape (size,), exact."""
     sums = np.zeros(size, np.int64)

@@ -15,7 +15,7 @@ from traceanalyzer.model.arrays import (
     distinct,
     grouped,
     median,
-    median_of,
+    medians_of_kinds,
     numbered,
     pick,
     places_of,
@@ -69,8 +69,8 @@ def slowdown_by_kind(
     columns = (codes_at(trace.lanes.gpu, name, work.row[entry]) for name in ("name", "grid", "block"))
     kind, first = grouped(list(columns))
     share = overlapping / np.maximum(took, 1.0)
-    unblocked = _medians(kind, took, (share >= 0) & (share < _FREE), len(first))
-    shared = _medians(kind, took, share > _BESIDE, len(first))
+    unblocked = medians_of_kinds(kind, took, (share >= 0) & (share < _FREE), len(first), _FEW)
+    shared = medians_of_kinds(kind, took, share > _BESIDE, len(first), _FEW)
     ratio = np.clip(shared / unblocked, 1.0, _MOST)
     measured = ~np.isnan(ratio)
     weight = np.bincount(kind, weights=took * (share > _BESIDE), minlength=len(first))
@@ -78,15 +78,6 @@ def slowdown_by_kind(
         float(np.average(ratio[measured], weights=weight[measured])) if weight[measured].sum() else _SLOWER
     )
     return np.where(measured, ratio, usual)[kind]
-
-
-def _medians(kind: Rows, values: Floats, among: Mask, kinds: int) -> Floats:
-    """Median of each kind's values; NaN where there are few."""
-    enough = np.bincount(kind[among], minlength=kinds) >= _FEW
-    chosen = among & enough[kind]
-    medians = np.full(kinds, np.nan)
-    medians[enough] = median_of((np.cumsum(enough) - 1)[kind[chosen]], values[chosen])
-    return medians
 
 
 _QUEUED_NS = 8_000  # work that begins so long after its call returned was waiting in the queue, H200

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, grouped, median_of
+from traceanalyzer.model.arrays import Floats, distinct, grouped, medians_of_kinds
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.model.records import dataclass
@@ -62,8 +62,12 @@ def slowed_by_communication(work: Work, limits: Limits) -> Iterator[Hits]:
         raise Unavailable("no compute beside its collectives")
     kind, first = grouped([compute.name.code, compute.text("grid").code, compute.text("block").code])
     share = _covered_ns(compute, collectives) / np.maximum(compute.dur_ns, 1)
-    alone = _medians(kind, compute.dur_ns, share <= limits.alone_share, len(first), limits.min_executions)
-    during = _medians(kind, compute.dur_ns, share >= limits.during_share, len(first), limits.min_executions)
+    alone = medians_of_kinds(
+        kind, compute.dur_ns, share <= limits.alone_share, len(first), limits.min_executions
+    )
+    during = medians_of_kinds(
+        kind, compute.dur_ns, share >= limits.during_share, len(first), limits.min_executions
+    )
     slow = (during >= limits.min_times * alone)[kind] & (share >= limits.during_share)
     for number in distinct(kind[slow]).tolist():
         pieces = compute[slow & (kind == number)]
@@ -94,13 +98,3 @@ def _covered_ns(compute: Work, collectives: Work) -> Floats:
         spans = intervals.union(collectives.start_ns[others], collectives.end_ns[others])
         covered[own] = intervals.covered(spans, compute.start_ns[own], compute.end_ns[own])
     return covered
-
-
-def _medians(kind: Rows, dur_ns: Rows, among: Mask, kinds: int, least: int) -> Floats:
-    """Median duration of each kind, NaN where there are fewer executions than `least`; float64 (kinds,)."""
-    enough = np.bincount(kind[among], minlength=kinds) >= least
-    chosen = among & enough[kind]
-    medians = np.full(kinds, np.nan)
-    if chosen.any():
-        medians[enough] = median_of((np.cumsum(enough) - 1)[kind[chosen]], dur_ns[chosen])
-    return medians
