@@ -179,7 +179,8 @@ def _fault_phrases(
     faults: Sequence[FaultChange], step: StepAxis | None
 ) -> tuple[list[str], list[str], list[str]]:
     """Phrases of faults that fit the step's difference, by specific and by general rules, and of those that do not."""
-    general_rules = _general_rules()
+    # Much is launched, or time is left: what is launched no more tells why.
+    general_rules = {rule.slug for rule in all_rules() if rule.claims >= Claims.LAUNCHES}
     specific, general, unfitting = list[str](), list[str](), list[str]()
     for fault in faults:
         if fault.status in ("gone", "new", "worse", "better"):
@@ -207,11 +208,6 @@ def _decisive_changes(
             change.label,
         ),
     )
-
-
-def _general_rules() -> set[str]:
-    """Rules that say no more than that much is launched or that time is left: what is launched no more tells why."""
-    return {rule.slug for rule in all_rules() if rule.claims >= Claims.LAUNCHES}
 
 
 def _often(rows: Sequence[Row]) -> str:

@@ -45,7 +45,7 @@ class StepTimer:
     @property
     def clock_ms(self) -> list[float]:
         """ms of the host's clock of each step between two marks."""
-        return _differences(self._clock_s, 1e3 / self.every)
+        return [(end - begin) * (1e3 / self.every) for begin, end in itertools.pairwise(self._clock_s)]
 
     @property
     def drained_share(self) -> float | None:
@@ -97,10 +97,6 @@ def settled(times: list[float]) -> bool:
 def rounded(times: list[float]) -> list[float]:
     """Times as they are stored: 0.1 µs, and no more than 4,096."""
     return [round(ms, 4) for ms in times[:_LISTED]]
-
-
-def _differences(ends: list[float], scale: float) -> list[float]:
-    return [(end - begin) * scale for begin, end in itertools.pairwise(ends)]
 
 
 def _catch_up() -> None:

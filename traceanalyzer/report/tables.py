@@ -186,10 +186,6 @@ def _events_of(analysis: Analysis, what: str) -> Calls | Work | IdleTime:
     return Calls(calls.events, waits.row[~waits.profiler])
 
 
-def _calls_of(events: Calls | Work | IdleTime) -> Calls | Work:
-    return events.launch if isinstance(events, IdleTime) else events
-
-
 def _region_of(regions: Regions, events: Calls | Work | IdleTime) -> str | None:
     """The region of the code in which the CPU launched most of them, or was as they began; None outside of steps."""
     tree, pieces = regions.tree, regions.tree.pieces
@@ -223,7 +219,7 @@ def _by_name(events: Calls | Work | IdleTime, regions: Regions | None) -> pd.Dat
             int(same.bytes.sum()) if isinstance(same, Work) else 0,
             next(iter(same.op.name.sums(same.dur_ns)), None),
             None if regions is None else _region_of(regions, same),
-            next(iter(_calls_of(same).line.sums(same.dur_ns)), None),
+            next(iter((same.launch if isinstance(same, IdleTime) else same).line.sums(same.dur_ns)), None),
         )
         for name, same in events.by(keys)
     ]

@@ -53,7 +53,7 @@ class AnswerCache:
 
     def run(self, tasks: Sequence[Task], told: Callable[[Task], None]) -> dict[str, Any]:
         """As `Pool` has it."""
-        keys = {task.key: _key(task) for task in tasks}
+        keys = {task.key: hashlib.sha256(_code() + task.questions()).digest() for task in tasks}
         places = {
             task.key: None if task.once else self._place_of(Path(task.key), ".answers") for task in tasks
         }
@@ -111,11 +111,6 @@ def _is_record(kind: type) -> bool:
         or issubclass(kind, Enum | Unavailable)
         or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
     )
-
-
-def _key(task: Task) -> bytes:
-    """Of the questions up to this one, and of the code that answers."""
-    return hashlib.sha256(_code() + task.questions()).digest()
 
 
 @cache

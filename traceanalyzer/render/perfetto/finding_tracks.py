@@ -268,11 +268,9 @@ def _args(one: Numbered) -> Args:
         shares = f"{format_share(saving.low_share)} to {format_share(saving.high_share)}"
         said["saving"] = f"{format_ns(saving.step_ns)} a step, {shares} of it"
         said["saving_step_ns"] = saving.step_ns
-    return said | _evidence(finding.evidence)
-
-
-def _evidence(evidence: Mapping[str, Any]) -> dict[str, Arg]:
-    return {f"evidence_{name}": _plain(value) for name, value in evidence.items() if name not in _SAID}
+    return said | {
+        f"evidence_{name}": _plain(value) for name, value in finding.evidence.items() if name not in _SAID
+    }
 
 
 def _plain(value: Any) -> Arg:

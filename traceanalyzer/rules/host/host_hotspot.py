@@ -166,7 +166,7 @@ def _hits(
     is_op = not isinstance(calls, HostCalls)
     computes = is_op or bool(parts)
     lines = calls.line.sums(calls.dur_ns) if is_op else {}
-    torchs = None if computes else _torchs_part(calls)
+    torchs = calls.torchs_part(_MOST) if isinstance(calls, HostCalls) and not computes else None
     once = not computes and not again
     skew = _SKEWED if calls.dur_ns.max() > limits.skew_times * median(calls.dur_ns) else ""
     times = f" {{host_a_step}} ({{times_a_step}}{skew})" if len(calls) > 1 else " {host}, once" + skew
@@ -193,11 +193,6 @@ def _hits(
         | ({"ops": parts} if parts else {}),
         info=once,
     )
-
-
-def _torchs_part(calls: Calls) -> str | None:
-    """torch's function that takes most of the stretches, if one does."""
-    return calls.torchs_part(_MOST) if isinstance(calls, HostCalls) else None
 
 
 def _subject(key: str, parts: dict[str, int], *, computes: bool) -> str:

@@ -53,7 +53,7 @@ def full_spectrum(calls: Calls, work: Work, inputs: WorkInputs) -> Iterator[Hits
     real = typed_real[number] | np.isin(np.arange(len(every)), inner) | np.roll(before, 1)
     wasted = (forward & real) | (every.name.matches(_INVERSE) & after)
     needed = forward & ~real | every.name.matches(_INVERSE) & ~after
-    first = np.array([_first(op) for op in signatures], object)[number]
+    first = np.array([shape_text(next(iter(tensors(op)), ())) for op in signatures], object)[number]
     full, kept = set(first[wasted]), set(first[needed])
     if "" in full & kept:
         raise Unavailable("no shapes recorded: record_shapes=True shows which transforms are of real numbers")
@@ -78,11 +78,6 @@ def full_spectrum(calls: Calls, work: Work, inputs: WorkInputs) -> Iterator[Hits
 
 def _widens(op: Signature) -> bool:
     return op.name == "aten::copy_" and [_COMPLEX in kind for kind in op.types[:2]] == [True, False]
-
-
-def _first(op: Signature) -> str:
-    """Shape of its first tensor, `512x512`; empty if none is recorded."""
-    return shape_text(next(iter(tensors(op)), ()))
 
 
 def _reads(op: Signature, shapes: set[str]) -> bool:

@@ -92,30 +92,26 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
         maker, either = np.zeros((2, len(ops) + 1), bool)
         maker[chain.makers] = either[chain.makers] = either[chain.cuts] = True
         for _, pieces in work[moves & (maker[launcher] | either[recorder])].by_device():
-            yield _hits(chain, pieces)
-
-
-def _hits(chain: Chain, pieces: Work) -> Hits:
-    return Hits(
-        **reduce_to(pieces, np.asarray(pieces.dur_ns * chain.part)),
-        cause="averaged" if chain.averaged else "",
-        named_by=shape_text(chain.cut.shape(0)),
-        message="{by} is computed in full, "
-        + (
-            "and then averaged or summed"
-            if chain.averaged
-            else f"but {{cut}} takes only {{kept}} of {_axis(chain.cut)}"
-        )
-        + ": this takes {spent_a_step} on the GPU, in {ops}{where}",
-        advice=_advice(chain),
-        confidence=Confidence.MEDIUM,
-        evidence={
-            **gpu_time_evidence(pieces),
-            "cut": chain.cut.name,
-            "kept": f"{100 * chain.part:.2g} %",
-            "spent_ns": pieces.total_ns,
-        },
-    )
+            yield Hits(
+                **reduce_to(pieces, np.asarray(pieces.dur_ns * chain.part)),
+                cause="averaged" if chain.averaged else "",
+                named_by=shape_text(chain.cut.shape(0)),
+                message="{by} is computed in full, "
+                + (
+                    "and then averaged or summed"
+                    if chain.averaged
+                    else f"but {{cut}} takes only {{kept}} of {_axis(chain.cut)}"
+                )
+                + ": this takes {spent_a_step} on the GPU, in {ops}{where}",
+                advice=_advice(chain),
+                confidence=Confidence.MEDIUM,
+                evidence={
+                    **gpu_time_evidence(pieces),
+                    "cut": chain.cut.name,
+                    "kept": f"{100 * chain.part:.2g} %",
+                    "spent_ns": pieces.total_ns,
+                },
+            )
 
 
 def _axis(cut: Signature) -> str:
@@ -264,7 +260,7 @@ def _links(place: int, cut: Cut, ops: Readers, near_ops: int) -> list[_Link]:
             seen += not views
             continue
         result, inputs, within = step
-        if len(inputs) < 2 and len(needed) == 1 and not _has_several_inputs(links):
+        if len(inputs) < 2 and len(needed) == 1 and not any(link.inputs > 1 for link in links):
             needed = {}
         links.append(_Link(before, result, inputs[0][0] if inputs else (), within, len(inputs)))
         needed.update(inputs)
@@ -272,10 +268,6 @@ def _links(place: int, cut: Cut, ops: Readers, near_ops: int) -> list[_Link]:
         if cut.averaged and not views:
             return links if _is_gemm(op) and not _batched(op) else []
     return links
-
-
-def _has_several_inputs(links: list[_Link]) -> bool:
-    return any(link.inputs > 1 for link in links)
 
 
 def _step_of_view(op: Signature, needed: dict[Shape, Dims]) -> _Step | None:
