@@ -233,6 +233,15 @@ def test_an_op_that_lost_a_list_of_its_inputs_fails_no_rule(name: str, lost: str
     assert call("diagnose", path, "--fail-on", "high").stderr == ""
 
 
+def test_strides_that_are_no_lists_fail_no_rule(tmp_path: Path) -> None:
+    whole = json.loads(gzip.decompress((REPOSITORY / "fixtures/implicit-sync/bad.json.gz").read_bytes()))
+    for event in whole["traceEvents"]:
+        if "Input Strides" in event.get("args", {}):
+            event["args"]["Input Strides"] = [1.5, "x", None, {}]
+    (path := tmp_path / "trace.json").write_text(json.dumps(whole))
+    assert call("diagnose", path, "--fail-on", "high").stderr == ""
+
+
 @pytest.mark.parametrize("dur", [0, 0.001])
 def test_durations_of_nothing_fail_no_rule(dur: float, tmp_path: Path) -> None:
     whole = json.loads(gzip.decompress((REPOSITORY / "fixtures/exposed-copy/bad.json.gz").read_bytes()))

@@ -298,9 +298,10 @@ def _shapes(op: Signature) -> Iterator[tuple[int, Shape, Sequence[int]]]:
             continue
         several = isinstance(dims[0], list)
         listed = strides if isinstance(strides, list) and len(strides) == len(dims) else [() for _ in dims]
-        for shape, steps in zip(dims, listed, strict=True) if several else [(dims, strides or ())]:
+        for shape, steps in zip(dims, listed, strict=True) if several else [(dims, strides)]:
             if isinstance(shape, list) and shape and all(type(size) is int for size in shape):
-                yield argument, tuple(shape), steps if len(steps) == len(shape) else ()
+                steps = steps if isinstance(steps, list) and len(steps) == len(shape) else ()
+                yield argument, tuple(shape), steps
 
 
 def _repeats(shape: Shape, steps: Sequence[int]) -> tuple[float, int]:
