@@ -10,12 +10,16 @@ import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, numbered
+from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
+from traceanalyzer.model.trace import matching
 from traceanalyzer.regions.drop_region import KERNEL_FLOOR_NS, DropRegion
 from traceanalyzer.regions.tree import Pieces, Tree, subtree_totals
+from traceanalyzer.replay.cpu_timeline import CpuTimeline, program_threads
 from traceanalyzer.replay.edited_program import EditedProgram
+from traceanalyzer.replay.sample import Sample
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.replay.schedule import Schedules
 from traceanalyzer.roofline.gpus import Gpus
@@ -36,14 +40,15 @@ class Regions:
     Attributes:
         tree: nodes, and the CPU's timeline.
         steps: how many steps the costs are of.
-        step_ns: predicted time of one without the profiler.
+        step_ns: predicted time of one without the profiler; recorded where nothing could be replayed.
         cpu_ns: int64, recorded CPU time, waiting included.
-        predicted_ns: float64, CPU time without the profiler and without waiting.
+        predicted_ns: float64, CPU time without the profiler and without waiting; recorded where it is not replayed.
         gpu_ns: float64, time of the GPU work that it launched; what runs together is divided equally.
         idle_ns: float64, time in which a GPU was idle while the CPU was there; mean of the devices.
         bound_ns: float64, least time of this GPU work by the op's shapes; its own time where no model knows.
         launches, syncs: float64, calls that launched work, and that waited for it.
         launched_kinds: int64 (pieces,), bits of the kinds of work (`KINDS`) that each piece of the timeline launched.
+        replayed: whether the step could be replayed; a trace without GPU work has recorded times alone.
     """
 
     tree: Tree
@@ -57,6 +62,7 @@ class Regions:
     launches: Floats
     syncs: Floats
     launched_kinds: Rows
+    replayed: bool = True
 
     @cached_property
     def totals(self) -> dict[str, Floats]:
@@ -155,12 +161,16 @@ class Regions:
         cls,
         events: Events,
         called: CalledOps,
-        work: DeviceWork,
+        work: DeviceWork | None,
         syncs: SyncCalls,
-        forecast: Forecast,
-        inputs: WorkInputs,
+        forecast: Forecast | None,
+        inputs: WorkInputs | None,
         gpus: Gpus,
     ) -> Self:
+        if work is None:
+            return cls._recorded(events, called)
+        if forecast is None or inputs is None:
+            raise Unavailable("the step could not be replayed")
         program = forecast.program
         sample = program.sample
         tree = Tree.of(events, called, program.timeline, sample.begin_ns, sample.end_ns)
@@ -196,6 +206,24 @@ class Regions:
             by_node(pieces.node[pieces.at(waits)], np.ones(len(waits))),
             _launched_kinds(work, entries, pieces),
         )
+
+    @classmethod
+    def _recorded(cls, events: Events, called: CalledOps) -> Self:
+        """Of a trace without GPU work: CPU time as recorded."""
+        nesting, cpu = events.nesting, events.trace.lanes.cpu
+        is_op = matching(cpu, "category", "cpu_op".__eq__)
+        ops = np.flatnonzero(is_op & (nesting.thread >= 0))
+        if len(ops) == 0:
+            raise Unavailable("no ops in the trace")
+        sample = Sample.of(events.steps, nesting)
+        begins, ends = sample.begin_ns, sample.end_ns
+        threads = program_threads(nesting, events.steps, is_op, ops, int(begins[0]), int(ends[-1]))
+        tree = Tree.of(events, called, CpuTimeline.of(nesting, threads, begins, ends), begins, ends)
+        node, count = tree.pieces.node, len(tree.parent)
+        recorded, none = np.bincount(node, tree.pieces.dur_ns, count), np.zeros(count)
+        steps, kinds = len(sample) * sample.part, np.zeros(len(node), np.int64)
+        costs = (recorded.astype(np.int64), recorded, none, none, none, none, none)
+        return cls(tree, steps, float(recorded.sum()) / steps, *costs, kinds, replayed=False)  # type: ignore[arg-type]
 
 
 def _launched_kinds(work: DeviceWork, entries: Rows, pieces: Pieces) -> Rows:

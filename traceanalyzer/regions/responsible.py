@@ -393,7 +393,7 @@ class Leading:
     repeated: tuple[str, float, float] | None = None
 
     @classmethod
-    def build(cls, regions: Regions, forecast: Forecast, events: Events) -> Self:
+    def build(cls, forecast: Forecast, regions: Regions, events: Events) -> Self:
         code = events.user_code
         outermost = code.names[distinct(code.code[code.caller < 0])]
         packages = {None, *map(package_of, map(str, outermost))}

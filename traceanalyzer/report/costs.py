@@ -13,6 +13,7 @@ from traceanalyzer.model.analysis import Analysis, Need
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import StepEstimate
+from traceanalyzer.regions.regions import Regions
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule.evidence_texts import display_names, launched_in_steps, uncovered_ns
 from traceanalyzer.rule.views import IdleTime, Work
@@ -44,13 +45,13 @@ class Cost:
     Attributes:
         name: an op, a kernel without op, or why nothing ran: "while data is loaded".
         kind: whether a device was at work ("gpu"), exchanged data with others ("communication") or with the host
-            ("copy"), or did nothing ("idle").
+            ("copy"), or did nothing ("idle"); "cpu" of an op's time on the CPU, where no device was recorded.
         step_ns: its time in a step on the first device.
         share: of the step (0 to 1).
     """
 
     name: str
-    kind: Literal["gpu", "communication", "copy", "idle"]
+    kind: Literal["gpu", "communication", "copy", "idle", "cpu"]
     step_ns: float
     share: float
 
@@ -68,12 +69,12 @@ def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
     nothing of the step; where it was measured how long collectives wait for other ranks, that is left out, as the
     replay leaves it out. Of several steps those count that are replayed: what happens once, in a first step or where a
     graph is captured, is no step's. Idle time is what the replay leaves of it: what the profiler does not stretch as
-    recorded, the rest split as recorded. Empty where the trace has no work on a device.
+    recorded, the rest split as recorded. Where the trace has no work on a device, ops by their recorded CPU time.
     """
     try:
         work, steps, idle = analysis.index(Work), analysis.index(Steps), analysis.index(IdleTime)
     except Unavailable:
-        return ()
+        return _cpu_costs(analysis)[:count]
     device, usual = min(steps.bounds_ns, default=0), usual_steps(analysis, steps)
     on_device = work[work.device == device]
     counts = np.isin(on_device.step, usual) | ~launched_in_steps(on_device)
@@ -99,6 +100,22 @@ def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
     found += [Cost(name, "idle", ns, ns / step_ns) for name, ns in idle_ns.items()]
     found = sorted((cost for cost in found if cost.step_ns > 0), key=_order)
     return (*found[:count], *(cost for cost in found[count:] if cost.kind in ("idle", "communication")))
+
+
+def _cpu_costs(analysis: Analysis) -> tuple[Cost, ...]:
+    """Ops by CPU time, where the step could not be replayed."""
+    try:
+        regions = analysis.index(Regions)
+    except Unavailable:
+        return ()
+    if regions.replayed:
+        return ()
+    tree, times = regions.tree, dict[str, float]()
+    for kind, name, ns in zip(tree.kind, tree.name, (regions.cpu_ns / regions.steps).tolist(), strict=True):
+        if kind in ("op", "backward"):
+            times[name] = times.get(name, 0.0) + ns
+    found = (Cost(name, "cpu", ns, ns / max(regions.step_ns, 1.0)) for name, ns in times.items() if ns > 0)
+    return tuple(sorted(found, key=_order))
 
 
 def usual_steps(analysis: Analysis, steps: Steps) -> NDArray[np.int64]:

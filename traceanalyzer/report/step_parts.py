@@ -39,7 +39,7 @@ def step_parts(analysis: Analysis) -> tuple[str, Mapping[str, float]]:
         parts[name] = parts.get(name, 0.0) + float(share[node])
     named = sorted((item for item in parts.items() if item[1] >= _LEAST), key=lambda item: -item[1])[:_MOST]
     known, whole = sum(part for _, part in named), min(float(share[0]), 1.0)
-    if len(named) < _USEFUL or known < whole / 2:
+    if regions.replayed and (len(named) < _USEFUL or known < whole / 2):
         return "", {}
     rest = (("other", whole - known), (_REST[of_gpu], 1 - whole))
     return "GPU" if of_gpu else "CPU", dict([*named, *(one for one in rest if one[1] >= _LEAST)])

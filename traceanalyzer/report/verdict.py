@@ -92,7 +92,8 @@ def _then(trace: TraceReport) -> str:
 
 _NOTHING = "no actionable problem found"
 _NOTHING_SURE = "undecided"
-_NOT_JUDGED = "not judged: the trace holds no GPU work"
+_NO_GPU_WORK = "the trace holds no GPU work"
+_NOT_JUDGED = f"not judged: {_NO_GPU_WORK}"
 _WITHOUT_GRAPHS = (
     "not judged: record a step without the CUDA graph, or with a newer driver, which records its kernels"
 )
@@ -138,7 +139,7 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
     numbered = {n: finding for n, finding in printed if finding.is_of(trace.rank)}
     wrong = {n: finding for n, finding in numbered.items() if finding.severity is not Severity.INFO}
     if not trace.accounting:
-        return _not_judged(trace)
+        return _not_judged(trace, costs)
     cold = next((finding for finding in wrong.values() if kind_of(finding.rule) is Kind.ONCE), None)
     if cold is not None and cold.severity is Severity.HIGH:
         return _cold(trace, cold)
@@ -354,12 +355,17 @@ def _question(findings: Mapping[int, Finding]) -> str:
     return f"check finding {-number} ({findings[-number].rule}): it concerns about {percent(share)} of all GPU work"
 
 
-def _not_judged(trace: TraceReport) -> Verdict:
-    """Of a trace without work of a GPU: why, and what would tell."""
+def _not_judged(trace: TraceReport, costs: Sequence[Cost]) -> Verdict:
+    """Of a trace without work of a GPU: where the CPU's time goes, or why that is not known, and what would tell."""
     problem, _, remedy = (trace.unavailable or {}).get("busy", "").rpartition(": ")
     if not problem or "ProfilerActivity" in remedy:
         advice = _RECORD_DEVICE if trace.measured is None else _NO_DEVICE_USED
-        return Verdict(step_line(trace), _NOT_JUDGED, advice)
+        region = next(iter(trace.parts.items()), None)
+        if region is None or not costs:
+            return Verdict(step_line(trace), _NOT_JUDGED, advice)
+        limit = f"the CPU: {_NO_GPU_WORK}; the largest part of the recorded step is {region[0]} ({percent(region[1])})"
+        op = f"of single ops, {costs[0].name} takes most CPU time ({percent(costs[0].share)})"
+        return Verdict(step_line(trace), limit, f"begin with {region[0]}; {op}; to judge a GPU, {advice}")
     return Verdict(step_line(trace), f"not judged: {problem}", remedy)
 
 

@@ -65,6 +65,7 @@ def regions_fields(regions: Regions) -> Mapping[str, Any]:
     return {
         "steps": round(regions.steps, 3),
         "step_ns": round(regions.step_ns),
+        "recorded": not regions.replayed,
         "regions": records(regions.frame()),
     }
 

@@ -23,7 +23,8 @@ def render_regions(
     """
     cost = cost_of(regions, by)
     whole = format_ns(round(regions.step_ns))
-    head = f"Regions of a typical step of {whole} without the profiler; a share is the CPU time's share of it"
+    base = "without the profiler" if regions.replayed else "as recorded, without GPU work"
+    head = f"Regions of a typical step of {whole} {base}; a share is the CPU time's share of it"
     lines = [head, "", _line(_COLUMNS, "region", width)]
     lines += [
         _line(

@@ -68,6 +68,8 @@ def put_screen(page: Page, report: Report, parts: Triage, *, quiet: bool, height
         fits = detailed >= min(_DETAILED, _findings(without, report, parts.others, room))
         tail.lines[:0] = where if fits else []
         page.lines += (trial if fits else without).lines
+    elif not any(trace.accounting for trace in report.traces):
+        tail.lines[:0] = where
     if tail.lines:
         page.blank()
         page.lines += tail.lines
