@@ -17,8 +17,7 @@ from traceanalyzer.model.step_times import Saving
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints_at
-from traceanalyzer.regions.drop_region import KERNEL_FLOOR_NS, DropRegion
-from traceanalyzer.regions.regions import Regions
+from traceanalyzer.regions.regions import KERNEL_FLOOR_NS, DropRegion, Regions
 from traceanalyzer.regions.tree import LOADING, MIN_REPEATS, Tree, subtree_totals
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.tensors.ops.table import Kind, is_view, op_row

@@ -11,8 +11,7 @@ from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, codes_at, matching
 from traceanalyzer.replay.cpu_timeline import CpuTimeline
-from traceanalyzer.replay.late_starts import LATE_NS
-from traceanalyzer.replay.steady_work import SteadyWork
+from traceanalyzer.replay.steady_work import LATE_NS, SteadyWork
 from traceanalyzer.timeline.device_work import DeviceWork, find, pageable
 from traceanalyzer.timeline.names import COPY_CALL
 from traceanalyzer.timeline.nesting import Nesting

@@ -31,15 +31,12 @@ def with_inputs(ops: Calls) -> Sequence:
     return (ops, *signatures_of(ops.events.trace, ops.rows))
 
 
-def top_ops(
-    calls: Calls, shows: str, *, in_steps: bool = True, by_step: bool = False, views: bool = True
-) -> Sequence:
+def top_ops(calls: Calls, shows: str, *, in_steps: bool = True, views: bool = True) -> Sequence:
     """Ops in no other op, sorted by thread and start, with their inputs: see `with_inputs`.
 
     Args:
         shows: what recorded shapes show, as for `require_shapes`.
         in_steps: leave out ops that began outside of steps.
-        by_step: sort by step first.
         views: keep ops that only view a tensor.
 
     Raises:
@@ -47,7 +44,7 @@ def top_ops(
     """
     ops = calls[calls.is_top_op & (calls.step >= 0) if in_steps else calls.is_top_op]
     ops = ops if views else without_views(ops)
-    sequence = with_inputs(ops.in_order(by_step=by_step))
+    sequence = with_inputs(ops.in_order())
     require_shapes(sequence[2], shows)
     return sequence
 
