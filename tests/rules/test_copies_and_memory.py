@@ -54,6 +54,24 @@ def test_pinned_memory_makes_no_copy_slower(dur_us: int, left_us: float) -> None
     assert np.asarray(aside.dur_ns).tolist() == [pytest.approx(left_us * US)] * 5
 
 
+@pytest.mark.parametrize(
+    ("name", "first_us", "gbps"),
+    [(TO_DEVICE, 2_000, "15"), (TO_HOST, 1_200, "21"), (TO_DEVICE, 200, "41.9")],
+)
+def test_a_copy_has_one_rate_however_slow_the_first(name: str, first_us: int, gbps: str) -> None:
+    """Five steps copy 8 MiB, in 200 us but for the first; the op's fact and the finding divide the same bytes."""
+    made = Program()
+    for number in range(5):
+        made.step(number)
+        made.copy(name, 8 << 20, (200 if number else first_us) * US, TO)
+        made.kernel(dur=20 * US)
+    report = diagnose(made.trace.load(), select=[SLUG, "hotspot"])
+    rates = {
+        one.rule: one.message.partition("it reaches ")[2].partition(" GB/s")[0] for one in report.findings
+    }
+    assert rates == {SLUG: gbps, "hotspot": gbps}
+
+
 def test_the_size_of_copies_is_that_of_most() -> None:
     (one,) = found(copying_sizes(TO_DEVICE, 1 << 20, 1 << 20, 8 << 20).trace, SLUG)
     assert (one.evidence["copy_bytes"], one.evidence["moved_bytes"]) == (1 << 20, 5 * (10 << 20))

@@ -210,6 +210,7 @@ def hotspot(
             pace = every.total_ns / len(every) / max(op_work.total_ns / len(op_work), 1.0)
             bound = what_limits(op_work, rates, pace, limits.min_near_share, limits.max_latency_ns)
             bound = TRANSFER if waits is not None and bound.kind == TRANSFER.kind else bound
+            bound = _over_link(every.of_kind(*_OVER_LINK)) if bound is _LINK else bound
             if not bound.kind and op_work.outer_op.name.matches(_COMPILED).any():
                 bound = _compiled(op_work, forecast)
             mean_ns = int(own_ns[chosen].sum()) // max(len(steps), 1)
@@ -322,7 +323,7 @@ def what_limits(
         advice = _FEW_NORMS if kernels.op.name.matches(_NORMS).all() else _LATENCY.advice
         return replace(_LATENCY, advice=_SHORT_PRODUCTS if multiplies else advice)
     if _mostly(kernels, *_OVER_LINK):
-        return _over_link(kernels.of_kind(*_OVER_LINK))
+        return _LINK
     if _mostly(kernels, "copy_d2d"):
         return _COPIES
     bound = _by_peaks(kernels, rates, pace, min_near_share)
@@ -331,8 +332,11 @@ def what_limits(
 
 
 def _over_link(copies: Work) -> Bound:
+    """With the mean rate of all these copies, as `exposed-copy` gives it."""
     moved = int(np.maximum(copies.bytes, 0).sum())
-    rate = f"it reaches {moved / copies.total_ns:,.1f} GB/s over the link to the host"
+    rate = (
+        f"it reaches {moved / copies.total_ns:,.3g} GB/s (mean of all its copies) over the link to the host"
+    )
     return replace(_LINK, words=rate) if moved else _LINK
 
 
