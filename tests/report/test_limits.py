@@ -121,6 +121,16 @@ def limit(costs: tuple[Cost, ...], *, wrong: bool = True, **step: Any) -> str:
     return verdict_of(head, [found(HIGH)] if wrong else [], costs).limit
 
 
+@pytest.mark.parametrize(("gap_ms", "idle"), [(10, "56"), (17, "94"), (8, "")])
+def test_gpu_that_mostly_runs_nothing_is_limited_by_no_op(gap_ms: int, idle: str) -> None:
+    """Of a step of 18 ms, so many lie between pieces of queued work."""
+    said = limit((Cost("aten::mm", "gpu", 1 * MS, 1 / 18),), bound="gpu", gpu_ns=MS, gap_ns=gap_ms * MS)
+    named = "the GPU: it spends 6 % of the predicted step in aten::mm"
+    assert said == (
+        f"the GPU, idle during {idle} % of the predicted step though work is queued" if idle else named
+    )
+
+
 @pytest.mark.parametrize(("device_us", "alike"), [(16_201, True), (16_200, False)])
 def test_cpu_and_gpu_are_alike_if_gpu_is_nine_tenths_busy(device_us: int, alike: bool) -> None:
     said = limit((), bound="cpu", gpu_ns=1_000 * device_us - 5_000, gap_ns=5_000)

@@ -128,6 +128,23 @@ def test_steps_that_lost_kernels_are_left_out_of_means(what: str, damaged: list[
     assert ("without a time" in message) is (what == "zero")
 
 
+@pytest.mark.parametrize(("dur_us", "idle"), [(20, "90"), (60, "70"), (180, "")])
+def test_limit_of_a_queue_that_hardly_runs_is_no_kernel(dur_us: int, idle: str) -> None:
+    """The CPU is ahead: 60 kernels are queued, one starts every 200 us, and nothing tells what runs between."""
+    trace = TraceBuilder()
+    for number in range(60):
+        launch = 1_000 * US + number * 20 * US
+        if number % 10 == 0:
+            trace.step(number // 10, launch, 200 * US)
+        trace.op("aten::mm", launch, 15 * US)
+        trace.launch("cudaLaunchKernel", launch + 2 * US, 5 * US, number + 1)
+        trace.kernel(1_010 * US + number * 200 * US, dur_us * US, number + 1)
+    verdict = diagnose(trace.load()).traces[0].summary
+    assert verdict is not None
+    expected = f", idle during {idle} % of the predicted step though work is queued" if idle else ": "
+    assert verdict.limit.startswith(f"the GPU{expected}")
+
+
 def test_a_few_lost_kernels_damage_no_step() -> None:
     trace = steps_with_kernels(lambda step, kernel: "lost" if step == 5 and kernel > 4 else "").load()
     assert damaged_steps(trace) == []

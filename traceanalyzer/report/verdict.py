@@ -145,7 +145,11 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
         return _cold(trace, cold)
     undecided = trace.step is not None and trace.step.open
     goes_to = (
-        "" if undecided else _telling(trace, costs) if wrong else _goes_to(trace, costs) or _largest(trace)
+        ""
+        if undecided or _idle_queue(trace)
+        else _telling(trace, costs)
+        if wrong
+        else _goes_to(trace, costs) or _largest(trace)
     )
     joint = "; " if _both_wait(trace) else ": "
     limit = joint.join(part for part in (_limit(trace, costs), goes_to) if part)
@@ -190,12 +194,23 @@ def _limit(trace: TraceReport, costs: Sequence[Cost]) -> str:
         moved = [cost for cost in costs[:1] if cost.kind in ("communication", "copy")]
         if step.bound == "wait" and moved and moved[0].share >= _MOSTLY:
             return ""  # what follows says more than who waits for whom
-        return "" if in_exchanges(step, costs) else _BOUNDS.get(step.bound, step.bound)
+        bound = _BOUNDS.get(step.bound, step.bound)
+        return "" if in_exchanges(step, costs) else bound + _idle_queue(trace)
     low, high = (round(100 * share) for share in step.idle_shares)
     either = " or ".join(_BOUNDS[bound] for bound in step.bounds if bound != "wait")
     either += f" sets the pace, or {_BOUNDS['wait']}" * ("wait" in step.bounds)
     idle = _may_idle(trace, step, f"{low} to {high} % of it")
     return f"undecided, {'either ' * ('wait' in step.bounds)}{either}: {idle}"
+
+
+def _idle_queue(trace: TraceReport) -> str:
+    """Of a device that sets the pace but runs nothing in most of the step: no op of it is the limit."""
+    step = trace.step
+    if step is None or step.bound != "gpu" or step.open or step.gap_ns < _MOSTLY * step.unprofiled_ns:
+        return ""
+    return (
+        f", idle during {percent(step.gap_ns / step.unprofiled_ns)} {_of_step(trace)} though work is queued"
+    )
 
 
 def _may_idle(trace: TraceReport, step: StepEstimate, part: str) -> str:
