@@ -214,13 +214,13 @@ def test_rebuilt_report_without_graph_kernels_is_not_judged() -> None:
     [
         (
             "memgetinfo_10s",
-            "1 of 3 steps takes 10.1 s longer: 10.1 s in cudaMemGetInfo, blocked in the driver by another thread or "
-            "process",
+            "1 of 3 steps (100 % of the time) takes 10.1 s longer: 10.1 s in cudaMemGetInfo, blocked in the driver "
+            "by another thread or process",
         ),
         (
             "time_sliced",
-            "6 of 20 steps take 2.44 ms longer on average: 2.45 ms in ampere_sgemm_32x128_nt, usually 12.0 µs: the "
-            "GPU may be shared with another process",
+            "6 of 20 steps (64 % of the time) take 2.44 ms longer on average: 2.45 ms in ampere_sgemm_32x128_nt, "
+            "usually 12.0 µs: the GPU may be shared with another process",
         ),
     ],
 )
@@ -259,11 +259,11 @@ def looping(slow: dict[int, tuple[str, int]]) -> TraceBuilder:
     [
         (
             {4: ("cudaHostAlloc", 90_000)},
-            "1 of 10 steps takes 90.0 ms longer: 90.0 ms in cudaHostAlloc, blocked in the driver",
+            "1 of 10 steps (90 % of the time) takes 90.0 ms longer: 90.0 ms in cudaHostAlloc, blocked in the driver",
         ),
         (
             {3: ("cudaMalloc", 5_000), 4: ("cudaMalloc", 7_000)},
-            "2 of 10 steps take 6.00 ms longer on average",
+            "2 of 10 steps (62 % of the time) take 6.00 ms longer on average",
         ),
     ],
 )
@@ -271,6 +271,46 @@ def test_rare_driver_call_is_no_part_of_the_step(slow: dict[int, tuple[str, int]
     report = diagnose(looping(slow).load())
     assert predicted_ms(report) == pytest.approx(1.1, rel=0.1)
     assert said in head(report).summary.step  # type: ignore[union-attr]
+
+
+def decoding(kernels: int, prefills: dict[int, tuple[int, int]]) -> TraceBuilder:
+    """Twelve steps of so many kernels of 100 us; some launch more of them, or of a larger grid that take longer."""
+    trace, at, number = TraceBuilder(), 0, 0
+    for step in range(12):
+        count, takes = prefills.get(step, (kernels, 100))
+        end = at + (count * takes + 20) * US
+        trace.step(step, at, end - at)
+        for kernel in range(count):
+            number += 1
+            trace.op("aten::mm", at + 20 * kernel * US, 15 * US)
+            trace.launch("cudaLaunchKernel", at + (20 * kernel + 5) * US, 5 * US, number)
+            start = at + (15 + kernel * takes) * US
+            trace.kernel(start, takes * US, number, grid=[takes, 1, 1])
+        launched = at + 20 * count * US
+        trace.launch("cudaStreamSynchronize", launched, end - 2 * US - launched, 9_000 + step)
+        at = end
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("prefills", "said"),
+    [
+        (
+            {4: (10, 800), 5: (10, 800)},
+            "; 2 of 12 steps (61 % of the time) do 8 times the GPU work, as prefills do",
+        ),
+        ({6: (60, 100)}, "; 1 of 12 steps (35 % of the time) does 6 times the GPU work, as prefills do"),
+        (
+            {0: (10, 800), 1: (10, 800)},
+            "; the slow first 2 steps, 61 % of the time, are left out; 1 of 12 steps (31 % of the time) does 8 times "
+            "the GPU work, as prefills do",
+        ),
+        ({0: (10, 800)}, "; the slow first step, 42 % of the time, is left out"),
+    ],
+)
+def test_steps_left_out_for_their_work_are_named(prefills: dict[int, tuple[int, int]], said: str) -> None:
+    step = head(diagnose(decoding(10, prefills).load())).summary.step  # type: ignore[union-attr]
+    assert step.partition(")")[2].endswith(said)
 
 
 def test_call_that_every_third_step_makes_is_part_of_the_step() -> None:

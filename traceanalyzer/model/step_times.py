@@ -77,19 +77,21 @@ class SlowSteps:
     Attributes:
         count, of: how many there are, of how many steps.
         more_ns: by how much each takes longer than the median of the others, on average.
+        share: of the time of all recorded steps (0 to 1), as the CPU spends it.
         name: the call, op, annotation or kernel that takes most of the longest one's excess; None where nothing does.
-        longest_ns: how long that takes.
-        usual_ns: how long the kernel usually takes; 0 of what runs on the CPU.
+        longest_ns: how long that takes; without a name, all kernels of such a step, if they are more or larger ones.
+        usual_ns: how long the kernel, or the kernels of a step, usually take; 0 of what runs on the CPU.
         blocked: whether it is a call of the driver that neither launches nor waits for the GPU.
     """
 
     count: int
     of: int
     more_ns: int
-    name: str | None
-    longest_ns: int
-    usual_ns: int
-    blocked: bool
+    share: float
+    name: str | None = None
+    longest_ns: int = 0
+    usual_ns: int = 0
+    blocked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, grouped, median, median_of, numbered, pick, starts_of_runs
+from traceanalyzer.model.arrays import (
+    Floats,
+    Rows,
+    grouped,
+    median,
+    median_of,
+    numbered,
+    pick,
+    starts_of_runs,
+)
 from traceanalyzer.model.lanes import Columns
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
@@ -18,7 +28,7 @@ from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
 from traceanalyzer.replay.cpu_timeline import CpuTimeline
 from traceanalyzer.replay.program import Program
-from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.names import COPY_CALL, LAUNCH, SYNCHRONISING
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
@@ -69,35 +79,43 @@ def slow_steps(
     slow, usual = program.sample.slow, program.sample.steps
     if len(slow) == 0:
         return None
-    begins, ends = steps.cpu_start_ns[slow], steps.cpu_end_ns[slow]
-    on_each = [steps.cpu_end_ns - steps.cpu_start_ns, *map(steps.durations_ns, steps.bounds_ns)]
+    on_cpu = steps.cpu_end_ns - steps.cpu_start_ns
+    on_each = [on_cpu, *map(steps.durations_ns, steps.bounds_ns)]
     more_ns = np.max([took[slow] - median(took[usual]) for took in on_each], axis=0)
-    whole = len(slow), len(steps), round(float(more_ns.mean()))
-    entry, usual_ns = _slower_work(trace, work, np.flatnonzero(np.isin(steps.of_work, slow)))
-    kernel_ns = int(work.end_ns[entry] - work.start_ns[entry])
-    if entry >= 0 and kernel_ns - usual_ns >= _MOST * more_ns.min():
-        kernel = short_kernel(_text(trace.lanes.gpu, "name", int(work.row[entry])))
-        return SlowSteps(*whole, kernel, kernel_ns, usual_ns, blocked=False)
-    timeline = CpuTimeline.of(nesting, program.timeline.threads, begins, ends)
-    took_ns = timeline.end_ns - timeline.start_ns
-    at = int(np.argmax(took_ns))
-    row, longest_ns = int(timeline.row[at]), int(took_ns[at])
-    if row < 0 or longest_ns < _MOST * more_ns[timeline.step[at]]:
-        return SlowSteps(*whole, None, longest_ns, 0, blocked=False)
+    share = float(on_cpu[slow].sum() / max(on_cpu.sum(), 1))
+    whole = SlowSteps(len(slow), len(steps), round(float(more_ns.mean())), share)
+    took_ns, usual_ns = work.end_ns - work.start_ns, _usual_ns(trace, work)
+    of_slow = np.flatnonzero(np.isin(steps.of_work, slow))
+    if len(of_slow):
+        entry = of_slow[np.argmax((took_ns - usual_ns)[of_slow])]
+        if took_ns[entry] - usual_ns[entry] >= _MOST * more_ns.min():
+            kernel, longest = (
+                short_kernel(_text(trace.lanes.gpu, "name", work.row[entry])),
+                int(took_ns[entry]),
+            )
+            return replace(whole, name=kernel, longest_ns=longest, usual_ns=round(usual_ns[entry]))
+    launched = (steps.of_work >= 0) & (work.kind != KINDS.index("communication"))
+    asked_ns = np.bincount(steps.of_work[launched], usual_ns[launched], len(steps))
+    if (asked_ns[slow] - median(asked_ns[usual]) >= _MOST * more_ns).all():
+        amounts = round(float(asked_ns[slow].mean())), round(median(asked_ns[usual]))
+        return replace(whole, longest_ns=amounts[0], usual_ns=amounts[1])
+    timeline = CpuTimeline.of(
+        nesting, program.timeline.threads, steps.cpu_start_ns[slow], steps.cpu_end_ns[slow]
+    )
+    spent_ns = timeline.end_ns - timeline.start_ns
+    at = int(np.argmax(spent_ns))
+    row, longest = int(timeline.row[at]), int(spent_ns[at])
+    if row < 0 or longest < _MOST * more_ns[timeline.step[at]]:
+        return whole
     name, category = (_text(trace.lanes.cpu, column, row) for column in ("name", "category"))
     expected = any(one.search(name) for one in (LAUNCH, COPY_CALL, SYNCHRONISING))
-    return SlowSteps(*whole, name, longest_ns, 0, blocked=category in CALL_CATEGORIES and not expected)
+    return replace(whole, name=name, longest_ns=longest, blocked=category in CALL_CATEGORIES and not expected)
 
 
-def _slower_work(trace: Trace, work: DeviceWork, among: Rows) -> tuple[int, int]:
-    """(entry of the work that takes longest beyond the median of its name and grid, that median); -1 for none."""
-    if len(among) == 0:
-        return -1, 0
+def _usual_ns(trace: Trace, work: DeviceWork) -> Floats:
+    """Of each piece of work the median time of its name and grid, in ns."""
     kind, _ = grouped([codes_at(trace.lanes.gpu, column, work.row) for column in ("name", "grid")])
-    took_ns = work.end_ns - work.start_ns
-    usual_ns = median_of(kind, took_ns.astype(np.float64))[kind[among]]
-    at = int(np.argmax(took_ns[among] - usual_ns))
-    return int(among[at]), round(float(usual_ns[at]))
+    return median_of(kind, (work.end_ns - work.start_ns).astype(np.float64))[kind]
 
 
 def _text(frame: Columns, column: str, row: int) -> str:

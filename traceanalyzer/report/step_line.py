@@ -72,12 +72,13 @@ def _even(trace: TraceReport) -> bool:
 
 def _longer(trace: TraceReport, step: StepEstimate) -> str:
     """The steps that are not replayed, where the mean of all is far from theirs: the first alone, as a rule."""
+    first = _slow_start(trace)
     if step.slow is not None:
-        return f"; {_slow_steps(step.slow)}"
+        return f"{first}; {_slow_steps(step.slow)}"
     every = trace.steps and (trace.steps.steady or trace.steps.every)
     much = step.left_out_share >= MUCH and not _even(trace)
     if not every or not (much or every.total_ns > (1 + MUCH) * every.count * step.traced_ns):
-        return ""
+        return first
     replayed, longest = _REPLAYED.match(step.basis), format_ns(every.max_ns)
     if replayed is None and much:
         return f"; long steps are left out, {percent(step.left_out_share)} of the time"
@@ -91,15 +92,27 @@ def _longer(trace: TraceReport, step: StepEstimate) -> str:
 def _slow_steps(slow: SlowSteps) -> str:
     """`1 of 3 steps takes 10.1 s longer: 10.1 s in cudaMemGetInfo`."""
     several = slow.count > 1
-    longer = (
-        f"{slow.count} of {slow.of} steps {'take' if several else 'takes'} {format_ns(slow.more_ns)} longer"
-    )
+    which = f"{slow.count} of {slow.of} steps ({percent(slow.share)} of the time)"
+    if slow.name is None and slow.usual_ns:
+        times = f"{slow.longest_ns / slow.usual_ns:.2g}"
+        return f"{which} {'do' if several else 'does'} {times} times the GPU work, as prefills do"
+    longer = f"{which} take{'s' * (not several)} {format_ns(slow.more_ns)} longer{' on average' * several}"
     if slow.name is None:
-        return longer + " on average" * several
-    where = f"{longer}{' on average' * several}: {format_ns(slow.longest_ns)} in {slow.name}"
+        return longer
+    where = f"{longer}: {format_ns(slow.longest_ns)} in {slow.name}"
     if slow.usual_ns:
         return f"{where}, usually {format_ns(slow.usual_ns)}: the GPU may be shared with another process"
     return where + ", blocked in the driver by another thread or process" * slow.blocked
+
+
+def _slow_start(trace: TraceReport) -> str:
+    """The first steps that take several times as long as later ones, where they take much of the time."""
+    cold, every = (trace.steps.cold, trace.steps.every) if trace.steps else (None, None)
+    if cold is None or every is None or cold.total_ns < MUCH * every.total_ns:
+        return ""
+    share = percent(cold.total_ns / every.total_ns)
+    which, are = ("step", "is") if cold.count == 1 else (f"{cold.count} steps", "are")
+    return f"; the slow first {which}, {share} of the time, {are} left out"
 
 
 def unexplained_text(step: StepEstimate) -> str:
