@@ -84,6 +84,13 @@ def test_deep_nesting(depth: int, place: str) -> None:
     assert said or depth < 255 or place in ("cat", "name", "ph", "thread")
 
 
+@pytest.mark.parametrize("depth", [200, 900, 5_000])
+def test_deep_categories_are_not_compared(depth: int) -> None:
+    """Comparing two equal lists goes as deep as they are."""
+    content = json.dumps([kernel(cat="DEEP"), op(), kernel(cat="DEEP")]).encode()
+    assert len(load_bytes(content.replace(b'"DEEP"', nested(depth))).cpu) >= 1
+
+
 def test_nesting_does_not_reach_the_stack() -> None:
     """Where a caller allowed more recursion than the stack holds, Python's own JSON reader would end the process."""
     program = "import sys; sys.setrecursionlimit(10**6); from tests.read.test_hostile import *; "

@@ -87,8 +87,9 @@ def fates_of(batch: Sequence[Any]) -> bytes:
     """What becomes of each event: an index into FATES."""
     try:
         categories = list(map(_get_category, batch))
-        if categories and categories[0] == categories[-1] and categories.count(categories[0]) == len(batch):
-            return bytes([_FATE_OF[categories[0]]]) * len(batch)  # comparing takes half as long as looking up
+        first = categories[0] if categories else None
+        if isinstance(first, str) and first == categories[-1] and categories.count(first) == len(batch):
+            return bytes([_FATE_OF[first]]) * len(batch)  # comparing takes half as long as looking up
         return bytes(map(_FATE_OF.__getitem__, categories))
     except UNFIT:
         return bytes(map(_fate, batch))
