@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from traceanalyzer.comparison.region_changes import mean_times
 from traceanalyzer.comparison.snapshot import TABLES, Snapshot, StepTime
 from traceanalyzer.model.arrays import median
 from traceanalyzer.model.interpreter import pd
@@ -36,7 +37,8 @@ class Captures:
             name: merged_table(name, [snapshot.tables[name] for snapshot in snapshots]) for name in TABLES
         }
         step = mean_step([snapshot.step for snapshot in snapshots if snapshot.step is not None])
-        return cls(tuple(snapshots), replace(first, tables=tables, step=step))
+        regions = mean_times([snapshot.regions for snapshot in snapshots])
+        return cls(tuple(snapshots), replace(first, tables=tables, step=step, regions=regions))
 
     def __len__(self) -> int:
         return len(self.each)

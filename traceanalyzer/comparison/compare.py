@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from traceanalyzer.comparison.canonical_names import plain_name
+from traceanalyzer.comparison.region_changes import RegionTimes, region_times
 from traceanalyzer.comparison.result import Comparison
 from traceanalyzer.comparison.sides import Side, compared
 from traceanalyzer.comparison.snapshot import TABLES, KnownFault, Piece, Snapshot, StepStrip, StepTime
@@ -23,6 +24,7 @@ from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.report import Fault, TraceReport
 from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
+from traceanalyzer.regions.regions import Regions
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.run import run_at
 from traceanalyzer.replay.saving import Forecast
@@ -214,6 +216,9 @@ def snapshot_of(analysis: Analysis, head: TraceReport, findings: Sequence[Findin
     tables = {name: _empty(name) for name in TABLES}
     kind, phase, batch, count, step, strip = "window", None, None, 0, None, None
     functions: Mapping[tuple[str, str], float] = {}
+    regions: RegionTimes = {}
+    with suppress(Unavailable):
+        regions = region_times(analysis.index(Regions))
     with suppress(Unavailable):
         work, steps = analysis.index(DeviceWork), analysis.index(Steps)
         chosen = chosen_steps(work, steps, main_device(work))
@@ -243,6 +248,7 @@ def snapshot_of(analysis: Analysis, head: TraceReport, findings: Sequence[Findin
         faults=known_faults(head, findings),
         strip=strip,
         functions=functions,
+        regions=regions,
     )
 
 

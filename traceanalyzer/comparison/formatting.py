@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from traceanalyzer.comparison.result import Comparison, Counted, FaultChange, Row, Word
+from traceanalyzer.comparison.result import Comparison, Counted, FaultChange, RegionChange, Row, Word
 from traceanalyzer.comparison.snapshot import Source
 from traceanalyzer.model.units import format_bytes, format_ns
 
@@ -46,6 +46,18 @@ def changed(found: Comparison) -> list[Counted]:
 def real(found: Comparison) -> list[Row]:
     """The rows whose difference is more than noise."""
     return [row for row in found.rows if row.word not in SILENT]
+
+
+def region_words(one: RegionChange) -> str:
+    """`train.py: hook()`, or the ops of a block."""
+    name = one.name.replace("aten::", "")
+    return f"{name}()" if one.kind == "function" else name
+
+
+def region_values(one: RegionChange) -> tuple[str, str, str]:
+    """Time on both sides, and the change."""
+    base, new = ("none" if ns is None else format_ns(ns) for ns in (one.base_ns, one.new_ns))
+    return base, new, signed_ns(one.delta_ns)
 
 
 def row_name(row: Row) -> str:

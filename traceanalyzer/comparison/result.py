@@ -181,6 +181,25 @@ class Waterfall:
 
 
 @dataclass(frozen=True, slots=True)
+class RegionChange:
+    """A region of the code that takes more or less time.
+
+    Attributes:
+        name: without line numbers; of a block its ops.
+        kind: phase, annotation, module, function, wrapper or block.
+        of: whose time it is: "CPU", without the profiler and without waits, or "GPU".
+        base_ns, new_ns: of a step, wherever regions of that name are in it; None on a side that has none.
+    """
+
+    name: str
+    kind: str
+    of: str
+    base_ns: int | None
+    new_ns: int | None
+    delta_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class WorkSide:
     """One side of a row, per step: executions, their time, what nothing hides of it, and the median of one."""
 
@@ -293,6 +312,7 @@ class Comparison:
         ranks: of jobs.
         notes: what makes the two hard to compare.
         strips: a recorded step of each side, to be drawn; in no output but the page.
+        regions: of the code, which take more or less time, the largest change first; empty without regions.
     """
 
     base: Source
@@ -307,6 +327,7 @@ class Comparison:
     ranks: tuple[RankChange, ...]
     notes: tuple[str, ...]
     strips: tuple[StepStrip | None, StepStrip | None] = (None, None)
+    regions: tuple[RegionChange, ...] = ()
 
     def __repr__(self) -> str:
         return f"Comparison({self.verdict.headline})"

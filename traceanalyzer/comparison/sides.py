@@ -11,6 +11,7 @@ from traceanalyzer.comparison.formatting import percent
 from traceanalyzer.comparison.jobs import job_notes, rank_changes, slowest
 from traceanalyzer.comparison.matching import RUNGS, Pair, matched
 from traceanalyzer.comparison.reasons import changed_functions_note, fault_changes, reasons
+from traceanalyzer.comparison.region_changes import region_changes
 from traceanalyzer.comparison.result import (
     Axes,
     Comparison,
@@ -309,6 +310,7 @@ def _of_pair(
         ranks=ranks,
         notes=(*notes, *of_inputs, *notes_of(first, second, pace)),
         strips=(first.strip, second.strip),
+        regions=region_changes(first.regions, second.regions),
     )
 
 

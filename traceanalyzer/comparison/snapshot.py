@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from traceanalyzer.comparison.region_changes import RegionTimes
 from traceanalyzer.model.records import dataclass
 
 if TYPE_CHECKING:
@@ -168,6 +169,7 @@ class Snapshot:
         strip: one of the steps, to be drawn; None where there is no work, and in baselines.
         culprit: whether the others of its job wait for it, as the report says.
         functions: (function, its caller) -> ns a step; none where Python was not recorded, and in baselines.
+        regions: names of regions from the outermost -> time per step; none in baselines.
     """
 
     source: str
@@ -186,6 +188,7 @@ class Snapshot:
     strip: StepStrip | None = None
     culprit: bool = False
     functions: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    regions: RegionTimes = field(default_factory=dict)
 
     @property
     def marked(self) -> bool:

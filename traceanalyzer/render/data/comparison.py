@@ -55,6 +55,11 @@ def comparison_markdown(found: Comparison) -> str:
     ]
     if counters:
         text += to_markdown(("per step", "BASE -> NEW", "where"), counters) + "\n"
+    regions = [
+        (formatting.region_words(one), *formatting.region_values(one)) for one in found.regions[:_PARTS]
+    ]
+    if regions:
+        text += to_markdown((f"region, {found.regions[0].of} time", "BASE", "NEW", "change"), regions) + "\n"
     text += _waterfall(found)
     rows = [
         (

@@ -11,7 +11,7 @@ from traceanalyzer.render.words.escape import printable, shortened
 from traceanalyzer.version import __version__
 
 _COLOURS = {Word.SLOWER: "red", Word.FASTER: "green"}
-_REASONS, _COUNTERS, _PARTS, _ROWS, _FAULTS, _RANKS = 4, 5, 6, 6, 4, 4  # all together at most 60 lines
+_REASONS, _COUNTERS, _REGIONS, _PARTS, _ROWS, _FAULTS, _RANKS = 4, 5, 4, 6, 6, 4, 4  # 60 lines as a rule
 _REASON_WIDTHS = 2  # lines that one reason may take
 _BAR = 12
 
@@ -24,6 +24,7 @@ def render_comparison(
     _verdict(page, found)
     if not quiet:
         _axes(page, found)
+        _regions(page, found)
         _waterfall(page, found)
         _rows(page, found)
         _faults(page, found)
@@ -81,6 +82,17 @@ def _axes(page: Page, found: Comparison) -> None:
 def _axis(page: Page, name: str, base_ns: int, new_ns: int, word: str, note: str) -> None:
     change = formatting.percent(new_ns / base_ns - 1) if base_ns else ""
     page.put(f"{name:7} {formatting.times(base_ns, new_ns):22} {change:>9}  {word:8} {note}")
+
+
+def _regions(page: Page, found: Comparison) -> None:
+    if not found.regions:
+        return
+    page.blank()
+    columns = f"{'BASE':>9}  {'NEW':>9}  {'change':>9}"
+    page.sides(f"Regions ({found.regions[0].of} time of a step)", columns, style="bold")
+    for one in found.regions[:_REGIONS]:
+        values = "  ".join(f"{cell:>9}" for cell in formatting.region_values(one))
+        page.sides(shortened(printable(formatting.region_words(one)), page.width - len(values) - 2), values)
 
 
 def _waterfall(page: Page, found: Comparison) -> None:

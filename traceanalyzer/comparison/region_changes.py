@@ -1,0 +1,109 @@
+"""Regions of the code in a step of both sides, matched by name and by their place in the tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from traceanalyzer.comparison.canonical_names import region_name
+from traceanalyzer.comparison.result import RegionChange
+from traceanalyzer.model.records import dataclass
+from traceanalyzer.regions.regions import Regions
+
+Path = tuple[str, ...]
+
+_LEAST = 0.02  # of the longer step: a smaller change is not listed; chosen
+_INSIDE = (
+    0.8  # of a region's change: if the regions inside change by so much, they are listed in its place; chosen
+)
+_OPS = ("op", "backward")  # the rows of work tell of these
+_OPENED = ("step", "phase", "wrapper")  # of the others, blocks inside are a part of what they do
+
+
+@dataclass(frozen=True, slots=True)
+class RegionTime:
+    """ns per step with all below it, without the profiler where the step was replayed."""
+
+    kind: str
+    cpu_ns: float
+    gpu_ns: float
+
+
+RegionTimes = Mapping[Path, RegionTime]
+
+
+def region_times(regions: Regions) -> dict[Path, RegionTime]:
+    """The names from the outermost region to each, without line numbers -> its time; of the step an empty path."""
+    tree, cpu, gpu = regions.tree, regions.totals["predicted_ns"].tolist(), regions.totals["gpu_ns"].tolist()
+    paths: list[Path] = [()]
+    result: dict[Path, RegionTime] = {(): RegionTime("step", cpu[0], gpu[0])}
+    for node in range(1, len(tree.parent)):
+        paths.append((*paths[int(tree.parent[node])], region_name(tree.name[node])))
+        if tree.kind[node] not in _OPS:
+            before = result.get(paths[node], RegionTime("", 0.0, 0.0))
+            times = before.cpu_ns + cpu[node], before.gpu_ns + gpu[node]
+            result[paths[node]] = RegionTime(tree.kind[node], *times)
+    return result
+
+
+def mean_times(captures: Sequence[RegionTimes]) -> RegionTimes:
+    """Of several captures of one program; what is missing in a capture takes no time there."""
+    each = {path: [one[path] for one in captures if path in one] for one in captures for path in one}
+    count = len(captures)
+    return {
+        path: RegionTime(
+            seen[0].kind, sum(one.cpu_ns for one in seen) / count, sum(one.gpu_ns for one in seen) / count
+        )
+        for path, seen in each.items()
+    }
+
+
+def region_changes(base: RegionTimes, new: RegionTimes) -> tuple[RegionChange, ...]:
+    """Regions whose time changed, the largest change first: by the CPU's or the GPU's time, whichever is longer.
+
+    Of regions inside one another that is listed which has the change, with all others of its name. Empty where a side
+    has no regions.
+    """
+    if not base or not new:
+        return ()
+    of_gpu = base[()].gpu_ns + new[()].gpu_ns >= base[()].cpu_ns + new[()].cpu_ns
+    times = [
+        {path: one.gpu_ns if of_gpu else one.cpu_ns for path, one in side.items()} for side in (base, new)
+    ]
+    kinds = {path: one.kind for side in (base, new) for path, one in side.items()}
+    deltas = {path: times[1].get(path, 0.0) - times[0].get(path, 0.0) for path in kinds}
+    named = {(path[-1], kinds[path]) for path in _changed((), _inside(kinds), kinds, deltas) if deltas[path]}
+    found = []
+    for name, kind in named:
+        ns = _of_name(name, times[0]), _of_name(name, times[1])
+        delta = (ns[1] or 0) - (ns[0] or 0)
+        found.append(RegionChange(name, kind, "GPU" if of_gpu else "CPU", *ns, delta))
+    least = _LEAST * max(side[()] for side in times)
+    listed = (one for one in found if abs(one.delta_ns) >= max(least, 1.0))
+    return tuple(sorted(listed, key=lambda one: (-abs(one.delta_ns), one.name)))
+
+
+def _inside(kinds: Mapping[Path, str]) -> dict[Path, list[Path]]:
+    inside: dict[Path, list[Path]] = {}
+    for path in kinds:
+        if path:
+            inside.setdefault(path[:-1], []).append(path)
+    return inside
+
+
+def _changed(
+    path: Path, inside: Mapping[Path, list[Path]], kinds: Mapping[Path, str], deltas: Mapping[Path, float]
+) -> Iterator[Path]:
+    """The region, or those inside it that make its change."""
+    opened = kinds.get(path) in _OPENED
+    parts = [one for one in inside.get(path, ()) if opened or kinds[one] != "block"]
+    if not path or (parts and sum(abs(deltas[one]) for one in parts) >= _INSIDE * abs(deltas[path])):
+        for one in parts:
+            yield from _changed(one, inside, kinds, deltas)
+    else:
+        yield path
+
+
+def _of_name(name: str, times: Mapping[Path, float]) -> int | None:
+    """ns of all regions of that name, None where there is none; one inside another counts once."""
+    found = [ns for path, ns in times.items() if path[-1:] == (name,) and name not in path[:-1]]
+    return round(sum(found)) if found else None
