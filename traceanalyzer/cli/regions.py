@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from traceanalyzer.cli.data import index_of, opened, put_rows
+from traceanalyzer.cli.data import opened, put_rows
 from traceanalyzer.cli.options import view_options
 from traceanalyzer.cli.output import put_page
 
@@ -35,19 +35,29 @@ def regions(trace: Path, depth: int, by: str, form: str, output: Path | None, fo
     A region is a phase, an annotation, a module or Python function (with stacks), a block of ops that repeats, or an
     op. The backward pass of an op belongs to the region of its forward pass.
 
+    With shapes, TFLOP/s and the share of the peak are those of a region's time on the GPU; MFU is that of the step.
+
     \b
     Examples:
       traceanalyzer regions trace.json.gz
       traceanalyzer regions trace.json --by idle --depth 6
       traceanalyzer regions trace.json --format parquet --output regions.parquet
     """
+    from traceanalyzer.model.analysis import Analysis, Need
+    from traceanalyzer.model.errors import Unavailable
+    from traceanalyzer.regions.rates import RegionRates
     from traceanalyzer.regions.regions import Regions
-    from traceanalyzer.render.data.table import regions_fields
+    from traceanalyzer.render.data.table import regions_fields, regions_frame
     from traceanalyzer.render.text.regions import render_regions
 
     loaded = opened(trace, form, [output], force)
-    tree = index_of(loaded, Regions)
+    analysis = Analysis(loaded)
+    try:
+        tree = analysis.index(Regions)
+    except Unavailable as reason:
+        raise reason.for_user(loaded.meta.source) from reason
+    rates = analysis.resolve({"rates": Need(RegionRates, optional=True)})["rates"]
     if form == "text":
-        put_page(partial(render_regions, tree, by=by, depth=depth), output)
+        put_page(partial(render_regions, tree, rates, by=by, depth=depth), output)
     else:
-        put_rows(tree.frame(), regions_fields(tree), form, output, loaded.meta.source)
+        put_rows(regions_frame(tree, rates), regions_fields(tree, rates), form, output, loaded.meta.source)

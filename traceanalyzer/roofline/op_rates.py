@@ -21,7 +21,7 @@ from traceanalyzer.roofline.lower_bounds import bound_of, least_ns, reached_ns
 from traceanalyzer.roofline.peaks import Peaks, device_peaks
 from traceanalyzer.tensors.launch_inputs import Indexed, WorkInputs
 from traceanalyzer.tensors.ops.costs import ARITHMETIC, DEPTHWISE, OpCost, typed_inputs
-from traceanalyzer.tensors.ops.table import op_cost
+from traceanalyzer.tensors.ops.table import flops_of, op_cost
 from traceanalyzer.tensors.signatures import NO_OP, Signature
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.kernel_families import FP32_ARITHMETIC, TENSOR_CORES_FP32
@@ -47,6 +47,25 @@ def call_times(
             least[which] = least_ns(needed, peaks, arithmetic)
             reached[which] = reached_ns(needed, peaks, arithmetic)
     return reached, least
+
+
+def call_flops(
+    number: Rows, kernels: Texts, signatures: list[Signature], peaks: Peaks | None
+) -> tuple[Floats, Floats, list[str]]:
+    """(operations of a call, ns that they take at the peak of their arithmetic, its kind), by signature; 0 if unknown.
+
+    Args:
+        number, kernels: as of `call_times`.
+    """
+    flops, peak_ns, kinds = np.zeros(len(signatures)), np.zeros(len(signatures)), [""] * len(signatures)
+    for which, names in _kernels(number, kernels).items():
+        cost = op_cost(signatures[which])
+        flops[which] = flops_of(signatures[which])
+        if cost is not None and flops[which]:
+            kinds[which] = arithmetic_of(cost, " ".join(names)) or cost.arithmetic or ""
+            rate = peaks.tflops.get(kinds[which]) if peaks else None
+            peak_ns[which] = flops[which] / (rate * 1e3) if rate else 0.0
+    return flops, peak_ns, kinds
 
 
 def _kernels(number: Rows, names: Texts) -> dict[int, list[str]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from traceanalyzer.allocator.memory_view import DeviceMemory, MemoryView
 from traceanalyzer.model.text_queries import regex
+from traceanalyzer.regions.rates import RegionRates
 from traceanalyzer.regions.regions import Regions
 from traceanalyzer.render.data.encode import (
     INDENTED,
@@ -60,13 +61,24 @@ def ops_fields(work: OpWork) -> Mapping[str, Any]:
     }
 
 
-def regions_fields(regions: Regions) -> Mapping[str, Any]:
+def regions_frame(regions: Regions, rates: RegionRates | None) -> pd.DataFrame:
+    """The frame of regions with flops (per step), tflops and peak_share, null where no operations are known."""
+    frame = regions.frame()
+    for name in ("flops", "tflops", "peak_share"):
+        frame[name] = float("nan") if rates is None else getattr(rates, name)
+        frame[name] = frame[name].where(frame["flops"] > 0)
+    return frame
+
+
+def regions_fields(regions: Regions, rates: RegionRates | None) -> Mapping[str, Any]:
     """Fields of the JSON document."""
     return {
         "steps": round(regions.steps, 3),
         "step_ns": round(regions.step_ns),
         "recorded": not regions.replayed,
-        "regions": records(regions.frame()),
+        "mfu": rates and rates.mfu,
+        "mfu_peaks": rates and {"device": rates.device, "tflops": rates.peaks},
+        "regions": records(regions_frame(regions, rates)),
     }
 
 

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from traceanalyzer.model.units import format_ns, format_share
+from traceanalyzer.regions.rates import RegionRates
 from traceanalyzer.regions.regions import Regions
 from traceanalyzer.render.text.page import as_text
 from traceanalyzer.render.words.escape import printable, shortened
 from traceanalyzer.report.step_parts import cost_of, listed_regions, shown_name
 
 _COLUMNS = ("of step", "CPU", "GPU", "GPU idle", "calls")
-_WIDTHS = (7, 8, 8, 8, 7)
-_LEFT = sum(_WIDTHS) + 2 * len(_WIDTHS)
+_RATES = ("TFLOP/s", "of peak")
+_WIDTHS = (7, 8, 8, 8, 7, 7, 7)
 
 
 def render_regions(
-    regions: Regions, *, by: str = "cpu", depth: int = 4, width: int = 100, ascii_only: bool = False
+    regions: Regions,
+    rates: RegionRates | None = None,
+    *,
+    by: str = "cpu",
+    depth: int = 4,
+    width: int = 100,
+    ascii_only: bool = False,
 ) -> str:
     """The regions of a typical step, `depth` levels of them, those with the highest cost first.
 
@@ -24,24 +31,36 @@ def render_regions(
     cost = cost_of(regions, by)
     whole = format_ns(round(regions.step_ns))
     base = "without the profiler" if regions.replayed else "as recorded, without GPU work"
-    head = f"Regions of a typical step of {whole} {base}; a share is the CPU time's share of it"
-    lines = [head, "", _line(_COLUMNS, "region", width)]
+    utilised = f"; {rates.text}" if rates else ""
+    head = f"Regions of a typical step of {whole} {base}{utilised}"
+    note = "of step: the CPU time's share of it" + "; of peak: the operations' share of GPU time" * bool(
+        rates
+    )
+    columns = (*_COLUMNS, *(_RATES if rates else ()))
+    lines = [head, note, "", _line(columns, "region", width)]
+    left = sum(_WIDTHS[: len(columns)]) + 2 * len(columns)
     lines += [
         _line(
-            _cells(regions, node), "  " * level + shown_name(regions, node, width - _LEFT - 2 * level), width
+            _cells(regions, rates, node),
+            "  " * level + shown_name(regions, node, width - left - 2 * level),
+            width,
         )
         for node, level in listed_regions(regions, cost, depth)
     ]
     return as_text([printable(line) for line in lines], ascii_only=ascii_only)
 
 
-def _cells(regions: Regions, node: int) -> tuple[str, ...]:
+def _cells(regions: Regions, rates: RegionRates | None, node: int) -> tuple[str, ...]:
     totals = regions.totals
     times = (format_ns(round(totals[name][node])) for name in ("predicted_ns", "gpu_ns", "idle_ns"))
     calls = regions.tree.calls[node] / regions.steps
-    return (format_share(float(regions.share[node])), *times, f"{calls:,.0f}" if calls else "")
+    cells = (format_share(float(regions.share[node])), *times, f"{calls:,.0f}" if calls else "")
+    if rates is None:
+        return cells
+    known = (f"{rates.tflops[node]:.3g}", format_share(float(rates.peak_share[node])) if rates.peaks else "")
+    return (*cells, *(known if rates.flops[node] else ("", "")))
 
 
 def _line(cells: tuple[str, ...], name: str, width: int) -> str:
-    left = "  ".join(f"{cell:>{size}}" for cell, size in zip(cells, _WIDTHS, strict=True))
+    left = "  ".join(f"{cell:>{size}}" for cell, size in zip(cells, _WIDTHS, strict=False))
     return f"{left}  {shortened(name, max(width - len(left) - 2, 20))}"
