@@ -48,7 +48,7 @@ def test_the_largest_part_of_the_cpu_time_is_the_limit() -> None:
 def test_regions_of_a_trace_without_gpu_work_have_recorded_times(tmp_path: Path) -> None:
     path = str(on_the_cpu().write(tmp_path / "trace.json"))
     text = CliRunner().invoke(cli, ["regions", path]).output
-    assert text.startswith("Regions of a typical step of 100 µs as recorded, without GPU work;")
+    assert text.startswith("Regions of a typical step of 100 µs as recorded, without GPU work\n")
     rows = json.loads(CliRunner().invoke(cli, ["regions", path, "--format", "json"]).output)
     assert (rows["recorded"], rows["step_ns"]) == (True, 100 * US)
     (block,) = [row for row in rows["regions"] if row["kind"] == "block"]

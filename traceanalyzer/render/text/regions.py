@@ -10,8 +10,9 @@ from traceanalyzer.render.words.escape import printable, shortened
 from traceanalyzer.report.step_parts import cost_of, listed_regions, shown_name
 
 _COLUMNS = ("of step", "CPU", "GPU", "GPU idle", "calls")
-_RATES = ("TFLOP/s", "of peak")
-_WIDTHS = (7, 8, 8, 8, 7, 7, 7)
+_RATES = ("of peak", "TFLOP/s")
+_WIDTHS = (7, 8, 8, 8, 5, 7, 7)
+_WIDE = 100  # columns of a page that has room for both rates
 
 
 def render_regions(
@@ -36,12 +37,12 @@ def render_regions(
     note = "of step: the CPU time's share of it" + "; of peak: the operations' share of GPU time" * bool(
         rates
     )
-    columns = (*_COLUMNS, *(_RATES if rates else ()))
+    columns = (*_COLUMNS, *_RATES)[: len(_COLUMNS) + (0 if rates is None else 1 + (width >= _WIDE))]
     lines = [head, note, "", _line(columns, "region", width)]
     left = sum(_WIDTHS[: len(columns)]) + 2 * len(columns)
     lines += [
         _line(
-            _cells(regions, rates, node),
+            _cells(regions, rates, node)[: len(columns)],
             "  " * level + shown_name(regions, node, width - left - 2 * level),
             width,
         )
@@ -57,7 +58,7 @@ def _cells(regions: Regions, rates: RegionRates | None, node: int) -> tuple[str,
     cells = (format_share(float(regions.share[node])), *times, f"{calls:,.0f}" if calls else "")
     if rates is None:
         return cells
-    known = (f"{rates.tflops[node]:.3g}", format_share(float(rates.peak_share[node])) if rates.peaks else "")
+    known = (format_share(float(rates.peak_share[node])) if rates.peaks else "", f"{rates.tflops[node]:.3g}")
     return (*cells, *(known if rates.flops[node] else ("", "")))
 
 
