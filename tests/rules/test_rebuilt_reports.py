@@ -14,7 +14,10 @@ from tests.support.reports import diagnosed, first_finding, report_file
 from tests.support.trace_builder import H200, TraceBuilder, load_bytes
 from traceanalyzer import Finding, NotATrace, Trace, diagnose, load
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.regions.regions import Regions
 from traceanalyzer.report.facts import facts_of
+from traceanalyzer.roofline.op_rates import OpWork
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.steps import Steps
 
@@ -80,7 +83,7 @@ def test_a_first_kernel_that_waited_too_is_not_left_out(held_us: int, first_coun
 
 
 def steps_with_kernels(change: Callable[[int, int], str]) -> TraceBuilder:
-    """Six steps of ten kernels; `change(step, kernel)` says "lost" or "zero" of some."""
+    """Six steps of ten kernels; `change(step, kernel)` says "lost", "zero" or "start" (the other is known) of some."""
     trace, number = TraceBuilder(), 0
     for step in range(6):
         at = 1_000 * US + step * 2_000 * US
@@ -91,8 +94,8 @@ def steps_with_kernels(change: Callable[[int, int], str]) -> TraceBuilder:
             trace.op("aten::mm", launch, 15 * US)
             trace.launch("cudaLaunchKernel", launch + 2 * US, 5 * US, number)
             what = change(step, kernel)
-            if what == "zero":
-                trace.kernel(0, 0, number)
+            if what in ("zero", "start"):
+                trace.kernel(0, 140 * US * (what == "start"), number)
             elif what != "lost":
                 trace.kernel(at + 50 * US + kernel * 150 * US, 140 * US, number)
     return trace
@@ -116,7 +119,7 @@ def test_lost_kernels_of_the_reports_are_named(name: str, share: str) -> None:
     assert "kernel-variance" not in rules(name)
 
 
-@pytest.mark.parametrize("what", ["lost", "zero"])
+@pytest.mark.parametrize("what", ["lost", "zero", "start"])
 @pytest.mark.parametrize("damaged", [[1], [2, 3]])
 def test_steps_that_lost_kernels_are_left_out_of_means(what: str, damaged: list[int]) -> None:
     trace = steps_with_kernels(lambda step, kernel: what if step in damaged else "").load()
@@ -125,7 +128,7 @@ def test_steps_that_lost_kernels_are_left_out_of_means(what: str, damaged: list[
     assert (trace.gpu["start_ns"] > 0).all()
     message = lost_message(trace)
     assert f"{10 * len(damaged)} of 60 launches have no work" in message
-    assert ("without a time" in message) is (what == "zero")
+    assert ("without a time" in message) is (what != "lost")
 
 
 @pytest.mark.parametrize(("dur_us", "idle"), [(20, "90"), (60, "70"), (180, "")])
@@ -163,6 +166,25 @@ def test_kernel_at_time_zero_counts_if_recording_begins_there() -> None:
     trace.kernel(0, 0, 1)
     trace.kernel(30 * US, 5 * US, 2)
     assert len(trace.load().gpu) == 2
+
+
+@pytest.mark.parametrize(("what", "calls"), [("zero", 50), ("start", 50), ("", 60)])
+def test_ops_and_regions_leave_out_kernels_without_time(what: str, calls: int) -> None:
+    """The second step's kernels have no start: 50 of 140 us remain in a window that begins with the first one."""
+    analysis = Analysis(steps_with_kernels(lambda step, kernel: what if step == 1 else "").load())
+    work = analysis.index(OpWork)
+    assert (work.inputs[0].calls, work.inputs[0].gpu_ns) == (calls, calls * 140 * US)
+    assert work.window_ns < 13 * MS
+    assert analysis.index(Regions).totals["gpu_ns"][0] == 10 * 140 * US
+
+
+@pytest.mark.parametrize("what", ["zero", "start"])
+def test_without_any_time_of_kernels_the_regions_of_the_cpu_remain(what: str) -> None:
+    analysis = Analysis(steps_with_kernels(lambda step, kernel: what).load())
+    regions = analysis.index(Regions)
+    assert (regions.replayed, regions.totals["gpu_ns"][0]) == (False, 0)
+    with pytest.raises(Unavailable, match="all 60 GPU records lost their times"):
+        analysis.index(OpWork)
 
 
 @pytest.mark.parametrize(

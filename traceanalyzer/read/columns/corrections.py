@@ -58,11 +58,10 @@ def drop_misplaced(groups: Groups, recorded: tuple[int, int] | None) -> Counter[
         if frame == "gpu" and skewed:
             continue
         within = span.starts(group)
-        untimed = (
-            (frame == "gpu")
-            & (group.array("start") == 0)
-            & (~within | (group.array("dur") == 0) & (began > 0))
-        )
+        untimed = (frame == "gpu") & (group.array("start") == 0)
+        # The first row of a recording may be a kernel that starts at 0: others do not start with it.
+        several = untimed.sum() > 1
+        untimed &= ~within | ((group.array("dur") == 0) | several) & (began > 0)
         if frame == "gpu":
             within &= ~untimed & (group.array("dur") <= span.high - np.where(within, group.array("start"), 0))
         if within.all():
