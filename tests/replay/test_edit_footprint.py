@@ -21,6 +21,7 @@ from traceanalyzer.replay.edits import (
     DropSpans,
     Edit,
     MoveToSideStream,
+    ReadLater,
     Resize,
     Scale,
     ShrinkGaps,
@@ -116,6 +117,12 @@ def test_host_work_after_a_wait_belongs_to_it_until_a_launch(trace: Trace, built
     assert wait.leads_to(pause, built.launch)
     assert not pause.leads_to(wait, built.launch)
     assert not later.leads_to(pause, built.launch)
+
+
+def test_host_work_stays_where_results_are_read_later(trace: Trace, built: Program) -> None:
+    wait = taken(built, ReadLater(rows(trace, "cudaDeviceSynchronize")))
+    assert not wait.leads_to(taken(built, ShrinkGaps(*pauses(trace))), built.launch)
+    assert (wait.cpu_ns.sum(), wait.dropped.any()) == (0, False)
 
 
 def test_host_work_after_one_of_many_waits_is_chance() -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.rules.programs import PINNED_TO_HOST, STEP, TO_HOST, US, Program, found
+from tests.rules.programs import PINNED_TO_DEVICE, PINNED_TO_HOST, STEP, TO_HOST, US, Program, found
 from tests.support.cached_reports import reported
+from tests.support.paths import SHARED
+from traceanalyzer import Report, diagnose
 from traceanalyzer.model.finding import Finding
 
 
@@ -144,6 +146,67 @@ def test_a_wait_for_copies_to_the_host_is_needed(pinned: bool, cause: str, saves
     (one,) = found(program.trace, "long-device-sync")
     assert (one.cause, one.saving is not None) == (cause, saves)
     assert ("Keep the wait" in one.advice) is pinned
+
+
+def decoding(
+    call: str, host_us: int, *, size: int = 128, upload: int = 128, mark: str = "execute_context"
+) -> Report:
+    """Twelve steps: inputs, ten kernels of 60 us, a copy to pinned memory, a wait for it, ten ops of the host."""
+    program = Program()
+    for number in range(12):
+        begin = program.now
+        program.copy(PINNED_TO_DEVICE, upload, 2 * US, ("aten::copy_",), sync=False)
+        for _ in range(10):
+            program.kernel(dur=60 * US)
+        program.copy(PINNED_TO_HOST, size, 2 * US, ("aten::to", "aten::copy_"), sync=False)
+        end = program.device + 5 * US
+        program.trace.launch(call, program.now, end - program.now, 9_000 + number)
+        for op in range(10):
+            program.trace.op("aten::slice", end + op * host_us * US // 10, 4 * US)
+        program.now = end + host_us * US
+        program.trace.step(number, begin, program.now - begin - US)
+        program.trace.annotation(mark, begin + US, 100 * US)
+    return diagnose(program.trace.load())
+
+
+def read_back(report: Report) -> Finding:
+    (one,) = (finding for finding in report.findings if finding.rule == "long-device-sync")
+    assert one.cause == "read-back"
+    assert one.title.startswith(f"{one.by} waits for a read-back once a step")
+    return one
+
+
+@pytest.mark.parametrize("call", ["cudaEventSynchronize", "cudaStreamSynchronize"])
+@pytest.mark.parametrize(("host_us", "then_us"), [(60, 604), (400, 604), (1_800, 1_795)])
+def test_next_step_is_launched_before_tokens_are_read(call: str, host_us: int, then_us: int) -> None:
+    """Then the step takes what the GPU works, 604 us, or the CPU: its work stays, and only overlaps."""
+    report = decoding(call, host_us)
+    step, one = report.traces[0].step, read_back(report)
+    assert one.advice.startswith("Launch step n+1 before you read the tokens of step n")
+    assert step is not None
+    assert one.saving is not None
+    assert step.unprofiled_ns - one.saving.step_ns == pytest.approx(then_us * US, rel=0.05)
+    assert all(fault.findings != (1, 2) for fault in report.traces[0].faults)
+
+
+@pytest.mark.parametrize(("size", "mark"), [(1 << 20, "execute_context"), (128, "Optimizer.step#AdamW.step")])
+def test_data_and_results_of_training_are_read_before_the_next_step(size: int, mark: str) -> None:
+    one = read_back(decoding("cudaEventSynchronize", 60, size=size, mark=mark))
+    assert (one.saving, one.advice.startswith("Keep the wait")) == (None, True)
+
+
+def test_read_back_of_the_report_is_no_needless_wait() -> None:
+    """A step of 1.38 ms with 0.98 ms of GPU work: what the CPU does between two decode steps does not overlap."""
+    report = reported(SHARED.parent / "reports/serving_gap_400us.json.gz")
+    head, one = report.traces[0], read_back(report)
+    assert head.step is not None
+    assert head.summary is not None
+    assert head.step.unprofiled_ns == pytest.approx(1.38e6, rel=0.02)
+    assert head.summary.limit.endswith(
+        "during 28 % of the predicted step, mostly while host code runs between ops"
+    )
+    assert one.saving is not None
+    assert one.saving.step_ns == pytest.approx(1.38e6 - 1.0e6, rel=0.05)
 
 
 def test_the_optimizer_on_the_host_keeps_its_wait(shared: Callable[[str], Path]) -> None:

@@ -90,7 +90,8 @@ class Footprint:
         cpu = np.where(dropped, segments.cpu_ns, np.where(shrunk > _SHRUNK_NS, shrunk, 0.0))
         work = np.where(edited.alive, np.maximum(device.dur_ns - edited.dur_ns, 0.0), device.dur_ns)
         woken = np.zeros(len(dropped), bool)
-        woken[program.waits.last[~edited.waits]] = True
+        later = edited.kept[program.waits.last] & (program.waits.copy < 0)  # what follows it stays
+        woken[program.waits.last[~edited.waits & ~later]] = True
         emptied = ~edited.alive | (work >= _EMPTIED * np.maximum(device.dur_ns, 1))
         moved = np.where(edited.stream != device.stream, device.dur_ns, 0.0)
         leaves, late_ns = bool(edited.added_ns.any()), program.late_ns - edited.late_ns

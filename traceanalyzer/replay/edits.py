@@ -210,6 +210,19 @@ class Wait:
         np.add.at(edited.added_ns, np.minimum(first + 1, len(edited.added_ns) - 1), self.cpu_ns)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadLater:
+    """Calls, rows of `trace.cpu`, no longer wait, and all else stays: what they read is read a step later."""
+
+    kind: ClassVar[Kind] = "drop"
+    rows: Ints
+
+    def apply(self, edited: EditedProgram) -> None:
+        rows = as_ints(self.rows)
+        inside = edited.within(edited.program.row_start_ns[rows], edited.program.row_end_ns[rows])
+        edited.waits &= ~inside[edited.program.waits.last]
+
+
 @dataclass(frozen=True, slots=True)
 class CapOps:
     """No op's own stretch of CPU time takes longer: a mode of the whole program slows all of them."""

@@ -98,6 +98,7 @@ TORCHS_OP = regex(r"^(aten|prims|inductor|torchvision|torchaudio|fbgemm|xformers
 ANNOTATION = regex(
     r"^(ProfilerStep#|Optimizer\.(step|zero_grad)#|enumerate\(DataLoader\)#|DistributedDataParallel\.forward)"
 )
+TRAINS = r"^autograd::engine::|^Optimizer\.step#"
 STEP_MARK = regex(r"^ProfilerStep#(\d+)$")
 # Written by c10d around collectives, also asynchronous ones.
 COMMUNICATION_MARK = regex(r"^(nccl|rccl|gloo|mpi|ucc|xccl|hccl):|^c10d::")

@@ -17,6 +17,7 @@ from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
 from traceanalyzer.rule.cpu_gaps import HostCalls
 from traceanalyzer.timeline.host_round_trips import AwaitedValues
+from traceanalyzer.timeline.names import TRAINS
 
 # Their result is a truth value, which nothing but a decision needs; a sum or a mean may be the loss itself.
 _DECIDES = (
@@ -26,7 +27,6 @@ _DECIDES = (
 _ENDS = r"^aten::(any|all|_is_any_true|_is_all_true|eq|ne|lt|le|gt|ge|isnan|isinf|isfinite|logical_\w+|bitwise_\w+)$"
 # Ops that make one value, such as abs, gt, any or isnan, logical_or, any.
 _MAX_MAKERS = 4
-_TRAINS = r"^autograd::engine::|^Optimizer\.step#"
 _CHECKS = " Turn the checks of torch.distributions off (validate_args=False)."
 # Only torch.distributions calls this op, before it raises an error; torch 2.11.
 _ANSWER = r"^aten::_is_all_true$"
@@ -326,7 +326,7 @@ def kinds_of(ops: Calls, values: AwaitedValues, calls: Calls, work: Work) -> Tex
     names = list(KINDS)
     patterns = [(number, kind.ops) for number, kind in enumerate(KINDS.values()) if kind.ops is not None]
     numbers = np.select([ops.name.matches(ops_) for _, ops_ in patterns], [number for number, _ in patterns])
-    if not calls.name.matches(_TRAINS).any():
+    if not calls.name.matches(TRAINS).any():
         read = np.flatnonzero(numbers == names.index("copy-to-host"))
         numbers[read[is_last_launch(ops[read], work)]] = names.index("result")
     branches = np.flatnonzero(numbers == names.index("branch"))

@@ -8,8 +8,10 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct
 from traceanalyzer.model.text_queries import regex
-from traceanalyzer.replay.edits import Drop
+from traceanalyzer.replay.edits import Drop, ReadLater
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, rule
+from traceanalyzer.timeline.host_round_trips import MAX_BYTES
+from traceanalyzer.timeline.names import TRAINS
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
 _ON_EVENT = regex(r"EventSynchronize$")
@@ -26,7 +28,8 @@ def long_device_sync(calls: Calls, work: Work, idle: IdleTime, syncs: SyncCalls)
 
     What it looks for: cudaDeviceSynchronize, and stream or event synchronisation outside of any op.
     A second case (cause `read-back`, named in the finding's title): since the synchronisation before, a copy
-    to pinned memory was launched. The CPU reads it after the wait, so the wait cannot be removed.
+    to pinned memory was launched. The CPU reads it after the wait, so the wait cannot be removed. If it is a few
+    bytes (sampled tokens), no data go back to the device and nothing trains, the next step can be launched first.
     Why it costs: while the CPU waits, it cannot queue work. The GPU finishes its queue, and is idle until the
     next launch.
     Bad: torch.cuda.synchronize() after every layer, or for timing inside the loop. Good: CUDA events for
@@ -34,20 +37,26 @@ def long_device_sync(calls: Calls, work: Work, idle: IdleTime, syncs: SyncCalls)
     How sure: the idle time is measured. Waiting for a busy GPU costs nothing and is not part of the cost.
     When it is wrong: the profiler slows the CPU, so the GPU may run out of work in the recording, but not
     without the profiler. Then this call costs less than the finding says.
+    Saving: predicted without the wait. Other read-backs have none.
     See also: implicit-sync for synchronisation inside an op (.item(), .cpu(), nonzero).
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
     rows = syncs.row[~syncs.profiler & ~syncs.copy]
     explicit = calls[np.isin(calls.rows, rows) & ~calls.op.there]
-    reads = _reads_copies(explicit, work, syncs)
+    copies = work[work.kind.one_of("copy_d2h", "copy_h2d") & work.launch.there]
+    pinned = copies[copies.kind.one_of("copy_d2h") & ~copies.pageable]
+    data = pinned if calls.name.matches(TRAINS).any() else copies[copies.bytes > MAX_BYTES]
+    reads = _reads(explicit, pinned, syncs)
     for read, of_kind in ((True, explicit[reads]), (False, explicit[~reads])):
         for name, waits in of_kind.by(of_kind.name):
             charged = idle.charged_to("synchronisation")
             owner = charged.call.index_of_enclosing(waits)
+            lost = LostTime.all_of(charged[owner >= 0], owner[owner >= 0])
+            ahead = read and not _reads(waits, data, syncs).any()
+            hits = _read_back(waits, name, lost, ahead=ahead) if read else _needless(calls, waits, name, lost)
             # Otherwise the device was busy throughout, or had nothing to do before or after.
-            if (owner >= 0).any():
-                lost = LostTime.all_of(charged[owner >= 0], owner[owner >= 0])
-                yield _read_back(waits, name, lost) if read else _needless(calls, waits, name, lost)
+            if ahead or (owner >= 0).any():
+                yield hits
 
 
 def _needless(calls: Calls, waits: Calls, name: str, lost: LostTime) -> Hits:
@@ -67,27 +76,32 @@ def _needless(calls: Calls, waits: Calls, name: str, lost: LostTime) -> Hits:
     )
 
 
-def _read_back(waits: Calls, name: str, lost: LostTime) -> Hits:
+def _read_back(waits: Calls, name: str, lost: LostTime, *, ahead: bool) -> Hits:
+    """`ahead` where the next step can be launched before these copies are read."""
     lines = waits.line.sums(waits.dur_ns)
     return Hits(
         occurrences=waits,
         named_by=name,
         cause="read-back",
         lost=lost,
+        fix=ReadLater(waits.rows) if ahead else (),
         message="{by} waits {times_a_step} for copies to the host; the GPU stays idle until the next launch"
         + (", called at {lines:of these calls' time}" if lines else ""),
-        advice="Keep the wait, because the CPU reads these copies after it. Launch the next work before it, or read "
+        advice="Launch step n+1 before you read the tokens of step n, and read their copy one step later. If step n+1 "
+        "needs what the CPU makes of them, keep the wait."
+        if ahead
+        else "Keep the wait, because the CPU reads these copies after it. Launch the next work before it, or read "
         "the copies one step later.",
         evidence={"waited_ns": waits.total_ns, "lines": lines},
     )
 
 
-def _reads_copies(waits: Calls, work: Work, syncs: SyncCalls) -> Mask:
-    """Whether a copy to pinned memory was launched since the synchronisation before; bool (waits,)."""
-    copies = np.sort(work[work.kind.one_of("copy_d2h") & ~work.pageable & work.launch.there].launch.start_ns)
+def _reads(waits: Calls, copies: Work, syncs: SyncCalls) -> Mask:
+    """Whether one of the copies was launched since the synchronisation before; bool (waits,)."""
+    launched = np.sort(copies.launch.start_ns)
     ends = np.append(np.iinfo(np.int64).min, syncs.end_ns)
     before = ends[np.searchsorted(syncs.end_ns, waits.start_ns, side="right")]
-    return np.searchsorted(copies, waits.start_ns) > np.searchsorted(copies, before)
+    return np.searchsorted(launched, waits.start_ns) > np.searchsorted(launched, before)
 
 
 def timing_calls(calls: Calls) -> Rows:
