@@ -11,7 +11,7 @@ from tests.rules.programs import PINNED_TO_DEVICE, PINNED_TO_HOST, STEP, TO_HOST
 from tests.support.cached_reports import reported
 from tests.support.paths import SHARED
 from traceanalyzer import Report, diagnose
-from traceanalyzer.model.finding import Finding
+from traceanalyzer.model.finding import Finding, Severity
 
 
 def timing(call: str, *, orders: bool = False, line: str | None = None, steps: int = 5) -> Finding:
@@ -187,6 +187,7 @@ def test_next_step_is_launched_before_tokens_are_read(call: str, host_us: int, t
     assert one.saving is not None
     assert step.unprofiled_ns - one.saving.step_ns == pytest.approx(then_us * US, rel=0.05)
     assert all(fault.findings != (1, 2) for fault in report.traces[0].faults)
+    assert (one.severity is Severity.HIGH) is (host_us > 60)
 
 
 @pytest.mark.parametrize(("size", "mark"), [(1 << 20, "execute_context"), (128, "Optimizer.step#AdamW.step")])
@@ -207,6 +208,7 @@ def test_read_back_of_the_report_is_no_needless_wait() -> None:
     )
     assert one.saving is not None
     assert one.saving.step_ns == pytest.approx(1.38e6 - 1.0e6, rel=0.05)
+    assert one.severity is Severity.HIGH
 
 
 def test_the_optimizer_on_the_host_keeps_its_wait(shared: Callable[[str], Path]) -> None:

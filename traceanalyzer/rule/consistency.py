@@ -17,6 +17,7 @@ from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.edit_footprint import Footprint
+from traceanalyzer.replay.edits import ReadLater
 from traceanalyzer.roofline.gpus import GUESSED_RATE
 from traceanalyzer.roofline.peaks import device_peaks
 from traceanalyzer.rule.hits import Hits
@@ -141,8 +142,11 @@ class Recording:
         """Time of a step that the fix removes or moves; None if it removes a wait, behind which any time may hide."""
         assert self.forecast is not None
         program = self.forecast.program
-        taken = Footprint.of(program, hits.edits())
-        if taken.woken.any() or taken.dropped[program.waits.last].any() or hits.of_job:
+        taken, later = (
+            Footprint.of(program, hits.edits()),
+            any(isinstance(one, ReadLater) for one in hits.edits()),
+        )
+        if later or taken.woken.any() or taken.dropped[program.waits.last].any() or hits.of_job:
             return None
         whole_ns = float(taken.cpu_ns.sum() + taken.work_ns.sum() + taken.moved_ns.sum())
         return whole_ns / max(len(program.sample.steps), 1) + taken.late_ns + finding.cost_per_step_ns
