@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -13,13 +14,23 @@ import pandas as pd
 import pytest
 
 from tests.comparison.built_sides import axis, fault, host, judged, row, side
+from tests.support.comparison_samples import STEP
 from traceanalyzer.comparison import formatting
 from traceanalyzer.comparison.captures import Captures
 from traceanalyzer.comparison.compared_rows import word_by_time, work_side
 from traceanalyzer.comparison.formatting import source_line
 from traceanalyzer.comparison.gates import broken, gates_of
 from traceanalyzer.comparison.reasons import changed_functions_note, fault_changes, reasons
-from traceanalyzer.comparison.result import CallRow, Counted, FaultChange, Part, Waterfall, Word, WorkSide
+from traceanalyzer.comparison.result import (
+    CallRow,
+    Counted,
+    FaultChange,
+    Part,
+    RegionChange,
+    Waterfall,
+    Word,
+    WorkSide,
+)
 from traceanalyzer.comparison.snapshot import StepTime
 from traceanalyzer.comparison.statistics import permutation_p
 from traceanalyzer.comparison.step_axis import (
@@ -261,45 +272,24 @@ def test_counter_with_the_largest_difference_is_named() -> None:
     assert most_changed("launches", calls, []) == ("aten::mm", "aten::add", "cudaLaunchKernel")
 
 
-@pytest.mark.parametrize(("added_ns", "told"), [(4.9e6, False), (5.1e6, True)])
-def test_new_function_is_named_from_half_the_difference(added_ns: float, told: bool) -> None:
-    base: Any = SimpleNamespace(functions={("g", "main"): 1e6}, step=SimpleNamespace(recorded_ns=10e6))
-    new: Any = SimpleNamespace(
-        functions={("g", "main"): 1e6, ("f", "main"): added_ns}, step=SimpleNamespace(recorded_ns=20e6)
-    )
-    said = changed_functions_note(base, new)
-    assert said.startswith("f is new (") if told else said == ""
-
-
-FUNCTIONS_SAID = [
-    ({"main": 1, "f": 6, "inner": 5}, {"main": 1}, (20, 10), "f is gone (6.00 ms a step as recorded)"),
-    (
-        {"main": 1, "f": 6, "g": 4},
-        {"main": 1},
-        (20, 10),
-        "f and 1 more are gone (10.0 ms a step as recorded)",
-    ),
-    ({"main": 1}, {"main": 1, "f": 6}, (20, 10), ""),  # new, while the step got shorter
-    ({"main": 1, "old": 4}, {"main": 1, "f": 6}, (10, 20), ""),  # may have got another name
-    ({"main": 1, "old": 3}, {"main": 1, "f": 6}, (10, 20), "f is new (6.00 ms a step as recorded)"),
+FUNCTIONS_NAMED = [
+    ({"f": 6}, {}, (20, 10), "f is gone (6.00 ms of CPU time a step)"),
+    ({"f": 4}, {}, (20, 10), ""),  # less than half of the difference
+    ({"f": 6, "g": 4}, {}, (20, 10), "f and 1 more are gone (10.0 ms of CPU time a step)"),
+    ({}, {"f": 6}, (20, 10), ""),  # new, while the step got shorter
+    ({"old": 4}, {"f": 6}, (10, 20), ""),  # may have got another name
+    ({"old": 3}, {"f": 6}, (10, 20), "f is new (6.00 ms of CPU time a step)"),
 ]
 
 
-@pytest.mark.parametrize(("base_ms", "new_ms", "steps_ms", "said"), FUNCTIONS_SAID)
-def test_functions_are_told_that_one_side_alone_calls(
-    base_ms: dict[str, int], new_ms: dict[str, int], steps_ms: tuple[int, int], said: str
+@pytest.mark.parametrize(("gone_ms", "new_ms", "steps_ms", "said"), FUNCTIONS_NAMED)
+def test_functions_of_one_side_alone_are_named(
+    gone_ms: dict[str, int], new_ms: dict[str, int], steps_ms: tuple[int, int], said: str
 ) -> None:
-    """`inner` is called by `f`: its time is in that."""
-    sides: Any = [
-        SimpleNamespace(
-            functions={
-                (name, "f" if name == "inner" else "main"): 1e6 * ms for name, ms in functions.items()
-            },
-            step=SimpleNamespace(recorded_ns=1e6 * step_ms),
-        )
-        for functions, step_ms in zip((base_ms, new_ms), steps_ms, strict=True)
-    ]
-    assert changed_functions_note(*sides) == said
+    regions = [RegionChange(name, "function", "CPU", ms * MS, None, -ms * MS) for name, ms in gone_ms.items()]
+    regions += [RegionChange(name, "function", "CPU", None, ms * MS, ms * MS) for name, ms in new_ms.items()]
+    step = replace(STEP, base_ns=steps_ms[0] * MS, new_ns=steps_ms[1] * MS)
+    assert changed_functions_note(regions, step) == said
 
 
 def test_of_work_that_is_shared_out_each_side_has_its_share() -> None:

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 from traceanalyzer.comparison.captures import Captures, mean_step, merged_table
-from traceanalyzer.comparison.compare import functions_of
 from traceanalyzer.comparison.jobs import common_share, role_score
 from traceanalyzer.comparison.result import StepAxis, Word
 from traceanalyzer.comparison.snapshot import TABLES, StepTime
@@ -24,7 +23,7 @@ from traceanalyzer.comparison.step_axis import (
     word_by_size,
 )
 from traceanalyzer.comparison.waterfall import UNEXPLAINED, Busy, BusyPart, waterfall_of
-from traceanalyzer.comparison.work_tables import Chosen, exposed_ns
+from traceanalyzer.comparison.work_tables import exposed_ns
 from traceanalyzer.timeline.device_work import KINDS
 
 US = 1_000
@@ -218,31 +217,6 @@ def test_prediction_shorter_than_its_work_is_a_separate_part() -> None:
         ("unexplained", UNEXPLAINED, -100, 0)
     ]
     assert sum(one.base_ns for one in found.parts) == 300
-
-
-def test_functions_called_in_every_chosen_step_have_a_time() -> None:
-    """Three steps of 100 ns, of which the last two are chosen: f in both, by main and once by itself; g in one."""
-    calls = [
-        (110, 150, 0, 9),
-        (115, 120, 0, 0),
-        (210, 270, 0, 9),
-        (160, 190, 1, 9),
-        (10, 90, 1, 9),
-        (310, 330, 1, 9),
-    ]
-    frames = [*calls, *[(0, 0, 2, -1)] * 4]  # 9: main, around all
-    code: Any = SimpleNamespace(
-        start_ns=np.array([one[0] for one in frames]),
-        end_ns=np.array([one[1] for one in frames]),
-        code=np.array([one[2] for one in frames]),
-        caller=np.array([one[3] for one in frames]),
-        names=np.array(["a.py(3): f", "a.py(7): g", "a.py(1): main"], object),
-    )
-    steps: Any = SimpleNamespace(
-        cpu_end_ns=np.array([100, 200, 300]), at_cpu=lambda ns: np.minimum(np.asarray(ns) // 100, 2)
-    )
-    chosen = Chosen(np.array([-1, 0, 1, -1]), 2, 0)
-    assert list(functions_of(code, steps, chosen).values()) == [(40 + 60) / 2]
 
 
 HALVES = ((0.5, 2_000.0), (1.0, 1_000.0), (2.0, 500.0))  # all of it is the CPU's

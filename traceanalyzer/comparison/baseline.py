@@ -98,7 +98,7 @@ def _head(snapshot: Snapshot) -> dict[str, Any]:
     plain = {
         name: getattr(snapshot, name)
         for name in Snapshot.__slots__
-        if name not in ("tables", "step", "faults", "strip", "functions", "regions")
+        if name not in ("tables", "step", "faults", "strip", "regions")
     }
     step = None if snapshot.step is None else asdict(snapshot.step)
     return plain | {"step": step, "faults": [asdict(fault) for fault in snapshot.faults]}

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from traceanalyzer.comparison.canonical_names import plain_name
 from traceanalyzer.comparison.region_changes import RegionTimes, region_times
 from traceanalyzer.comparison.result import Comparison
 from traceanalyzer.comparison.sides import Side, compared
 from traceanalyzer.comparison.snapshot import TABLES, KnownFault, Piece, Snapshot, StepStrip, StepTime
 from traceanalyzer.comparison.work_tables import Chosen, host_table, tables_of
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Rows, distinct, grouped, pick, places_of
+from traceanalyzer.model.arrays import Rows, distinct, places_of
 from traceanalyzer.model.errors import BadOption, Unavailable
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.interpreter import pd
@@ -32,7 +31,6 @@ from traceanalyzer.report.diagnosis import analyses_of, report_of
 from traceanalyzer.rule.registry import Kind, kind_of
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
-from traceanalyzer.timeline.user_code import UserCode
 
 Capture = Trace | Mapping[int, Trace] | str | Path
 Given = Capture | Sequence[Capture]
@@ -128,39 +126,6 @@ def snapshots(traces: Trace | Mapping[int, Trace]) -> Mapping[int | None, Snapsh
     }
 
 
-def functions_of(code: UserCode, steps: Steps, chosen: Chosen) -> Mapping[tuple[str, str], float]:
-    """(function without its line, the function that calls it) -> ns a step; nothing where Python was not recorded.
-
-    Only functions that every chosen step calls.
-    """
-    place = chosen.place[steps.at_cpu(code.start_ns)]
-    place[code.start_ns >= steps.cpu_end_ns[-1]] = -1
-    caller = pick(code.code, code.caller)
-    # A function that calls itself is called once.
-    selected = np.flatnonzero((place >= 0) & (code.code != caller))
-    if len(selected) == 0:
-        return {}
-    pair, first = grouped([code.code[selected], caller[selected]])
-    ns = np.bincount(pair, weights=(code.end_ns - code.start_ns)[selected]) / chosen.count
-    always = _in_every_step(code.code[selected], place[selected], chosen.count)
-    result: dict[tuple[str, str], float] = {}
-    for at, time in zip(selected[first].tolist(), ns.tolist(), strict=True):
-        if code.code[at] in always:
-            of = int(caller[at])
-            key = (
-                plain_name(str(code.names[code.code[at]])),
-                plain_name(str(code.names[of])) if of >= 0 else "",
-            )
-            result[key] = result.get(key, 0.0) + time
-    return result
-
-
-def _in_every_step(function: Rows, step: Rows, steps: int) -> set[int]:
-    seen = np.unique(np.stack((function, step)), axis=1)[0]
-    functions, count = np.unique(seen, return_counts=True)
-    return set(functions[count == steps].tolist())
-
-
 _MAX_PIECES = 300  # pieces: more are not seen on a page
 
 
@@ -215,7 +180,6 @@ def snapshot_of(analysis: Analysis, head: TraceReport, findings: Sequence[Findin
     meta, forecast = analysis.trace.meta, _forecast(analysis)
     tables = {name: _empty(name) for name in TABLES}
     kind, phase, batch, count, step, strip = "window", None, None, 0, None, None
-    functions: Mapping[tuple[str, str], float] = {}
     regions: RegionTimes = {}
     with suppress(Unavailable):
         regions = region_times(analysis.index(Regions))
@@ -231,7 +195,6 @@ def snapshot_of(analysis: Analysis, head: TraceReport, findings: Sequence[Findin
             tables["host"] = host_table(analysis.trace, forecast.program)
         step = step_time(steps, chosen, head, forecast)
         strip = strip_of(analysis.trace, work, steps, chosen)
-        functions = functions_of(analysis.index(UserCode), steps, chosen)
     return Snapshot(
         source=Path(meta.source).name,
         rank=head.rank,
@@ -247,7 +210,6 @@ def snapshot_of(analysis: Analysis, head: TraceReport, findings: Sequence[Findin
         tables=tables,
         faults=known_faults(head, findings),
         strip=strip,
-        functions=functions,
         regions=regions,
     )
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from traceanalyzer.comparison.compared_rows import label_of
 from traceanalyzer.comparison.formatting import number, said_and_got
-from traceanalyzer.comparison.result import CallRow, FaultChange, Row, StepAxis, Waterfall, Word
-from traceanalyzer.comparison.snapshot import KnownFault, Snapshot
+from traceanalyzer.comparison.result import CallRow, FaultChange, RegionChange, Row, StepAxis, Waterfall, Word
+from traceanalyzer.comparison.snapshot import KnownFault
 from traceanalyzer.comparison.step_axis import MINOR
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.units import format_ns
@@ -96,39 +96,29 @@ def _status(base: KnownFault | None, new: KnownFault | None) -> str:
     return "worse" if change > 0 else "better"
 
 
-# Of the recorded step's difference, that calls of functions must take to be named; half.
+# Of the step's difference, that functions must take to be named; half.
 _EXPLAINED_SHARE = 0.5
 
 
-def changed_functions_note(base: Snapshot, new: Snapshot) -> str:
-    """The functions that one side alone calls, where they take half of the difference of the recorded steps.
+def changed_functions_note(regions: Sequence[RegionChange], step: StepAxis | None) -> str:
+    """The functions that one side alone calls, where they take half of the step's difference.
 
     Where the other side alone calls functions that take as long, one may have got another name, and nothing is said.
     """
-    if not base.functions or not new.functions or base.step is None or new.step is None:
+    change = 0 if step is None else step.new_ns - step.base_ns
+    functions = [one for one in regions if one.kind == "function"]
+    sides = (
+        [one for one in functions if one.new_ns is None],
+        [one for one in functions if one.base_ns is None],
+    )
+    others, only = sides if change > 0 else sides[::-1]
+    ns = abs(sum(one.delta_ns for one in only))
+    renamed = abs(sum(one.delta_ns for one in others)) > _EXPLAINED_SHARE * ns
+    if not only or ns < _EXPLAINED_SHARE * abs(change) or renamed:
         return ""
-    longer = new.step.recorded_ns > base.step.recorded_ns
-    only, others = _only(new, base), _only(base, new)
-    if not longer:
-        only, others = others, only
-    ns = sum(only.values())
-    needed = _EXPLAINED_SHARE * abs(new.step.recorded_ns - base.step.recorded_ns)
-    if not only or ns < needed or sum(others.values()) > _EXPLAINED_SHARE * ns:
-        return ""
-    lead, more = max(only, key=lambda name: (only[name], name)), len(only) - 1
-    what = f"{lead} and {more} more are" if more else f"{lead} is"
-    return f"{what} {'new' if longer else 'gone'} ({format_ns(ns)} a step as recorded)"
-
-
-def _only(ours: Snapshot, theirs: Snapshot) -> dict[str, float]:
-    """Function -> ns a step, of those that ours alone calls, without what is inside another one of them."""
-    known = {name for name, _ in theirs.functions}
-    alone = {name for name, _ in ours.functions} - known
-    result: dict[str, float] = {}
-    for (name, caller), ns in ours.functions.items():
-        if name in alone and caller not in alone:
-            result[name] = result.get(name, 0.0) + ns
-    return result
+    lead, more = only[0], len(only) - 1
+    what = f"{lead.name} and {more} more are" if more else f"{lead.name} is"
+    return f"{what} {'new' if change > 0 else 'gone'} ({format_ns(ns)} of {lead.of} time a step)"
 
 
 _NAMED = 6

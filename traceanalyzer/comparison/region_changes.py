@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from traceanalyzer.comparison.canonical_names import region_name
 from traceanalyzer.comparison.result import RegionChange
@@ -71,7 +71,12 @@ def region_changes(base: RegionTimes, new: RegionTimes) -> tuple[RegionChange, .
     ]
     kinds = {path: one.kind for side in (base, new) for path, one in side.items()}
     deltas = {path: times[1].get(path, 0.0) - times[0].get(path, 0.0) for path in kinds}
-    named = {(path[-1], kinds[path]) for path in _changed((), _inside(kinds), kinds, deltas) if deltas[path]}
+    inside: dict[Path, list[Path]] = {}
+    for path in deltas:
+        if path:
+            inside.setdefault(path[:-1], []).append(path)
+    alone = {path[-1] for path in base if path} ^ {path[-1] for path in new if path}
+    named = {(path[-1], kinds[path]) for path in _changed((), inside, kinds, deltas, alone) if deltas[path]}
     found = []
     for name, kind in named:
         ns = _of_name(name, times[0]), _of_name(name, times[1])
@@ -82,23 +87,20 @@ def region_changes(base: RegionTimes, new: RegionTimes) -> tuple[RegionChange, .
     return tuple(sorted(listed, key=lambda one: (-abs(one.delta_ns), one.name)))
 
 
-def _inside(kinds: Mapping[Path, str]) -> dict[Path, list[Path]]:
-    inside: dict[Path, list[Path]] = {}
-    for path in kinds:
-        if path:
-            inside.setdefault(path[:-1], []).append(path)
-    return inside
-
-
 def _changed(
-    path: Path, inside: Mapping[Path, list[Path]], kinds: Mapping[Path, str], deltas: Mapping[Path, float]
+    path: Path,
+    inside: Mapping[Path, list[Path]],
+    kinds: Mapping[Path, str],
+    deltas: Mapping[Path, float],
+    alone: Collection[str],
 ) -> Iterator[Path]:
-    """The region, or those inside it that make its change."""
-    opened = kinds.get(path) in _OPENED
+    """The region, or those inside it that make its change; what is gone or new with all in it (`alone`) is whole."""
+    opened = kinds[path] in _OPENED
     parts = [one for one in inside.get(path, ()) if opened or kinds[one] != "block"]
-    if not path or (parts and sum(abs(deltas[one]) for one in parts) >= _INSIDE * abs(deltas[path])):
+    whole = not opened and all(one[-1] in alone for one in (path, *parts))
+    if not path or (not whole and sum(abs(deltas[one]) for one in parts) >= _INSIDE * abs(deltas[path])):
         for one in parts:
-            yield from _changed(one, inside, kinds, deltas)
+            yield from _changed(one, inside, kinds, deltas, alone)
     else:
         yield path
 

@@ -292,7 +292,8 @@ def _of_pair(
     told = step is not None and step.word is not Word.UNKNOWN and not inputs
     got = -step.difference if step is not None and told else None
     faults = fault_changes(first.faults, second.faults, got)
-    because = reasons(faults, order, calls, waterfall, step, changed_functions_note(first, second))
+    regions = region_changes(first.regions, second.regions)
+    because = reasons(faults, order, calls, waterfall, step, changed_functions_note(regions, step))
     axes = Axes(counters, device, step)
     verdict = verdict_of(axes, because, inputs, are_identical(base, new), (first, second), waterfall)
     of_inputs = [inputs] if inputs else other_grids(compared_rows)
@@ -310,7 +311,7 @@ def _of_pair(
         ranks=ranks,
         notes=(*notes, *of_inputs, *notes_of(first, second, pace)),
         strips=(first.strip, second.strip),
-        regions=region_changes(first.regions, second.regions),
+        regions=regions,
     )
 
 

@@ -168,7 +168,6 @@ class Snapshot:
         faults: above `info`, and choices and what does not pay, as the report ranks them.
         strip: one of the steps, to be drawn; None where there is no work, and in baselines.
         culprit: whether the others of its job wait for it, as the report says.
-        functions: (function, its caller) -> ns a step; none where Python was not recorded, and in baselines.
         regions: names of regions from the outermost -> time per step; none in baselines.
     """
 
@@ -187,7 +186,6 @@ class Snapshot:
     faults: tuple[KnownFault, ...] = ()
     strip: StepStrip | None = None
     culprit: bool = False
-    functions: Mapping[tuple[str, str], float] = field(default_factory=dict)
     regions: RegionTimes = field(default_factory=dict)
 
     @property
