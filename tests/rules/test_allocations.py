@@ -54,6 +54,29 @@ def test_memory_is_full_where_most_is_given_back_within_ops(in_ops: int, cause: 
     assert (one.cause, one.count) == (cause, 6 * 3)
 
 
+@pytest.mark.parametrize(
+    ("calls", "cause"),
+    [
+        pytest.param(("cudaMalloc", "cudaMalloc", "cudaFree", "cudaFree"), "workspace", id="a library's own"),
+        pytest.param(
+            ("cudaMalloc", "cudaFree", "cudaFree", "cudaMalloc"), "full", id="the cache's, asked again"
+        ),
+    ],
+)
+def test_what_an_op_frees_last_is_its_workspace(calls: Sequence[str], cause: str) -> None:
+    program = Program()
+    for number in range(6):
+        program.step(number)
+        program.trace.op("aten::linalg_lu_factor_ex", program.now, 250 * len(calls) * US)
+        for name in calls:
+            program.trace.launch(name, program.now + US, 200 * US, 50_000 + program.now // US)
+            program.now += 220 * US
+        program.now += 200 * US
+        program.kernel()
+    (finding,) = found(program.trace, "allocator-thrash")
+    assert (finding.cause, finding.count) == (cause, 6 * len(calls))
+
+
 def test_the_drivers_call_within_the_runtimes_is_not_another() -> None:
     (one,) = found(asking([("cudaMalloc", True)], inner="cuMemCreate").trace, "allocator-thrash")
     assert (one.by, one.count) == ("cudaMalloc", 6)

@@ -105,6 +105,18 @@ def test_several_layers_on_copies_are_a_network() -> None:
     assert one.cost_ns == pytest.approx(6 * 650 * US * (1 - 1 / 20))
 
 
+@pytest.mark.parametrize(
+    ("trains", "left_ns"), [("False", 6 * 650 * US * (1 - 1 / 20)), ("True", 6 * 300 * US * (1 - 1 / 20))]
+)
+def test_layers_after_a_dropout_differ_between_copies(trains: str, left_ns: float) -> None:
+    """It draws numbers for each copy, so only the layer before it computes the same."""
+    rows = [EDGES, 64]
+    layer = Op("aten::linear", GEMM, 300, [rows, [64, 64], [64]], [F32] * 3)
+    dropout = Op("aten::dropout", MOVE, 50, [rows, [], []], [F32, "Scalar", ""], scalars=["", "0.1", trains])
+    (finding,) = found(program([GATHER, layer, dropout, layer]), SLUG)
+    assert finding.cost_ns == pytest.approx(left_ns)
+
+
 @pytest.mark.parametrize("other", [0, 1])
 def test_ids_tell_copies_from_other_data_of_their_size(tmp_path: Path, other: int) -> None:
     """A product of what is gathered 4 times, or of another tensor of the same shape."""

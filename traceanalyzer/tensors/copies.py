@@ -95,6 +95,7 @@ class Form:
     Attributes:
         made: elements of its result; None if unknown.
         entries: that its result has along the dimensions up to the one that it copies along; 0 if it copies none.
+        random: whether it draws numbers for each copy, as dropout does in training.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Form:
     made: int | None
     entries: int
     item_bytes: int
+    random: bool = False
 
     @staticmethod
     def of(op: Signature) -> Form:
@@ -116,7 +118,9 @@ class Form:
         size = None if made is None else math.prod(made)
         size = sum(read.elements for read in reads) if op.name in _JOINS else size
         item_bytes = min((ITEM_BYTES[kind] for kind in op.types if kind in ITEM_BYTES), default=1)
-        return Form(op.name, reads, size, (size or 0) // width if width else 0, item_bytes)
+        off = op.name == "aten::dropout" and op.scalars[2:3] == ("False",)
+        random = not op_row(op.name).deterministic and not off
+        return Form(op.name, reads, size, (size or 0) // width if width else 0, item_bytes, random)
 
     @property
     def copies(self) -> bool:
@@ -153,6 +157,8 @@ def on_copies(steps: Sequence[Step], min_times: float) -> Iterator[OnCopies]:
             result = (_Part(1.0, position, times, form.entries),) if times >= min_times else ()
         elif form.name in _JOINS:
             result = _joined(form, known)
+        elif form.random:
+            result = ()
         elif form.copies:
             result = known[0]
         elif data := _data(step, known):

@@ -41,6 +41,10 @@ _TEXTS = {
         "nearly every allocation goes to the driver: PyTorch's caching allocator is off",
         "Unset PYTORCH_NO_CUDA_MEMORY_CACHING, which is for debugging: cached memory needs no call to the driver.",
     ),
+    "workspace": (
+        "a library allocates its workspace in each call of an op, and frees it",
+        "Call this op less often, on batches, or try another library: torch.backends.cuda.preferred_linalg_library().",
+    ),
     "pinned": (
         "pinned host memory is allocated in the loop, which blocks the driver for a long time",
         "Pin buffers once and reuse them; let DataLoader(pin_memory=True) do it for batches.",
@@ -138,8 +142,17 @@ def _hits(steady: Calls, group: Calls, idle: IdleTime, steps: Steps, *, off: boo
 def _cause(allocations: Calls) -> str:
     if allocations.name.matches(_HOST).all():
         return "pinned"
-    freed = allocations[allocations.name.matches(_GIVES_BACK)].op.there
-    return "growing" if len(freed) == 0 else "full" if freed.mean() > 0.5 else "emptied"
+    gives_back = allocations.name.matches(_GIVES_BACK)
+    freed = allocations[gives_back].op.there
+    if len(freed) == 0 or freed.mean() <= 0.5:
+        return "emptied" if len(freed) else "growing"
+    # PyTorch's cache frees blocks and then asks again; a library frees what it asked for.
+    op = allocations.op.rows
+    order = np.lexsort((allocations.start_ns, op))
+    last = order[np.append(op[order][1:] != op[order][:-1], True)]
+    asked_before = np.isin(op[last], op[~gives_back])
+    returned = gives_back[last] & asked_before
+    return "workspace" if 2 * returned.sum() > len(distinct(op[gives_back])) else "full"
 
 
 def driver_allocations(calls: Calls, work: Work) -> Calls:

@@ -57,7 +57,8 @@ def computed_on_copies(
     Bad: model(prompts.repeat_interleave(4, 0)). Good: model(prompts), then repeat the cache and the logits.
     How sure: with an execution trace, tensors are identified by their ids, and confidence is high. Without one,
     the order of ops and the numbers of elements show it: medium for one layer, low for several.
-    When it is wrong: the layers draw random numbers. Without an execution trace: another tensor of this size is
+    Layers after a dropout in training do not count: it draws numbers for each copy.
+    When it is wrong: attention draws random numbers. Without an execution trace: another tensor of this size is
     read.
     Saving: the time of forward and backward on all copies but one of each row, less what copying the results and
     adding up their parts moves.
