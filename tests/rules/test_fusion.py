@@ -132,6 +132,7 @@ def test_sequences_with_equal_begin_merge_longest_first() -> None:
         Op("aten::neg", PLAIN, 5),
     ]
     chain = np.array([0] * 2 + [1] * 13 + [2] * 13)
-    found = sequences(work_of(*ops), chain)
+    found, of_first = sequences(work_of(*ops), chain)
     shown_ = " > ".join(["exp"] * 12) + " > ..."
     assert list(found.items()) == [(shown_, 252_000), ("neg > neg", 100_000)]
+    assert of_first.tolist() == [False] * 2 + [True] * 13 + [False] * 13

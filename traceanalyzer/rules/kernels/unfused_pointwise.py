@@ -122,7 +122,7 @@ def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Itera
 
 
 def _hits(pieces: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: int, limits: Limits) -> Hits:
-    texts, part = sequences(pieces, chain), equal_parts(chain, limits.kernels_per_fused_kernel)
+    (texts, of_first), part = sequences(pieces, chain), equal_parts(chain, limits.kernels_per_fused_kernel)
     largest = first_ops(next(iter(texts), ""))
     idiom = idiom_of("kernels", list(texts)[:1])
     by_row = pieces.name.matches(families.SOFTMAX_OF_ROWS) & ~pieces.name.matches(families.LOG_SOFTMAX)
@@ -144,6 +144,8 @@ def _hits(pieces: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: in
         confidence=Confidence.HIGH if sized else Confidence.MEDIUM,
         evidence={
             **gpu_time_evidence(pieces),
+            # The place is that of the sequence that the finding names.
+            **{name: gpu_time_evidence(pieces[of_first])[name] for name in ("lines", "where")},
             "gpu_share": pieces.total_ns / max(busy_ns, 1),
             "kernels_in_chains": len(pieces),
             "chains": int(chain[-1]) + 1,
@@ -231,8 +233,8 @@ def equal_parts(chain: Rows, most: int) -> Rows:
     return np.cumsum(starts_of_runs(chain * (most + int(length.max(initial=0)) + 1) + part)) - 1
 
 
-def sequences(pieces: Work, chain: Rows) -> dict[str, int]:
-    """`to > pow > mean > mul`: sequences of ops -> ns, most time first."""
+def sequences(pieces: Work, chain: Rows) -> tuple[dict[str, int], Mask]:
+    """(`to > pow > mean > mul`: sequences of ops -> ns, most time first; which pieces are of the first)."""
     ops, total = called_ops(pieces), np.bincount(chain, weights=pieces.dur_ns)
     codes, used = numbered(ops.code)
     first = np.flatnonzero(starts_of_runs(chain))
@@ -249,7 +251,7 @@ def sequences(pieces: Work, chain: Rows) -> dict[str, int]:
         rows = np.arange(first[unique[which]], ends[unique[which]])
         text = shown([str(name).removeprefix("aten::") for name in ops[rows].values()])
         sums[text] = sums.get(text, 0) + int(time[which])
-    return sums
+    return sums, kind[chain] == np.argmax(time)
 
 
 def _spread(numbers: Rows) -> Rows:
