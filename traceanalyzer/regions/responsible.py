@@ -18,7 +18,7 @@ from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints_at
 from traceanalyzer.regions.regions import KERNEL_FLOOR_NS, DropRegion, Regions
-from traceanalyzer.regions.tree import LOADING, MIN_REPEATS, Tree, subtree_totals
+from traceanalyzer.regions.tree import AFTER_BACKWARD, LOADING, MIN_REPEATS, Tree, subtree_totals
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.tensors.ops.table import Kind, is_view, op_row
 from traceanalyzer.timeline.calls_and_work import Calls
@@ -31,6 +31,7 @@ Remedy = Literal[
     "groups",
     "wrapper",
     "function",
+    "after-backward",
     "package",
     "weights",
     "host",
@@ -69,12 +70,15 @@ _MOST = 0.85
 # Share of the predicted step below which a region is not responsible for it; that of a severe finding.
 MIN_SHARE = Severity.HIGH.least_share
 _NAMED_OPS = 6
+_MAIN_OPS = 3
 # Letters of a block's ops where its place is named, too: both fit a title.
 _SHORT = 36
 # Cheaper metrics saved 0.55 and a cheaper gradient norm 0.3 of what the replay without them saves; two programs, H200.
 _KEPT_IN_PART = 0.5
 # Share of the launches of a step in calls of one function from which on these are named; chosen.
 _REPEATED = 0.4
+# Share of the code after backward in layers of a model, from which on it is a pass of the model; chosen.
+_LAYERS_AFTER = 0.1
 # Share of the predicted step above which a region is the program itself; chosen.
 _WHOLE = 0.9
 # CPU time for each launch from which on the CPU does something else: an op takes 5 to 20 us, H200 host.
@@ -130,7 +134,7 @@ def responsible_regions(
         if caller and not library[caller]:
             words = f"{package_of(name)}, called in {tree.name[caller]}"
             names.setdefault(("package", words), []).append(node)
-        elif kind in ("function", "annotation", "block") or name == WEIGHTS:
+        elif kind in ("function", "annotation", "block") or name in (WEIGHTS, AFTER_BACKWARD):
             names.setdefault((kind, name), []).append(node)
     found = []
     for (kind, name), nodes in names.items():
@@ -140,15 +144,18 @@ def responsible_regions(
         own = regions.below(nodes)
         often = region.calls >= MIN_CALLS or (kind != "block" and _works_on_host(regions, own))
         changeable = not library[nodes].any()
-        if (own & layers & ~stepping).any():
+        layers_ns = regions.predicted_ns[own & layers & ~stepping].sum()
+        # A metric may hold a product or two.
+        after = kind == "phase" and layers_ns <= _LAYERS_AFTER * regions.predicted_ns[own].sum()
+        if (own & layers & ~stepping).any() and not after:
             if kind == "function" and region.calls >= MIN_CALLS and changeable:
                 found.append(_wrapper(regions, region))
         elif kind == "annotation" and regions.launches[own].any() and stepping[nodes].all():
             continue
-        elif region.share <= _WHOLE and ((often and changeable) or apart[nodes].all()):
+        elif region.share <= _WHOLE and ((often and changeable) or after or apart[nodes].all()):
             most = _MOST * region.share
             within = _longest(regions, own & library, most) if kind in ("function", "package") else ""
-            few = region.remedy in ("function", "package") and region.calls < MIN_CALLS
+            few = region.remedy in ("function", "after-backward", "package") and region.calls < MIN_CALLS
             edit = replace(region.edit, least_part=_KEPT_IN_PART) if few else region.edit
             found.append(replace(region, within=within, edit=edit))
     found = sorted((each for each in found if each.share >= min_share), key=lambda each: -each.share)
@@ -200,6 +207,8 @@ def _region(regions: Regions, kind: str, name: str, nodes: list[int], stepping: 
             remedy = "host"
         elif kind == "package":
             remedy = "package"
+        elif kind == "phase":
+            remedy, name = "after-backward", f"{name} ({', '.join(_main_ops(regions, own))})"
         edit = regions.without(nodes, on_host=remedy in ON_HOST)
         return Responsible(tuple(nodes), remedy, name, share, calls, edit)
     ops = name.split(", ")
@@ -216,6 +225,16 @@ def _region(regions: Regions, kind: str, name: str, nodes: list[int], stepping: 
     edit = regions.as_one(nodes, floor_ns)
     words = _block_place(regions.tree, nodes, block_words(calls, name), block_words(calls, name, _SHORT))
     return Responsible(tuple(nodes), remedy, words, share, calls, edit)
+
+
+def _main_ops(regions: Regions, nodes: Mask) -> list[str]:
+    """The ops that take most of the CPU time of some nodes, the first three."""
+    spent: dict[str, float] = {}
+    for node in np.flatnonzero(nodes).tolist():
+        if regions.tree.kind[node] == "op":
+            name = regions.tree.name[node].removeprefix("aten::")
+            spent[name] = spent.get(name, 0.0) + float(regions.predicted_ns[node])
+    return sorted(spent, key=lambda name: -spent[name])[:_MAIN_OPS]
 
 
 def _block_place(tree: Tree, nodes: list[int], words: str, short: str) -> str:

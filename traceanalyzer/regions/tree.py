@@ -35,7 +35,8 @@ _LOADING, _STEPPING, _UNLINKED, _OTHER, _FORWARD = 0, 1, 2, 3, 4
 # Kinds of elements: ops, nodes of backward, and spans.
 _KINDS = ("op", "backward", *KINDS)
 LOADING = "data loading"
-_PHASES = (LOADING, "optimizer", "backward", "other code")
+AFTER_BACKWARD = "code after backward"
+_PHASES = (LOADING, "optimizer", "backward", AFTER_BACKWARD)
 
 
 class Nodes:

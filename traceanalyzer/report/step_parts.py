@@ -63,6 +63,8 @@ def _opened(regions: Regions, share: Floats) -> list[int]:
         few = alone or sum(largest[:_MOST]) >= _INSIDE * sum(largest)
         whole = sum(share[one] for one in parts) >= _INSIDE * share[node]
         opens = few and whole and share[node] >= (_MAIN if tree.kind[node] == "block" else _OPENED)
+        # A phase says less than what it consists of.
+        opens |= few and tree.kind[node] == "phase" and sum(share[one] for one in parts) >= share[node] / 2
         through = most >= _NEARLY_ALL * share[node] and tree.kind[node] in ("phase", "wrapper")
         if parts and (node == 0 or opens or through):
             nodes = left

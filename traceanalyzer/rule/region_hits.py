@@ -30,6 +30,8 @@ _ADVICE = {
     "need it.",
     "function": "Run it less often, once for all calls, or not at all. Else compile it with {torch.compile}: one "
     "launch a call.",
+    "after-backward": "Metrics, logging and averages need not run in every step: run them every few steps, or collect "
+    "their inputs and run them once. With torchmetrics call update(), and compute() once an epoch.",
     "package": "Call the package less often, once on all of the data, or not at all. Arguments may make it do less.",
     "weights": "Compute the weights once for several calls: within torch.nn.utils.parametrize.cached(), or fold them "
     "into plain weights for inference (remove_parametrizations).",
