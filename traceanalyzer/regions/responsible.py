@@ -77,7 +77,10 @@ _SHORT = 36
 _KEPT_IN_PART = 0.5
 # Share of the launches of a step in calls of one function from which on these are named; chosen.
 _REPEATED = 0.4
-# Share of the code after backward in layers of a model, from which on it is a pass of the model; chosen.
+_TRAINS = regex(
+    r"AccumulateGrad$|Backward\d*$|^(torch::|torch\.)?distributed|^c10d::|reducer::|_foreach_|_fused_"
+)
+# Share of the code after backward in layers or in training, from which on it is more than metrics; chosen.
 _LAYERS_AFTER = 0.1
 # Share of the predicted step above which a region is the program itself; chosen.
 _WHOLE = 0.9
@@ -144,9 +147,7 @@ def responsible_regions(
         own = regions.below(nodes)
         often = region.calls >= MIN_CALLS or (kind != "block" and _works_on_host(regions, own))
         changeable = not library[nodes].any()
-        layers_ns = regions.predicted_ns[own & layers & ~stepping].sum()
-        # A metric may hold a product or two.
-        after = kind == "phase" and layers_ns <= _LAYERS_AFTER * regions.predicted_ns[own].sum()
+        after = kind == "phase" and _only_evaluates(regions, own, layers)
         if (own & layers & ~stepping).any() and not after:
             if kind == "function" and region.calls >= MIN_CALLS and changeable:
                 found.append(_wrapper(regions, region))
@@ -158,7 +159,9 @@ def responsible_regions(
             few = region.remedy in ("function", "after-backward", "package") and region.calls < MIN_CALLS
             edit = replace(region.edit, least_part=_KEPT_IN_PART) if few else region.edit
             found.append(replace(region, within=within, edit=edit))
-    found = sorted((each for each in found if each.share >= min_share), key=lambda each: -each.share)
+    # A function with most of the code after backward names it better.
+    found = [each for each in found if each.share >= min_share]
+    found.sort(key=lambda each: (each.remedy == "after-backward", -each.share))
     yield from _innermost(regions, found)
 
 
@@ -225,6 +228,13 @@ def _region(regions: Regions, kind: str, name: str, nodes: list[int], stepping: 
     edit = regions.as_one(nodes, floor_ns)
     words = _block_place(regions.tree, nodes, block_words(calls, name), block_words(calls, name, _SHORT))
     return Responsible(tuple(nodes), remedy, words, share, calls, edit)
+
+
+def _only_evaluates(regions: Regions, own: Mask, layers: Mask) -> bool:
+    """Whether nodes are neither layers, nor gradients, their communication or an optimizer, but for a product or two."""
+    training = layers | np.array([bool(_TRAINS.search(name)) for name in regions.tree.name])
+    spent_ns = regions.predicted_ns
+    return bool(spent_ns[own & training].sum() <= _LAYERS_AFTER * spent_ns[own].sum())
 
 
 def _main_ops(regions: Regions, nodes: Mask) -> list[str]:
