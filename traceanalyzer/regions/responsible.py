@@ -147,13 +147,14 @@ def responsible_regions(
         own = regions.below(nodes)
         often = region.calls >= MIN_CALLS or (kind != "block" and _works_on_host(regions, own))
         changeable = not library[nodes].any()
-        after = kind == "phase" and _only_evaluates(regions, own, layers)
-        if (own & layers & ~stepping).any() and not after:
+        if kind == "phase" and not _only_evaluates(regions, own, layers):
+            continue
+        if kind != "phase" and (own & layers & ~stepping).any():
             if kind == "function" and region.calls >= MIN_CALLS and changeable:
                 found.append(_wrapper(regions, region))
         elif kind == "annotation" and regions.launches[own].any() and stepping[nodes].all():
             continue
-        elif region.share <= _WHOLE and ((often and changeable) or after or apart[nodes].all()):
+        elif region.share <= _WHOLE and ((often and changeable) or kind == "phase" or apart[nodes].all()):
             most = _MOST * region.share
             within = _longest(regions, own & library, most) if kind in ("function", "package") else ""
             few = region.remedy in ("function", "after-backward", "package") and region.calls < MIN_CALLS
@@ -231,7 +232,7 @@ def _region(regions: Regions, kind: str, name: str, nodes: list[int], stepping: 
 
 
 def _only_evaluates(regions: Regions, own: Mask, layers: Mask) -> bool:
-    """Whether nodes are neither layers, nor gradients, their communication or an optimizer, but for a product or two."""
+    """Whether nodes are neither layers, nor gradients, their communication or an optimizer, but for few products."""
     training = layers | np.array([bool(_TRAINS.search(name)) for name in regions.tree.name])
     spent_ns = regions.predicted_ns
     return bool(spent_ns[own & training].sum() <= _LAYERS_AFTER * spent_ns[own].sum())
