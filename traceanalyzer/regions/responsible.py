@@ -80,7 +80,7 @@ _REPEATED = 0.4
 _TRAINS = regex(
     r"AccumulateGrad$|Backward\d*$|^(torch::|torch\.)?distributed|^c10d::|reducer::|_foreach_|_fused_"
 )
-# Share of the code after backward in layers or in training, from which on it is more than metrics; chosen.
+# Share of the code after backward in layers, from which on it is a pass of a model; chosen.
 _LAYERS_AFTER = 0.1
 # Share of the predicted step above which a region is the program itself; chosen.
 _WHOLE = 0.9
@@ -232,17 +232,17 @@ def _region(regions: Regions, kind: str, name: str, nodes: list[int], stepping: 
 
 
 def _only_evaluates(regions: Regions, own: Mask, layers: Mask) -> bool:
-    """Whether nodes are neither layers, nor gradients, their communication or an optimizer, but for few products."""
-    training = layers | np.array([bool(_TRAINS.search(name)) for name in regions.tree.name])
+    """Whether nodes have next to no layers, and their main ops handle no gradients, communication or optimizer."""
     spent_ns = regions.predicted_ns
-    return bool(spent_ns[own & training].sum() <= _LAYERS_AFTER * spent_ns[own].sum())
+    few_layers = spent_ns[own & layers].sum() <= _LAYERS_AFTER * spent_ns[own].sum()
+    return bool(few_layers) and not any(map(_TRAINS.search, _main_ops(regions, own)))
 
 
 def _main_ops(regions: Regions, nodes: Mask) -> list[str]:
     """The ops that take most of the CPU time of some nodes, the first three."""
     spent: dict[str, float] = {}
     for node in np.flatnonzero(nodes).tolist():
-        if regions.tree.kind[node] == "op":
+        if regions.tree.kind[node] in ("op", "backward"):
             name = regions.tree.name[node].removeprefix("aten::")
             spent[name] = spent.get(name, 0.0) + float(regions.predicted_ns[node])
     return sorted(spent, key=lambda name: -spent[name])[:_MAIN_OPS]
