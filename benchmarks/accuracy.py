@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks import diagnoses, together
 from benchmarks.calibrate_replay import left_out, step_residuals
-from benchmarks.ledger import ALLOWED, Row, calibrating, fitted, judging, rows, summary, unfitted
+from benchmarks.ledger import ALLOWED, Row, calibrating, fitted, judging, rows, shortened, summary, unfitted
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
 _UNSEEN = frozenset(
@@ -139,7 +139,7 @@ def page(found: Sequence[Row], steps: Sequence[StepError], diagnosed: str) -> st
     """The text of docs/accuracy.md; `found` is the ledger, `diagnosed` the part that `diagnoses.measured` makes."""
     new, old = unfitted(found), fitted(found)
     unseen = "Of these the rounds that no interval was made from, measured before anybody looked at them"
-    last = f"{unseen}: {summary(judging(found))}."
+    last = f"{unseen}: {summary(judging(found))}. {shortened(judging(found))}"
     sums = f"Not fitted: {summary(new)}.\n\n{last}\n\nFitted: {summary(old)}.\n"
     sums += f"{_TOGETHER}{together.sentence(together.rows())}.\n"
     tables = _LEFT_OUT + _rounds(found) + _NOT_FITTED + _TABLE + _rows(new) + _FITTED + _TABLE + _rows(old)

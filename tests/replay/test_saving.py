@@ -16,6 +16,7 @@ from tests.replay.programs import STEP_NS, Loop, forecast
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.step_times import GivenStep
 from traceanalyzer.model.trace import Trace
+from traceanalyzer.replay.calibration import INTERVAL_PART
 from traceanalyzer.replay.edits import (
     Drop,
     DropSpans,
@@ -174,7 +175,8 @@ def test_what_changes_some_work_leaves_most_of_the_rest(gpu_bound: Forecast) -> 
         unbounded = (
             said.share + above * np.sqrt(said.share * (1 - said.share)) + unknown(said.share, PROCESS["gpu"])
         )
-        assert said.high_share == pytest.approx(min(unbounded, most), abs=1e-3)
+        high = said.share + INTERVAL_PART["gpu"] * (min(unbounded, most) - said.share)
+        assert said.high_share == pytest.approx(high, abs=1e-3)
 
 
 def test_what_stands_for_others_may_be_shorter_too(gpu_bound: Forecast) -> None:

@@ -223,9 +223,9 @@ class Forecast:
         low = min(
             low, max(share, 0.0) * min((getattr(edit, "least_part", 1.0) for edit in edits), default=1.0)
         )
-        # The whole interval, with its range over slowdowns, holds as often as is stated.
-        part = max(INTERVAL_PART.get(bound, 1.0) for bound in self.step.bounds)
-        low, high = share - part * (share - low), share + part * (high - share)
+        # The interval holds as often as is stated; what may save nothing still may.
+        part = max((INTERVAL_PART.get(bound, 1.0) for bound in self.step.bounds), default=1.0)
+        low, high = share - part * (share - low) if low > 0 else low, share + part * (high - share)
         unit = self.step.unprofiled_ns
         basis = f"replayed without it: {self.program.sample.text}, bound by the {_WORD[fixed[0].bound]} then"
         if (cold := left.quickened_ns / (len(self.program.sample) * self.program.sample.part)) > LEAST * unit:
