@@ -20,6 +20,20 @@ _EVENTS = (
     r"|^(cuda|hip)StreamIsCapturing$|^INVALID$"  # before each record; cudaEventElapsedTime as CUPTI 13 names it
 )
 _ORDERS = r"StreamWaitEvent$"
+_RUNS = "{by} {times_a_step}: the GPU finishes its queue and stays idle until the next launch"
+_WAITS = "{by} waits {times_a_step} for copies to the host; the GPU stays idle until the next launch"
+_REMOVE = (
+    "Remove it from the loop: CUDA events measure time without stopping the CPU, and results need one synchronisation "
+    "at the end."
+)
+_KEEP = (
+    "Keep the wait, because the CPU reads these copies after it. Launch the next work before it, or read the copies "
+    "one step later."
+)
+_AHEAD = (
+    "Launch step n+1 before you read the tokens of step n, and read their copy one step later. If step n+1 needs what "
+    "the CPU makes of them, keep the wait."
+)
 
 
 @rule(since="0.1", claims=Claims.EVENT, causes=("read-back",))
@@ -53,47 +67,23 @@ def long_device_sync(calls: Calls, work: Work, idle: IdleTime, syncs: SyncCalls)
             owner = charged.call.index_of_enclosing(waits)
             lost = LostTime.all_of(charged[owner >= 0], owner[owner >= 0])
             ahead = read and not _reads(waits, data, syncs).any()
-            hits = _read_back(waits, name, lost, ahead=ahead) if read else _needless(calls, waits, name, lost)
+            timing = timing_calls(calls) if _ON_EVENT.search(name) else waits.rows
+            needless = () if read else Drop(distinct(np.append(waits.rows, timing)))
+            lines = waits.line.sums(waits.dur_ns)
             # Otherwise the device was busy throughout, or had nothing to do before or after.
-            if ahead or (owner >= 0).any():
-                yield hits
-
-
-def _needless(calls: Calls, waits: Calls, name: str, lost: LostTime) -> Hits:
-    lines = waits.line.sums(waits.dur_ns)
-    return Hits(
-        occurrences=waits,
-        named_by=name,
-        lost=lost,
-        fix=Drop(
-            distinct(np.append(waits.rows, timing_calls(calls) if _ON_EVENT.search(name) else waits.rows))
-        ),
-        message="{by} {times_a_step}: the GPU finishes its queue and stays idle until the next launch"
-        + (", called at {lines:of these calls' time}" if lines else ""),
-        advice="Remove it from the loop: CUDA events measure time without stopping the CPU, and results "
-        "need one synchronisation at the end.",
-        evidence={"waited_ns": waits.total_ns, "lines": lines},
-    )
-
-
-def _read_back(waits: Calls, name: str, lost: LostTime, *, ahead: bool) -> Hits:
-    """`ahead` where the next step can be launched before these copies are read."""
-    lines = waits.line.sums(waits.dur_ns)
-    return Hits(
-        occurrences=waits,
-        named_by=name,
-        cause="read-back",
-        lost=lost,
-        fix=ReadLater(waits.rows) if ahead else (),
-        message="{by} waits {times_a_step} for copies to the host; the GPU stays idle until the next launch"
-        + (", called at {lines:of these calls' time}" if lines else ""),
-        advice="Launch step n+1 before you read the tokens of step n, and read their copy one step later. If step n+1 "
-        "needs what the CPU makes of them, keep the wait."
-        if ahead
-        else "Keep the wait, because the CPU reads these copies after it. Launch the next work before it, or read "
-        "the copies one step later.",
-        evidence={"waited_ns": waits.total_ns, "lines": lines},
-    )
+            if not ahead and (owner < 0).all():
+                continue
+            yield Hits(
+                occurrences=waits,
+                named_by=name,
+                cause="read-back" if read else "",
+                lost=lost,
+                fix=ReadLater(waits.rows) if ahead else needless,
+                message=(_WAITS if read else _RUNS)
+                + ", called at {lines:of these calls' time}" * bool(lines),
+                advice=_AHEAD if ahead else _KEEP if read else _REMOVE,
+                evidence={"waited_ns": waits.total_ns, "lines": lines},
+            )
 
 
 def _reads(waits: Calls, copies: Work, syncs: SyncCalls) -> Mask:
