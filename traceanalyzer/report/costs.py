@@ -170,11 +170,8 @@ def _idle_ns(idle: IdleTime, steps: Steps, count: int) -> dict[str, float]:
         for cause, ns in sums.items()
         if cause == "tail" or GROUPS.get(cause, RECORDING) != RECORDING
     }
-    return {_idle_name(cause): ns / max(count, 1) for cause, ns in lost.items()}
-
-
-def _idle_name(cause: str) -> str:
-    return TEXTS[cause].idle if cause in TEXTS else cause.replace("-", " ")
+    words = {cause: TEXTS[cause].idle if cause in TEXTS else cause.replace("-", " ") for cause in lost}
+    return {words[cause]: ns / max(count, 1) for cause, ns in lost.items()}
 
 
 def _unprofiled(

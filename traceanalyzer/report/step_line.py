@@ -64,29 +64,23 @@ def _mean(step: StepEstimate) -> str:
     return f" (mean of {replayed[0]})" if replayed[1] != "1" else f" (one step of {replayed[2]})"
 
 
-def _even(trace: TraceReport) -> bool:
-    """Whether all steps take the same time on the device, however long the CPU was at each of them."""
-    every = trace.steps.every if trace.steps else None
-    return every is not None and every.max_ns <= (1 + _EVEN) * every.min_ns
-
-
 def _longer(trace: TraceReport, step: StepEstimate) -> str:
     """The steps that are not replayed, where the mean of all is far from theirs: the first alone, as a rule."""
     first = _slow_start(trace)
-    if step.slow is not None:
-        return f"{first}; {_slow_steps(step.slow)}"
-    every = trace.steps and (trace.steps.steady or trace.steps.every)
-    much = step.left_out_share >= MUCH and not _even(trace)
-    if not every or not (much or every.total_ns > (1 + MUCH) * every.count * step.traced_ns):
+    if step.slow is not None or trace.steps is None:
+        return f"{first}; {_slow_steps(step.slow)}" if step.slow else ""
+    whole, every = trace.steps.every, trace.steps.steady or trace.steps.every
+    much = step.left_out_share >= MUCH and whole.max_ns > (1 + _EVEN) * whole.min_ns
+    if not much and every.total_ns <= (1 + MUCH) * every.count * step.traced_ns:
         return first
-    replayed, longest = _REPLAYED.match(step.basis), format_ns(every.max_ns)
+    replayed = _REPLAYED.match(step.basis)
     if replayed is None and much:
-        return f"; long steps are left out, {percent(step.left_out_share)} of the time"
+        return f"{first}; long steps are left out, {percent(step.left_out_share)} of the time"
     left = int(replayed[2]) - int(replayed[1]) if replayed else 1
-    if replayed and left > 1 and trace.steps:
-        share = 1 - int(replayed[1]) * step.traced_ns / max(trace.steps.every.total_ns, 1)
-        return f"; {left} of {replayed[2]} steps, with {percent(max(share, 0.0))} of the recorded time, are left out"
-    return f"; the longest of {every.count:,} steps, {longest}, is left out"
+    if replayed and left > 1:
+        share = percent(max(1 - int(replayed[1]) * step.traced_ns / max(whole.total_ns, 1), 0.0))
+        return f"; {left} of {replayed[2]} steps, with {share} of the recorded time, are left out"
+    return f"{first}; the longest of {every.count:,} steps, {format_ns(every.max_ns)}, is left out"
 
 
 def _slow_steps(slow: SlowSteps) -> str:

@@ -153,7 +153,8 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
     )
     joint = "; " if _both_wait(trace) else ": "
     limit = joint.join(part for part in (_limit(trace, costs), goes_to) if part)
-    if _NO_KERNEL in (reason := _unpredictable(trace)):
+    reason = "" if trace.step else (trace.unavailable or {}).get("step", "")
+    if _NO_KERNEL in reason:
         fix = fix_line(trace, wrong) if wrong else _WITHOUT_GRAPHS
         return Verdict(step_line(trace), f"not known: {reason}", fix)
     fix = fix_line(trace, wrong) if wrong else _NOTHING_SURE if undecided else _NOTHING
@@ -171,11 +172,6 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
         "; ".join(part for part in (limit, _unseen(trace), _settled(trace)) if part),
         "; ".join(part for part in parts if part),
     )
-
-
-def _unpredictable(trace: TraceReport) -> str:
-    """Why no step is predicted; empty where one is."""
-    return "" if trace.step else (trace.unavailable or {}).get("step", "")
 
 
 def _both_wait(trace: TraceReport) -> bool:
@@ -314,8 +310,8 @@ def _possible(trace: TraceReport, findings: Mapping[int, Finding]) -> str:
     if trace.step is None:
         return ""
     along = fixed_along(trace.faults)
-    rules = {
-        number: finding.rule
+    gains = {
+        number: saving.high_share
         for number, finding in findings.items()
         if (saving := finding.saving) is not None
         and not (finding.settled or is_minor(finding) or number in along)
@@ -324,15 +320,11 @@ def _possible(trace: TraceReport, findings: Mapping[int, Finding]) -> str:
         and kind_of(finding.rule, finding.cause) is not Kind.CHOICE
         and (saving.high_share if trace.step.open else saving.share * saving.sure) >= _DEAR
     }
-    if not rules:
+    if not gains:
         return ""
-    largest = sorted(rules, key=lambda number: -_high_share(findings[number]))[:_FEW]
+    largest = sorted(gains, key=lambda number: -gains[number])[:_FEW]
     too = " also" * any(finding.severity is not Severity.INFO for finding in findings.values())
     return f"finding{'s' * (len(largest) > 1)} {listed(sorted(largest))} may{too} help"
-
-
-def _high_share(finding: Finding) -> float:
-    return finding.saving.high_share if finding.saving else 0.0
 
 
 def _choice(trace: TraceReport, findings: Mapping[int, Finding]) -> tuple[str, float]:
@@ -400,12 +392,8 @@ def _largest(trace: TraceReport) -> str:
         sums.update(device.parts_ns)
     whole = max(sum(sums.values()), 1)
     named = [
-        f"{_part(name)} ({percent(ns / whole)})"
+        f"{'idle time, ' * name.startswith('idle')}{in_words(name)} ({percent(ns / whole)})"
         for name, ns in sums.most_common(LARGEST)
         if ns >= _LEAST_SHARE * whole
     ]
     return f"the recorded time goes to {', '.join(named)}" if named else ""
-
-
-def _part(name: str) -> str:
-    return f"idle time, {in_words(name)}" if name.startswith("idle") else in_words(name)

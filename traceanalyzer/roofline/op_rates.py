@@ -85,6 +85,7 @@ _READS_PART = regex(
     r"^aten::(_?index|take|select|slice|narrow|diagonal|gather|resize|as_strided|empty|set_|_coalesce|sparse|_sparse|item"
     r"|_local_scalar|randperm|arange|masked_scatter|embedding)"
 )
+_NO_TYPES = ("Scalar", "ScalarList", "TensorList")
 _MOST_SHAPES = 4  # that a sentence can hold: a CUDA graph or an optimizer has hundreds of inputs
 
 
@@ -228,12 +229,8 @@ class _Known:
 
 def _described(signature: Signature) -> tuple[str, str, str]:
     """Op, shapes and dtypes."""
-    types = dict.fromkeys(kind for kind in signature.types if _is_type(kind))
+    types = dict.fromkeys(kind for kind in signature.types if kind and kind not in _NO_TYPES)
     return signature.name, shapes_of(signature), ", ".join(types)
-
-
-def _is_type(kind: str) -> bool:
-    return bool(kind) and kind not in ("Scalar", "ScalarList", "TensorList")
 
 
 def shapes_of(signature: Signature) -> str:

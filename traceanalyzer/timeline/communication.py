@@ -172,9 +172,6 @@ def collective_of(kernel: str, op: str | None = None) -> str:
     if match:
         return match["what"].lower()
     named = _EXTENSION.search(kernel)
-    return named[1].lower().replace("_", "") if named else _plain(kernel)
-
-
-def _plain(kernel: str) -> str:
-    """The last part of a C++ name, without types and arguments."""
-    return kernel.removeprefix("void ").partition("(")[0].partition("<")[0].rpartition("::")[2][:40]
+    # Else the last part of a C++ name, without types and arguments.
+    plain = kernel.removeprefix("void ").partition("(")[0].partition("<")[0].rpartition("::")[2][:40]
+    return named[1].lower().replace("_", "") if named else plain

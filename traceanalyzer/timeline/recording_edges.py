@@ -19,7 +19,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Mask, Ns, distinct, median
+from traceanalyzer.model.arrays import Ns, distinct, median
 from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.timeline.captures import captures
 from traceanalyzer.timeline.device_work import DeviceWork
@@ -132,11 +132,10 @@ def _quiet(trace: Trace, nesting: Nesting, start: int, first: int) -> int:
     )
     rows &= (nesting.start_ns < first) & (nesting.end_ns > start)
     capturing = captures(trace, nesting).around
-    begins, ends = (np.concatenate(edges) for edges in zip(capturing, _edges(nesting, rows), strict=True))
+    begins, ends = (
+        np.concatenate(edges)
+        for edges in zip(capturing, (nesting.start_ns[rows], nesting.end_ns[rows]), strict=True)
+    )
     free = intervals.complement(intervals.union(begins, ends), start, first)
     long = free[1] - free[0] > _QUIET_NS
     return int(free[1][long].max(initial=_NEVER_NS))
-
-
-def _edges(nesting: Nesting, rows: Mask) -> tuple[Ns, Ns]:
-    return nesting.start_ns[rows], nesting.end_ns[rows]

@@ -146,11 +146,11 @@ def ranked_causes(page: Page) -> list[str]:
 
 def packed_timelines(page: Page) -> Html | None:
     """The data of all timelines, deflated: most of it are small differences that repeat."""
-    causes, offsets = ranked_causes(page), shifts(page.report)
+    causes, offsets, job = ranked_causes(page), shifts(page.report), page.report.job
     known = [
         _data(trace.timeline, page.report, page.report.traces[i].meta.origin_ns, causes)
         | {"trace": i, "gaps": _gaps(trace.stretches, page.report.traces[i].meta.origin_ns)}
-        | {"rank": trace.rank, "shift": offsets[i], "first": trace.rank in _culprits(page.report)[:1]}
+        | {"rank": trace.rank, "shift": offsets[i], "first": trace.rank in (job.culprits[:1] if job else ())}
         for i, trace in enumerate(page.traces)
         if trace.timeline is not None
     ]
@@ -162,10 +162,6 @@ def _gaps(stretches: Sequence[Stretch], origin: int) -> list[tuple[int, int, int
         (one.device, one.start_ns - origin, one.end_ns - origin, f"{IDLE}: {in_words(one.cause)}", one.line)
         for one in stretches
     ]
-
-
-def _culprits(report: Report) -> tuple[int, ...]:
-    return report.job.culprits if report.job is not None else ()
 
 
 def shifts(report: Report) -> list[int | None]:

@@ -127,13 +127,9 @@ def idle_track(idle: IdleTime, device: int) -> Slices:
         end_ns=end[last],
         kind=kind[apart],
         names=[in_words(str(cause[row])) for row in first.tolist()],
-        args=[_idle_args(cause[row], op[row]) for row in first.tolist()],
+        args=[{"cause": str(cause[row])} | ({"op": op[row]} if op[row] else {}) for row in first.tolist()],
         about=_ABOUT,
     )
-
-
-def _idle_args(cause: str | None, op: str | None) -> Args:
-    return {"cause": str(cause)} | ({"op": op} if op else {})
 
 
 def step_tracks(analysis: Analysis) -> Iterator[Slices]:

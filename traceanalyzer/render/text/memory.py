@@ -48,7 +48,8 @@ def render_memory(
 def _device(device: DeviceMemory, origin_ns: int, limit: int, width: int, bars: str) -> Iterator[str]:
     at = format_offset(device.peak_ns - origin_ns)
     yield f"{device.device}: peak {format_bytes(device.peak_bytes)} at {at}"
-    yield f"  {device.allocations:,} allocations, {device.frees:,} frees; {_ends(device)}"
+    ends = f"{format_bytes(device.start_bytes)} before, {format_bytes(device.end_bytes)} after"
+    yield f"  {device.allocations:,} allocations, {device.frees:,} frees; {ends}"
     if not device.exact:
         yield "  the trace has no running totals: amounts count from 0 at its start"
     if device.peak_reserved_bytes is not None:
@@ -63,10 +64,6 @@ def _device(device: DeviceMemory, origin_ns: int, limit: int, width: int, bars: 
     kept = int(device.kept["bytes"].sum())
     yield f"  allocated in the recording and not freed: {format_bytes(kept)}"
     yield from _owners(device.kept, kept, limit, width)
-
-
-def _ends(device: DeviceMemory) -> str:
-    return f"{format_bytes(device.start_bytes)} before, {format_bytes(device.end_bytes)} after"
 
 
 def _spare(device: DeviceMemory) -> str:

@@ -61,7 +61,7 @@ def device_bar(page: Page, time: DeviceTime, *, rank: int | None) -> None:
     rows += [(cause, "", ns, ops) for cause, ns, ops in causes]
     room = max([_LABELS, *(len(label) for label, *_ in rows)])
     for label, name, ns, ops in rows:
-        text = f" {label:<{room}}{_amount(ns, time.length_ns)}"
+        text = f" {label:<{room}}{format_share(ns / max(time.length_ns, 1)):>8}  {format_ns(ns):>8}"
         text += _named(ops, page.width - len(text) - 5)
         page.lines.append(f"  {page.styled(_glyph(name), _style(name)) if name else ' '}{text}")
     if rank is None and causes:
@@ -107,10 +107,6 @@ def _glyph(name: str) -> str:
 
 def _style(name: str) -> str:
     return _STYLES.get(name.partition("_")[0], "")
-
-
-def _amount(ns: int, total: int) -> str:
-    return f"{format_share(ns / total if total else 0.0):>8}  {format_ns(ns):>8}"
 
 
 def footer(page: Page, report: Report, parts: Triage) -> None:

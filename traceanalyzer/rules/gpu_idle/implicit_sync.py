@@ -207,7 +207,7 @@ def implicit_sync(
                 "the recording" * bool(len(idling))
             )
             + wait_text(
-                longest := _longest(waiting, waited, reads),
+                longest := int(sums_of(waiting.index_of_enclosing(reads), waited, len(reads)).max(initial=0)),
                 total := int(waited.sum()),
                 len(reads),
                 limits.alike_times,
@@ -241,11 +241,6 @@ def _waited_ns(waiting: Calls) -> Rows:
     begin, end = steps.window_start_ns, steps.window_end_ns
     waited: Rows = np.minimum(waiting.end_ns, end) - np.maximum(waiting.start_ns, begin)
     return np.maximum(waited, 0)
-
-
-def _longest(waiting: Calls, waited: Rows, reads: Calls) -> int:
-    """Waiting time in ns of the op that waits longest."""
-    return int(sums_of(waiting.index_of_enclosing(reads), waited, len(reads)).max(initial=0))
 
 
 def wait_text(longest_ns: int, waited_ns: int, count: int, most: float) -> str:

@@ -271,16 +271,14 @@ def is_uneven(pauses: CallsAfterCpuGaps) -> bool:
 def place_text(evidence: Mapping[str, Any], line: str | None, *, single: bool) -> str:
     inner = evidence["functions"]
     if not line:
-        where = f"; {_mostly(evidence['places'])} {{places}}" if len(evidence["places"]) > 1 else ", {places}"
+        places = evidence["places"].values()
+        mostly = "mostly" if 2 * max(places, default=0) > sum(places) else "partly"
+        where = f"; {mostly} {{places}}" if len(evidence["places"]) > 1 else ", {places}"
         return ", in {lines}" if evidence["lines"] else where + _CODE
     other = next(iter(inner), line) != line
     if single:
         return ", with most of that time in {functions}" if other else ""
     return ", within {by}" + (": {functions}" if other else "")
-
-
-def _mostly(places: Mapping[str, int]) -> str:
-    return "mostly" if 2 * max(places.values()) > sum(places.values()) else "partly"
 
 
 def pause_advice(evidence: Mapping[str, Any], *, single: bool) -> str:

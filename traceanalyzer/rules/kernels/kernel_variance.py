@@ -109,7 +109,9 @@ def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limit
     varying = varying[steps_of_place(varying) >= limits.min_steps]
     base = usual_at_place(varying, limits.usual_share)
     excess = np.maximum(varying.dur_ns - base, 0).astype(np.int64)
-    excess[excess < _resolution(work)] = 0
+    # A start and an end in whole microseconds are each off by up to one.
+    exact = work.events.trace.meta.capabilities.get("nanoseconds", True)
+    excess[excess < (1 if exact else 2_001)] = 0
     ratio = (base + excess) / np.maximum(base, 1)
     worst = np.zeros(int(varying.group.max(initial=-1)) + 1)
     np.maximum.at(worst, varying.group, ratio)
@@ -200,8 +202,3 @@ def _confidence(slow: RepeatedKernels, group: RepeatedKernels) -> Confidence:
         return Confidence.HIGH
     in_slow_steps = group[np.isin(group.step, slow.step)]
     return Confidence.LOW if len(in_slow_steps) == len(slow) else Confidence.HIGH
-
-
-def _resolution(work: Work) -> int:
-    """What the clock cannot tell: a start and an end in whole microseconds are each off by up to one."""
-    return 1 if work.events.trace.meta.capabilities.get("nanoseconds", True) else 2_001

@@ -220,7 +220,9 @@ def remedy_of(
         compiled = Compile(eager.entries[pointwise])
         gain = saved(compiled)
         if gain is None or gain.share >= min_compile_share:
-            grows = _cache_grows(calls)
+            # transformers appends to its cache of keys and values; stacks show it.
+            appends = calls[calls.name.one_of("aten::cat")]
+            grows = bool(appends.line.matches(r"transformers/cache_utils\.py").any())
             rest = _IN_THE_WAY.format(", and ".join(against)) if against else _STATIC.format(exception)
             advice = (
                 _COMPILE.format(_FIXED_CACHE * grows, 100 * share, _GROWING * grows)
@@ -241,11 +243,6 @@ def _optimizers(calls: Calls) -> list[str]:
     """Names of the optimizers' steps, each once."""
     marks = calls[calls.is_annotation & (calls.step >= 0)]
     return sorted(set(marks[marks.name.matches(OPTIMIZER_MARK)].name.distinct()))
-
-
-def _cache_grows(calls: Calls) -> bool:
-    """True if transformers appends to a KV cache. Needs stacks."""
-    return bool(calls[calls.name.one_of("aten::cat")].line.matches(r"transformers/cache_utils\.py").any())
 
 
 def _step_advice(optimizers: Sequence[str]) -> str:
