@@ -184,5 +184,5 @@ def test_copy_after_host_work_is_not_its_input(late: bool, told: bool) -> None:
         rows=calls.rows[calls.name.one_of("aten::sort")],
         edit=MatchPeers(RemainingShare(np.ones(1)), 1.0),
     )
-    (hits,) = straggler(calls, analysis.index(Work), behind, None)
+    (hits,) = straggler(calls, analysis.index(Work), behind, None, None)
     assert ("it copies 1.00 MiB to the host for that" in hits.message) is told

@@ -144,7 +144,7 @@ def said(
         rows=calls.rows[calls.name.one_of(op)],
         edit=MatchPeers(RemainingShare(np.ones(1)), 1.0),
     )
-    (hits,) = straggler(calls, work, behind, None)
+    (hits,) = straggler(calls, work, behind, None, None)
     return hits
 
 

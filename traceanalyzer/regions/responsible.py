@@ -347,7 +347,7 @@ def _longest(regions: Regions, functions: Mask, least: float) -> str:
 def block_words(calls: float, name: str, width: int = 80) -> str:
     """`64 x abs, mean, clamp, div, ...`: a repeated block in words, in at most `width` letters with two ops or more."""
     ops = [op.removeprefix("aten::") for op in name.split(", ")]
-    for count in range(min(_NAMED_OPS, len(ops)), 1, -1):
+    for count in range(max(min(_NAMED_OPS, len(ops)), 2), 1, -1):
         text = f"{calls:,.0f} x {', '.join(ops[:count])}{', ...' * (count < len(ops))}"
         if len(text) <= width:
             break

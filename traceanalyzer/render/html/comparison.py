@@ -188,7 +188,6 @@ def render_comparison_page(found: Comparison) -> bytes:
         ),
         verdict=part("comparison.verdict", found.verdict, partial(_at, "verdict")),
         axes=part("comparison.axes", list(_axes(found)), formatting.changed(found)),
-        regions=_regions(found),
         waterfall=_waterfall(found),
         strips=strips_drawing(found) or tag("p", _NO_STRIP),
         flame=difference_flame(found),
@@ -248,17 +247,6 @@ def _rows(found: Comparison) -> Html:
         lines.append((op, outer, quoted(at("word"), row.word), *sides, delta, note))
     titles = ("work", "in", "verdict", "BASE a step", "NEW a step", "of the step", "what else")
     return _table("rows", titles, lines) if lines else tag("p", "None, beyond noise.")
-
-
-def _regions(found: Comparison) -> Html:
-    lines = []
-    for i, one in enumerate(found.regions[:_PARTS]):
-        at = partial(_at, "regions", i)
-        times = [(key, getattr(one, key)) for key in ("base_ns", "new_ns", "delta_ns")]
-        cells = ["" if ns is None else number(at(key), ns, "ns") for key, ns in times]
-        lines.append((tag("code", quoted(at("name"), one.name)), quoted(at("of"), one.of), *cells))
-    titles = ("region", "time of", "BASE a step", "NEW a step", "change")
-    return _table("regions", titles, lines) if lines else tag("p", "None takes more or less time.")
 
 
 def _faults(found: Comparison) -> Html:

@@ -8,15 +8,18 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.job.loads import RankLoads
-from traceanalyzer.model.arrays import median
+from traceanalyzer.model.arrays import Rows, median
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.units import format_bytes, format_ns
+from traceanalyzer.regions.regions import Regions
+from traceanalyzer.regions.responsible import block_words
 from traceanalyzer.replay.peer_comparison import LATE_SHARE, ExcessOverPeers
 from traceanalyzer.replay.step_breakdown import gap_of
 from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, rule
 
 # Places in a message.
 _NAMED = 3
+_WIDTH = 36  # letters of a repeated block
 _LOADS = "enumerate(DataLoader)"
 _BY_WORKERS = "Load in other processes, DataLoader(num_workers=4 or more). Or: "
 # Bytes to the host in a step, before its host ops. Fewer are single values; chosen.
@@ -32,7 +35,7 @@ _ELSEWHERE = f"Share that work among the ranks, or move it out of this rank's lo
     causes=("host-pause", "host-work", "late-input", "more-work"),
 )
 def straggler(
-    calls: Calls, work: Work, lag: ExcessOverPeers | None, loads: RankLoads | None
+    calls: Calls, work: Work, lag: ExcessOverPeers | None, loads: RankLoads | None, regions: Regions | None
 ) -> Iterator[Hits]:
     """One rank does work that the other ranks do not do, and they wait for it.
 
@@ -60,6 +63,7 @@ def straggler(
     loading = calls[calls.name.matches(f"^{re.escape(_LOADS)}")]
     loads_data = len(extra_calls) > 0 and bool(extra_calls.inside(loading).all())
     copied = _copied_bytes(extra_calls, work)
+    region = region_around(regions, extra_calls.start_ns - bool(gap_of(names[0])))
     copies = copied >= _COPIED_BYTES and gap_of(names[0]) is None
     yield Hits(
         occurrences=extra_calls,
@@ -74,7 +78,7 @@ def straggler(
             more,
             usual,
             copied if copies else 0,
-            ", inside the DataLoader's __next__" * loads_data,
+            ", inside the DataLoader's __next__" if loads_data else f" within {region}" * bool(region),
         ),
         advice=_BY_WORKERS * loads_data + (_ON_DEVICE if copies else _ELSEWHERE),
         evidence={
@@ -84,8 +88,23 @@ def straggler(
             "waits_ns": round(lag.waits_ns),
             LATE_SHARE: lag.late_share,
             **({"copied_bytes": copied} if copies else {}),
+            **({"region": region} if region else {}),
         },
     )
+
+
+def region_around(regions: Regions | None, instants: Rows) -> str:
+    """The region of the code, no op, in which the CPU is at most of these instants; empty outside of all."""
+    if regions is None or len(instants) == 0:
+        return ""
+    tree, around = regions.tree, [0]
+    for node in range(1, len(tree.parent)):
+        inner = tree.kind[node] in ("op", "backward", "wrapper") or tree.name[node] == "other code"
+        around.append(around[tree.parent[node]] if inner else node)
+    node = int(np.bincount(np.array(around)[tree.pieces.node[tree.pieces.at(instants)]]).argmax())
+    if tree.kind[node] == "block":
+        return block_words(tree.calls[node] / regions.steps, tree.name[node], _WIDTH)
+    return tree.name[node] if node else ""
 
 
 def _copied_bytes(extra_calls: Calls, work: Work) -> int:
