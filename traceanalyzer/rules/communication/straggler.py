@@ -99,7 +99,7 @@ def region_around(regions: Regions | None, instants: Rows) -> str:
         return ""
     tree, around = regions.tree, [0]
     for node in range(1, len(tree.parent)):
-        inner = tree.kind[node] in ("op", "backward", "wrapper") or tree.name[node] == "other code"
+        inner = tree.kind[node] in ("op", "backward", "wrapper")
         around.append(around[tree.parent[node]] if inner else node)
     node = int(np.bincount(np.array(around)[tree.pieces.node[tree.pieces.at(instants)]]).argmax())
     if tree.kind[node] == "block":
