@@ -106,7 +106,9 @@ def record(
     try:
         outcome = run(words, {"path": str(output), "force": force, **options}, _say)
     except NoFolder as error:
-        problem = f"cannot hold the recorder's files: {_reason(error.__cause__)}"
+        cause = error.__cause__
+        reason = (cause.strerror if isinstance(cause, OSError) else None) or cause
+        problem = f"cannot hold the recorder's files: {reason}"
         raise TraceAnalyzerError(
             problem, where=output.resolve().parent, remedy="Choose another place with --output."
         ) from error
@@ -139,10 +141,6 @@ def _check(output: Path, force: bool) -> None:
     existing = [] if force else existing_outputs(str(output))
     if existing:
         raise OutputExists("already exists", where=Path(existing[0]), remedy="Pass --force to replace it.")
-
-
-def _reason(error: BaseException | None) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _diagnose(paths: tuple[Path, ...]) -> None:

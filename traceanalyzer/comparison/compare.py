@@ -178,7 +178,10 @@ def snapshot_of(analysis: Analysis, head: TraceReport, findings: Sequence[Findin
         findings: of the report; those of other ranks are left out.
     """
     meta, forecast = analysis.trace.meta, _forecast(analysis)
-    tables = {name: _empty(name) for name in TABLES}
+    tables = {
+        name: pd.DataFrame({one: pd.Series(dtype=kind) for one, kind in TABLES[name].items()})
+        for name in TABLES
+    }
     kind, phase, batch, count, step, strip = "window", None, None, 0, None, None
     regions: RegionTimes = {}
     with suppress(Unavailable):
@@ -219,10 +222,6 @@ def _forecast(analysis: Analysis) -> Forecast | None:
         return analysis.index(Forecast)
     except Unavailable:
         return None
-
-
-def _empty(name: str) -> pd.DataFrame:
-    return pd.DataFrame({column: pd.Series(dtype=kind) for column, kind in TABLES[name].items()})
 
 
 def main_device(work: DeviceWork) -> int:

@@ -52,7 +52,7 @@ def of_job(ranks: Ranks, said: Sequence[OfRank], forecast: JobForecast | None) -
             cause = "" if kind_of(brief.rule) is Kind.FACT else brief.cause
             by_key.setdefault((brief.rule, cause, brief.by), []).append(brief)
     groups = list(by_key.values())
-    joined = [_first(group) for group in groups]
+    joined = [min(group, key=lambda one: (one.severity.rank, -one.share, one.rank)) for group in groups]
     whole = _whole(ranks, joined, groups)
     replayed = _worth(joined, max(_MOST_REPLAYS // max(min(len(said), MOST_TOGETHER), 1), _LEAST_REPLAYS))
     findings = [
@@ -81,11 +81,6 @@ def _checked(
     failures = tuple(failure for _, failed in results for failure in failed)
     kept = {at: one for at, (one, _) in enumerate(results) if one is not None}
     return list(kept.values()), list(kept), failures
-
-
-def _first(group: Group) -> Brief:
-    """The rank that has most of it: what is said in words is about that one."""
-    return min(group, key=lambda one: (one.severity.rank, -one.share, one.rank))
 
 
 def _whole(ranks: Ranks, joined: Group, groups: Sequence[Group]) -> list[Finding]:

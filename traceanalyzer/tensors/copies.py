@@ -208,7 +208,8 @@ def _data(step: Step, known: list[_Parts]) -> _Parts:
         others = row.kind in _HANDS_ON and all(
             _are_same(known[place], parts)
             if place in copied
-            else step.constant[place] and _is_equal(read.shape, shape, leading)
+            else step.constant[place]
+            and all(size == 1 for size in read.shape[: max(len(read.shape) - len(shape) + leading, 0)])
             for place, read in enumerate(reads)
         )
     apart = len(shape) if row.kind is Kind.POINTWISE or row.kind is Kind.COPY else row.batch_dims
@@ -229,11 +230,6 @@ def _leading(shape: Shape, entries: int) -> int:
     """How many of the first dimensions hold the entries."""
     sizes = np.cumprod((1, *shape)).tolist()
     return next((place for place, size in enumerate(sizes) if size % entries == 0), len(shape) + 1)
-
-
-def _is_equal(shape: Shape, data: Shape, leading: int) -> bool:
-    """Whether an op uses a tensor in the same way for all entries of its data."""
-    return all(size == 1 for size in shape[: max(len(shape) - len(data) + leading, 0)])
 
 
 def _joined(form: Form, known: list[_Parts]) -> _Parts:

@@ -176,7 +176,9 @@ def _command(finding: Finding, known: Known | None) -> str:
     if known is not None:
         words += ", known" if old else ", new" if state_of(finding, known) == "new" else ", more severe"
     properties = {**where, "title": f"{titled(finding)} ({words})"}
-    listed = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    listed = ",".join(
+        f"{name}={_data(value)}".replace(":", "%3A").replace(",", "%2C") for name, value in properties.items()
+    )
     command = "notice" if old else _COMMANDS[finding.severity]
     return f"::{command} {listed}::{_data(f'{finding.message}. {finding.advice}')}\n"
 
@@ -184,7 +186,3 @@ def _command(finding: Finding, known: Known | None) -> str:
 def _data(text: str) -> str:
     """As the runner reads it: percent signs and ends of lines are escaped."""
     return unicode_text(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")

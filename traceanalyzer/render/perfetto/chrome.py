@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from traceanalyzer.model.arrays import Ns
-from traceanalyzer.model.overlay import Arg, Counter, Overlay, Slices
+from traceanalyzer.model.overlay import Counter, Overlay, Slices
 from traceanalyzer.render.data.encode import to_json
 from traceanalyzer.render.perfetto.track_events import group_name, in_time, lanes, shown_name, shown_value
 
@@ -91,7 +91,10 @@ def _slices(track: Slices, chosen: Ns, thread: int, sends: set[tuple[int, int]])
     for at, shown_end in zip(chosen.tolist(), ends.tolist(), strict=True):
         start, kind = int(track.start_ns[at]), int(track.kind[at])
         args = {**track.args[kind], **(track.own[at] if track.own else {})}
-        shown = {shown_name(name): _shown(value) for name, value in args.items()}
+        shown = {
+            shown_name(name): shown_value(value) if isinstance(value, str) else value
+            for name, value in args.items()
+        }
         place = {"pid": _PID, "tid": thread, "cat": _CATEGORY}
         yield _event(
             {"ph": "X", "name": shown_name(track.names[kind]), **place, "args": shown}, start, shown_end
@@ -99,10 +102,6 @@ def _slices(track: Slices, chosen: Ns, thread: int, sends: set[tuple[int, int]])
         for arrow in track.arrows[at] if track.arrows else ():
             side = "s" if (arrow, at) in sends else "f"
             yield _event({"ph": side, "bp": "e", "id": arrow, "name": "waits", **place}, start)
-
-
-def _shown(value: Arg) -> Arg:
-    return shown_value(value) if isinstance(value, str) else value
 
 
 def _samples(counter: Counter) -> Iterator[bytes]:

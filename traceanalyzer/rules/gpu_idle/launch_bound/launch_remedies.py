@@ -214,9 +214,8 @@ def remedy_of(
     if not against and steps > 1:
         return Remedy("graph", graph, saved(graph), Confidence.HIGH, _step_advice(trained))
     pointwise = eager.name.matches(_POINTWISE) & ~eager.name.matches(r"^triton_|complex<")
-    if (share := float(pointwise.sum()) / max(len(eager), 1)) >= min_pointwise_share and not _is_compiled(
-        eager
-    ):
+    compiles = eager.outer_op.name.matches(r"^Torch-Compiled Region|CompiledFunction").any()
+    if (share := float(pointwise.sum()) / max(len(eager), 1)) >= min_pointwise_share and not compiles:
         compiled = Compile(eager.entries[pointwise])
         gain = saved(compiled)
         if gain is None or gain.share >= min_compile_share:
@@ -255,8 +254,3 @@ def _step_advice(optimizers: Sequence[str]) -> str:
 
 def _capturable_arguments(optimizers: Sequence[str]) -> list[str]:
     return [f"{asks[1]}(..., capturable=True)" for name in optimizers if (asks := _ASKS.match(name))]
-
-
-def _is_compiled(eager: Work) -> bool:
-    """True if torch.compile is in use."""
-    return bool(eager.outer_op.name.matches(r"^Torch-Compiled Region|CompiledFunction").any())
