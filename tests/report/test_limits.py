@@ -131,6 +131,12 @@ def test_gpu_that_mostly_runs_nothing_is_limited_by_no_op(gap_ms: int, idle: str
     )
 
 
+def test_a_gpu_in_a_step_of_no_time_is_idle_in_no_part_of_it() -> None:
+    cost = Cost("aten::mm", "gpu", 0, 0.5)
+    said = limit((cost,), unprofiled_ns=0, low_ns=0, high_ns=0, bound="gpu", gpu_ns=0, gap_ns=0)
+    assert "though work is queued" not in said
+
+
 @pytest.mark.parametrize(("device_us", "alike"), [(16_201, True), (16_200, False)])
 def test_cpu_and_gpu_are_alike_if_gpu_is_nine_tenths_busy(device_us: int, alike: bool) -> None:
     said = limit((), bound="cpu", gpu_ns=1_000 * device_us - 5_000, gap_ns=5_000)

@@ -87,7 +87,14 @@ def test_a_cost_is_within_the_time_of_the_op_in_its_title() -> None:
 
 @pytest.mark.parametrize(
     ("shapes", "checks"),
-    [("2048x2048, 2048x4096", ["padding-of-aligned"]), ("2048x2047, 2047x4096", []), (None, [])],
+    [
+        ("2048x2048, 2048x4096", ["padding-of-aligned"]),
+        ("2048x2047, 2047x4096", []),
+        ("9" * 5_000, []),
+        ("9" * 5_000 + "000", ["padding-of-aligned"]),
+        (None, []),
+    ],
+    ids=["aligned", "odd", "5000-odd-digits", "5000-digits", "unknown"],
 )
 def test_only_an_odd_dimension_may_be_padded(shapes: str | None, checks: list[str]) -> None:
     advice = "Pad the dimension that is no multiple of 8."

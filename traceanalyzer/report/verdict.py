@@ -202,11 +202,10 @@ def _limit(trace: TraceReport, costs: Sequence[Cost]) -> str:
 def _idle_queue(trace: TraceReport) -> str:
     """Of a device that sets the pace but runs nothing in most of the step: no op of it is the limit."""
     step = trace.step
-    if step is None or step.bound != "gpu" or step.open or step.gap_ns < _MOSTLY * step.unprofiled_ns:
+    if step is None or step.bound != "gpu" or step.open or not step.unprofiled_ns:
         return ""
-    return (
-        f", idle during {percent(step.gap_ns / step.unprofiled_ns)} {_of_step(trace)} though work is queued"
-    )
+    idle = step.gap_ns / step.unprofiled_ns
+    return f", idle during {percent(idle)} {_of_step(trace)} though work is queued" if idle >= _MOSTLY else ""
 
 
 def _may_idle(trace: TraceReport, step: StepEstimate, part: str) -> str:

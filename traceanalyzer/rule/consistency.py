@@ -214,7 +214,7 @@ def _saving_above_its_time(claim: Claim) -> str:
 def _padding_of_aligned(claim: Claim) -> str:
     shapes = claim.finding.evidence.get("shapes")
     sizes = _SIZES.findall(shapes) if isinstance(shapes, str) else []
-    aligned = bool(sizes) and all(int(size) % _ALIGNED == 0 for size in sizes)
+    aligned = bool(sizes) and all(int(size[-3:]) % _ALIGNED == 0 for size in sizes)
     pads = claim.finding.advice.startswith("Pad the dimension")
     return f"{shapes} has no dimension to pad" if pads and aligned else ""
 
