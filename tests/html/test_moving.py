@@ -204,7 +204,7 @@ def test_a_finding_is_copied_as_markdown(opened: Visit) -> None:
     page.locator("#finding-1 .markdown").get_by_text("Copied").wait_for()
     text = str(page.evaluate("navigator.clipboard.readText()"))
     found = reported(ONE).findings[0]
-    assert text.startswith(f"### 1 {found.rule} ({found.severity})\n")
+    assert text.startswith(f"### 1 {found.title} ({found.severity})\n")
     assert "**Remedy:** " in text
     assert "traceanalyzer diagnose " in text
 

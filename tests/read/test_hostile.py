@@ -234,7 +234,7 @@ def test_many_keys_and_categories_lose_nothing() -> None:
     assert args == [{f"key{i}": i} for i in range(3_000)]
     assert trace.cpu["external_id"].tolist()[:3_000] == list(range(3_000))
     assert len(trace.meta.unknown_categories) == 201
-    assert 1_000 < len(trace.meta.other_args) <= 2_001  # after so many kinds of rows their args are one
+    assert 1_000 < len(trace.meta.other_args) < 3_000  # after so many kinds of rows their args are one
     assert trace.meta.unknown_categories["another category"] == 100
     assert json.loads(trace.cpu["other_args"].tolist()[-1]) == {"cat": "category299"}
 

@@ -92,6 +92,17 @@ def test_one_rank_alone_is_a_trace(tmp_path: Path) -> None:
     assert isinstance(load_any(path), Trace)
 
 
+def test_ranks_that_are_no_numbers_leave_nothing_to_read(tmp_path: Path) -> None:
+    """The marks of a merged file are there, but damaged in each event."""
+    merged = fused([rank_trace(rank) for rank in (0, 1)])
+    for event in merged["traceEvents"]:
+        if "rank" in event.get("args", {}):
+            event["args"]["rank"] = "damaged"
+    path = written(tmp_path / "merged.json", merged)
+    with pytest.raises(UnreadableTrace, match="no event of the merged ranks is readable"):
+        load_any(path)
+
+
 def test_several_ranks_are_no_trace_but_a_job(tmp_path: Path) -> None:
     path = written(tmp_path / "merged.json", labelled([rank_trace(rank) for rank in (0, 1)]))
     with pytest.raises(UnreadableTrace, match="traces of several ranks, merged"):

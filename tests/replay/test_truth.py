@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import accuracy, diagnoses
 from benchmarks import calibrate_replay as calibrate
-from benchmarks.ledger import calibrating, rows
+from benchmarks.ledger import calibrating, judging, rows
 from benchmarks.replay_case import Case
 from benchmarks.replay_fixes import graph, item
 from benchmarks.replay_truth import HEALTHY, forecast
@@ -30,9 +30,9 @@ def steps() -> list[tuple[str, float, float]]:
 @pytest.mark.slow
 def test_the_stored_residuals_are_those_of_the_ledger(steps: list[tuple[str, float, float]]) -> None:
     text = Path(calibration.__file__).read_text(encoding="utf-8")
-    assert calibrate.written(calibrating(rows()), steps) == text, (
-        "run: python -m benchmarks.calibrate_replay TRACES --write"
-    )
+    every = rows()
+    written = calibrate.written(calibrating(every), steps, calibrate.interval_parts(judging(every)))
+    assert written == text, "run: python -m benchmarks.calibrate_replay TRACES --write"
 
 
 @pytest.mark.slow

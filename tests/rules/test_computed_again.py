@@ -34,7 +34,7 @@ def test_a_fault_is_named_and_its_repair_is_not(name: str, cause: str, saved: fl
     assert (first.cause, first.confidence) == (cause, Confidence.HIGH)
     assert first.saving is not None
     assert first.saving.share == pytest.approx(saved, abs=0.05)
-    assert all(one.severity <= Severity.LOW for one in findings(f"{name}.fixed"))
+    assert all(one.severity.rank >= Severity.LOW.rank for one in findings(f"{name}.fixed"))
 
 
 def test_a_constant_graph_is_normalized_once() -> None:

@@ -71,7 +71,7 @@ def test_a_chain_of_a_loss_over_a_vocabulary_is_named_as_such(classes: int, name
     assert one.advice.endswith("Inductor makes one kernel of it.")
 
 
-@pytest.mark.parametrize(("kind", "kernels"), [("LogSoftMaxForward", 18), ("SoftMaxForward", 0)])
+@pytest.mark.parametrize(("kind", "kernels"), [("LogSoftMaxForward", 18), ("SoftMaxForward", 18)])
 def test_the_softmax_of_a_loss_is_fused_with_what_is_around_it(kind: str, kernels: int) -> None:
     kernel = f"void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float, {kind}Epilogue>(float)"
     ops = [*pointwise(BIG), Op("aten::_log_softmax", kernel, 60, BIG[:1], [F32]), *pointwise(BIG)]

@@ -148,7 +148,7 @@ def test_repeats_beside_layers_leave_the_work_of_one() -> None:
         program.end_step()
     finding = first_of(program)
     assert finding.by == "30 x mul, add, copy_"
-    assert finding.advice.startswith("Use torch._foreach_ ops")
+    assert finding.advice.startswith("Update the average with torch._foreach_lerp_")
     assert finding.saving is not None
     assert finding.saving.share == pytest.approx(0.69 * 29 / 30, abs=0.08)
 

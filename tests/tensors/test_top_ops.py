@@ -39,7 +39,6 @@ def names(ops: Calls) -> list[str]:
     [
         ({}, ["mm", "mm", "view", "add"]),
         ({"views": False}, ["mm", "mm", "add"]),
-        ({"by_step": True}, ["mm", "view", "add", "mm"]),
         ({"in_steps": False}, ["exp", "mm", "mm", "view", "add"]),
     ],
 )

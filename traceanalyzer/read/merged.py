@@ -109,6 +109,10 @@ def split(source: Source, restore: Restore, finish: Callable[[Batches, Collector
         for mark, collector in collectors.items()
         if any(group.rows for group in collector.groups.values())
     }
+    if not filled:
+        raise UnreadableTrace(
+            "no event of the merged ranks is readable", where=source.name, remedy="Merge them again."
+        )
     ranks = ranks_of_marks(list(filled))
     traces = [(ranks[mark], finish(batches, collector)) for mark, collector in filled.items()]
     traces.sort(key=lambda entry: entry[0])

@@ -225,6 +225,7 @@ class Forecast:
         )
         # The interval holds as often as is stated; what may save nothing still may.
         part = max((INTERVAL_PART.get(bound, 1.0) for bound in self.step.bounds), default=1.0)
+        part = 1.0 if any(edit.kind == "balance" for edit in edits) else part
         low, high = share - part * (share - low) if low > 0 else low, share + part * (high - share)
         unit = self.step.unprofiled_ns
         basis = f"replayed without it: {self.program.sample.text}, bound by the {_WORD[fixed[0].bound]} then"

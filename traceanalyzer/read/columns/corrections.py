@@ -30,6 +30,8 @@ Ns = NDArray[np.int64]
 _RECORDED_SLACK_NS = 60 * 10**9
 # Beyond the bulk: longer than any recording, far less than a doubled time of day.
 _BULK_SLACK_NS = 3600 * 10**9
+# From 0 to the first event of the CPU: no kernel runs that long before its launch is recorded; chosen.
+_LATE_NS = 500_000
 _MIN_SKEWED_ROWS = 20  # fewer may be outliers by chance
 _BULK = (0.05, 0.95)  # quantiles of the starts
 
@@ -60,8 +62,8 @@ def drop_misplaced(groups: Groups, recorded: tuple[int, int] | None) -> Counter[
         within = span.starts(group)
         untimed = (frame == "gpu") & (group.array("start") == 0)
         # The first row of a recording may be a kernel that starts at 0: others do not start with it.
-        several = untimed.sum() > 1
-        untimed &= ~within | ((group.array("dur") == 0) | several) & (began > 0)
+        several = untimed.sum() > 1 and began > _LATE_NS
+        untimed &= ~within | ((group.array("dur") == 0) & (began > 0)) | several
         if frame == "gpu":
             within &= ~untimed & (group.array("dur") <= span.high - np.where(within, group.array("start"), 0))
         if within.all():
