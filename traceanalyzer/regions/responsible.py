@@ -86,8 +86,7 @@ _LAYERS_AFTER = 0.1
 _WHOLE = 0.9
 # CPU time for each launch from which on the CPU does something else: an op takes 5 to 20 us, H200 host.
 LAUNCH_NS = 100_000.0
-# The same for code after backward, where ops on CPU tensors stand beside launches.
-_LAUNCHES_NS = 50_000.0
+_LAUNCHES_NS = 50_000.0  # the same for code after backward, where ops on CPU tensors stand beside launches
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,10 +234,10 @@ def _region(regions: Regions, kind: str, name: str, nodes: list[int], stepping: 
 
 def _only_evaluates(regions: Regions, own: Mask, layers: Mask) -> bool:
     """Whether nodes launch work, have next to no layers, and handle no gradients, communication or optimizer."""
-    spent_ns = regions.predicted_ns
-    few_layers = spent_ns[own & layers].sum() <= _LAYERS_AFTER * spent_ns[own].sum()
-    launch = few_layers and spent_ns[own].sum() <= _LAUNCHES_NS * regions.launches[own].sum()
-    return bool(launch) and not any(map(_TRAINS.search, _main_ops(regions, own)))
+    all_ns, of_layers_ns = (regions.predicted_ns[nodes].sum() for nodes in (own, own & layers))
+    launches = all_ns <= _LAUNCHES_NS * regions.launches[own].sum()
+    only = launches and of_layers_ns <= _LAYERS_AFTER * all_ns
+    return bool(only) and not any(map(_TRAINS.search, _main_ops(regions, own)))
 
 
 def _main_ops(regions: Regions, nodes: Mask) -> list[str]:
