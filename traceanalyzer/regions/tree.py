@@ -215,7 +215,7 @@ def _phases(spans: CodeSpans, span: Rows, step: Rows, backward: Mask) -> Rows:
     first = np.searchsorted(step, step)
     before -= (before - begins)[first] if len(step) else 0
     # Damaged times leave items in no step, -1.
-    runs = np.bincount(step[begins] + 1, minlength=int(step.max(initial=0)) + 2)[step + 1]
+    runs = np.bincount(step[begins] + 1, minlength=int(step.max()) + 2)[step + 1] if len(step) else before
     passes = np.where(runs <= _MAX_FORWARDS, before, 0)
     phase = np.where(before < runs, _FORWARD + passes, _OTHER)
     phase[backward] = _UNLINKED
