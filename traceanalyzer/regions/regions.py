@@ -82,7 +82,7 @@ class Regions:
     Attributes:
         tree: nodes, and the CPU's timeline.
         steps: how many steps the costs are of.
-        step_ns: predicted time of one without the profiler; recorded where nothing could be replayed.
+        step_ns: predicted time of one without the profiler, 1 at least; recorded where nothing could be replayed.
         cpu_ns: int64, recorded CPU time, waiting included.
         predicted_ns: float64, CPU time without the profiler and without waiting; recorded where it is not replayed.
         gpu_ns: float64, time of the GPU work that it launched; what runs together is divided equally.
@@ -117,7 +117,7 @@ class Regions:
     @property
     def share(self) -> Floats:
         """Predicted CPU time of each node and all below, as a share of the predicted step."""
-        return self.totals["predicted_ns"] / max(self.step_ns, 1.0)
+        return self.totals["predicted_ns"] / self.step_ns
 
     def frame(self) -> pd.DataFrame:
         """One row per node, the parent before its children; costs per step.
@@ -238,7 +238,7 @@ class Regions:
         return cls(
             tree,
             len(sample) * sample.part,  # type: ignore[arg-type]
-            float(forecast.step.unprofiled_ns),
+            max(float(forecast.step.unprofiled_ns), 1.0),
             by_node(pieces.node, pieces.dur_ns).astype(np.int64),
             by_node(pieces.node, pieces.dur_ns * rate[pieces.segment]),
             by_node(launched, gpu),
@@ -265,7 +265,7 @@ class Regions:
         recorded, none = np.bincount(node, tree.pieces.dur_ns, count), np.zeros(count)
         steps, kinds = len(sample) * sample.part, np.zeros(len(node), np.int64)
         costs = (recorded.astype(np.int64), recorded, none, none, none, none, none)
-        return cls(tree, steps, float(recorded.sum()) / steps, *costs, kinds, replayed=False)  # type: ignore[arg-type]
+        return cls(tree, steps, max(float(recorded.sum()) / steps, 1.0), *costs, kinds, replayed=False)  # type: ignore[arg-type]
 
 
 def _launched_kinds(work: DeviceWork, entries: Rows, pieces: Pieces) -> Rows:
