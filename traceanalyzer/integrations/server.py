@@ -85,7 +85,7 @@ def _answer(question: Callable[..., str], *arguments: Any) -> str:
         (answer,) = worker.submit((_Question(question, arguments),)).result(_MOST_S)
     except TimeoutError:
         raise ToolError(f"error: no answer within {_MOST_S} s: ask about a smaller trace or window") from None
-    except (BrokenProcessPool, MemoryError, OSError):
+    except (BrokenProcessPool, MemoryError, ImportError, OSError):
         raise ToolError(
             "error: the process ended, perhaps out of memory: ask about a smaller trace"
         ) from None
