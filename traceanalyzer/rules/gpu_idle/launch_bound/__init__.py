@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -240,13 +241,14 @@ def launch_bound(
             "busy_share": busy_share(forecast),
             **({"awaited_share": awaited} if awaited else {}),
             **({} if part is None else part.evidence),
-            **repeated,
+            # With copies a function may launch more than there are kernels: it is no part of them then.
+            **(repeated if repeated.get("repeated_launches", 0) <= count else {}),
         },
         info=cause in _NO_FAULT,
     )
 
 
-def _repeated_calls(leading: Leading | None) -> dict[str, str | int]:
+def _repeated_calls(leading: Leading | None) -> dict[str, Any]:
     """Evidence about the function whose calls launch most of the step."""
     if leading is None or leading.repeated is None:
         return {}
