@@ -49,6 +49,27 @@ def test_who_has_a_graph_is_not_told_to_use_one(shared: Shared) -> None:
     assert above_info(found(shared("pairs/launch_bound.fixed"))) == []
 
 
+@pytest.mark.parametrize(("copies", "repeated"), [(0, "5 calls of app.py(10): pull"), (90, None)])
+def test_a_function_launches_no_more_than_all_kernels(copies: int, repeated: str | None) -> None:
+    """What it copies is no kernel."""
+    trace, number, at = TraceBuilder(), 0, 0
+    for step in range(3):
+        begin = at
+        for call in range(5):
+            entered = at
+            for index in range(12 + copies // 5):
+                number, work = number + 1, trace.memcpy if index >= 12 else trace.kernel
+                trace.op("aten::copy_", at, 10 * US)
+                trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number)
+                work(at + 9 * US, 1 * US, number)
+                at += 12 * US
+            trace.python("app.py(10): pull", entered, at - entered, python_id=100 * step + call)
+        trace.step(step, begin, at - begin)
+    (one,) = of_rule(trace, "launch-bound")
+    assert one.evidence["kernels"] == 60
+    assert one.evidence.get("repeated") == repeated
+
+
 def test_changing_shapes_cannot_be_captured(shared: Shared) -> None:
     one = found(shared("real/llama_decode.eager"))[0]
     assert (one.rule, one.cause) == ("launch-bound", "compile")
