@@ -38,6 +38,8 @@ _ROCM = (
     (r"^Memcpy HtoD \(\w+ -> Device\)$", "Memcpy HtoD (Host -> Device)"),
     (r"^Memcpy DtoH \(Device -> \w+\)$", "Memcpy DtoH (Device -> Host)"),
 )
+# But not in names of calls and kernels.
+CUDA_ONLY = r"torch\.cuda|\bCUDA\b|CUDA_|nvidia-smi|\.cuda\(|[\"']cuda[\"']"
 
 
 def xpu(event: Event) -> None:
@@ -108,3 +110,28 @@ def test_the_names_of_a_vendor_change_no_cost(
     assert trace.meta.anomalies == {}
     assert trace.meta.unknown_categories == {}
     assert costs(trace) == costs(read(fixture, None))
+
+
+@pytest.mark.parametrize(
+    ("fixture", "named"),
+    [
+        ("allocator-thrash/bad", "Remove torch.xpu.empty_cache() from the loop"),
+        ("launch-bound/bad", "Capture the step in an XPU graph (torch.xpu.graph"),
+        ("long-device-sync/bad", "XPU events measure time"),
+        ("kernel-variance/bad", "another process on the GPU (xpu-smi)"),
+        ("host-round-trip/bad", "with torch ops on the XPU tensor"),
+        ("lane-offset/bad", "Warm up before measuring."),
+        ("healthy/cuda_graphs", "between nodes of an XPU graph"),
+    ],
+)
+def test_texts_for_an_xpu_name_no_cuda(fixture: str, named: str) -> None:
+    report = diagnose(read(fixture, xpu))
+    texts = [text for one in report.findings for text in (one.title, one.message, one.advice)]
+    assert any(named in text for text in texts)
+    assert [text for text in [*texts, report.brief()] if re.search(CUDA_ONLY, text)] == []
+
+
+def test_advice_on_rocm_names_amds_tools() -> None:
+    advice = [one.advice for one in diagnose(read("kernel-variance/bad", rocm)).findings]
+    assert any("another process on the GPU (amd-smi)" in text for text in advice)
+    assert not any("nvidia-smi" in text for text in advice)

@@ -47,6 +47,21 @@ FEATURES: Mapping[str, Feature] = {
     ).items()
 }
 
+# What a text for CUDA names -> what stands in its place on ROCm, XPU and MTIA; None where it stays.
+_CUDA_NAMES = (
+    (regex(r"torch\.cuda\b"), None, "torch.xpu", "torch.mtia"),
+    (regex(r"\.cuda\((?=\))"), None, ".xpu(", ".to('mtia'"),
+    (regex(r"\.cuda\("), None, ".xpu(", ".to('mtia', "),
+    (regex(r"""(?<=['"])cuda(?=['"])"""), None, "xpu", "mtia"),
+    (regex(r"\b([Aa]) (?=CUDA (graph|tensor))"), None, r"\1n ", r"\1n "),
+    (regex(r"\bCUDA(?= ?[Gg]raph| events?\b| tensor\b| is not used)"), None, "XPU", "MTIA"),
+    (regex(r"\bCUDA block"), None, "work-group", "block"),
+    (regex(r"nvidia-smi nvlink \S+ nvidia-smi topo -m"), "amd-smi topology", "xpu-smi topology -m", None),
+    (regex(r"nvidia-smi( -[a-z]+( [A-Z]+)?)*"), "amd-smi", "xpu-smi", "the device's monitor"),
+    (regex(r" If [^.]* CUDA_MODULE_LOADING[^.]*\."), "", "", ""),
+)
+_PLATFORMS = (" on ROCm", " on XPU", " on MTIA")
+
 # With its arguments, and nothing else: names in a trace have braces, too.
 _MARK = regex(rf"\{{({'|'.join(map(re.escape, FEATURES))})\}}(\([^()]*\))?")
 _ANY_MARK = regex(r"\{(?:(?:torch|F|nn)\.[\w.]+|\w+=\w+(?: to \w+)?)\}")  # nothing in a trace is named so
@@ -64,7 +79,7 @@ def adapt_to_recording(advice: str, dialect: str) -> str:
         dialect: `Meta.dialect`; empty where nothing is known.
     """
     marked = {mark[1]: FEATURES[mark[1]] for mark in _MARK.finditer(advice)}
-    on_rocm, on_xpu, on_mtia = (dialect.endswith(f"on {name}") for name in ("ROCm", "XPU", "MTIA"))
+    on_rocm, on_xpu, on_mtia = (dialect.endswith(platform) for platform in _PLATFORMS)
     era = _ERA.match(dialect)
     needs = {
         name: f" (needs torch {'.'.join(map(str, feature.since))} or later)"
@@ -80,7 +95,16 @@ def adapt_to_recording(advice: str, dialect: str) -> str:
 
     recorded = f" This was recorded with {era[0]}." if era is not None and needs else ""
     more = "".join(feature.more_on_rocm for feature in marked.values() if on_rocm)
-    return _MARK.sub(named, advice) + more + recorded
+    return named_for_platform(_MARK.sub(named, advice) + more + recorded, dialect)
+
+
+def named_for_platform(text: str, dialect: str) -> str:
+    """The text or code with the platform's modules, tools and words in place of CUDA's."""
+    for place, platform in enumerate(_PLATFORMS):
+        for pattern, *names in _CUDA_NAMES if dialect.endswith(platform) else ():
+            name = names[place]
+            text = text if name is None else pattern.sub(name, text)
+    return text
 
 
 # Of a package's code, by whether the program trains: a request has no other steps.

@@ -18,7 +18,7 @@ from traceanalyzer.model.step_times import Saving
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints_at
 from traceanalyzer.model.units import format_ns
-from traceanalyzer.rule.advice import adapt_to_recording, user_frame_hint
+from traceanalyzer.rule.advice import adapt_to_recording, named_for_platform, user_frame_hint
 from traceanalyzer.rule.claims import Claims, PendingFinding, takes_all_launches
 from traceanalyzer.rule.consistency import NOT_WORTH_IT
 from traceanalyzer.rule.hits import Hits, LostTime
@@ -131,10 +131,11 @@ def build_finding(
     rare = marked and in_steps < hits.recurring_share * scope.steps
     part = _part(pending) if scope.asked else 1.0
     fields = message_fields(evidence, counts, in_steps, scope.steps, within, lost_ns, part, hits.of_window)
-    message = marked_functions(filled(hits.message, fields))
+    message = named_for_platform(marked_functions(filled(hits.message, fields)), scope.dialect)
+    title = title_of(pending.rule, hits.cause, message, fields, evidence)
     return Finding(
         rule=pending.rule,
-        title=title_of(pending.rule, hits.cause, message, fields, evidence),
+        title=named_for_platform(title, scope.dialect),
         cause=hits.cause,
         by=hits.named_by,
         severity=Severity.INFO if rare else severity_of(hits, share, saving, idle_share),

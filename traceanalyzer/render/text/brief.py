@@ -22,6 +22,7 @@ from traceanalyzer.render.words.savings import OF_SAVINGS, may_help, short_amoun
 from traceanalyzer.report.finding_order import triage
 from traceanalyzer.report.profiler_commands import program_command
 from traceanalyzer.report.words import format_span, listed
+from traceanalyzer.rule.advice import named_for_platform
 from traceanalyzer.rule.claims import REGION
 from traceanalyzer.rule.registry import all_rules
 from traceanalyzer.rule.repairs import Repair, lines_with, repair_of
@@ -124,7 +125,8 @@ def _lines(report: Report, faults: _Changes, left: _Changes, program: _Program, 
         yield "- No change is known that saves time. The regions below show where the time goes."
     for place, (number, finding, fault) in enumerate(faults, 1):
         yield from ("", f"## Change {place}: {titled(finding)}", "")
-        yield from _change(number, finding, fault, trace, program, quoted)
+        change = _change(number, finding, fault, trace, program, quoted)
+        yield from (named_for_platform(line, trace.meta.dialect) for line in change)
     if left:
         yield from ("", "Smaller: " + "; ".join(titled(finding) for _, finding, _ in left[:_PLACES]))
     yield from _regions(trace)
