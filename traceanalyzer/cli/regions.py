@@ -24,16 +24,16 @@ from traceanalyzer.cli.output import put_page
 @click.option(
     "--by",
     type=click.Choice(["cpu", "gpu", "idle", "residual"]),
-    default="cpu",
-    show_default=True,
+    show_default="cpu or gpu, whichever takes longer",
     help="Order: predicted CPU time, GPU time, idle GPU time, or GPU time above the lower bound.",
 )
 @view_options("text", "json", "csv", "parquet")
-def regions(trace: Path, depth: int, by: str, form: str, output: Path | None, force: bool) -> None:
+def regions(trace: Path, depth: int, by: str | None, form: str, output: Path | None, force: bool) -> None:
     """Show the code of a typical step as a tree, with the cost of each region.
 
     A region is a phase, an annotation, a module or Python function (with stacks), a block of ops that repeats, or an
-    op. The backward pass of an op belongs to the region of its forward pass.
+    op; in a CUDA graph, a block of kernels that repeats, or a kernel. The backward pass of an op belongs to the region
+    of its forward pass.
 
     With shapes, TFLOP/s and the share of the peak are those of a region's time on the GPU; MFU is that of the step.
 

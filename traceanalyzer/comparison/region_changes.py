@@ -15,7 +15,7 @@ _LEAST = 0.02  # of the longer step: a smaller change is not listed; chosen
 _INSIDE = (
     0.8  # of a region's change: if the regions inside change by so much, they are listed in its place; chosen
 )
-_OPS = ("op", "backward")  # the rows of work tell of these
+_OPS = ("op", "backward", "kernel")  # the rows of work tell of these
 _OPENED = ("step", "phase", "wrapper")  # of the others, blocks inside are a part of what they do
 
 

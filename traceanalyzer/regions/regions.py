@@ -15,6 +15,7 @@ from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import matching
+from traceanalyzer.regions.graph_kernels import with_graph_kernels
 from traceanalyzer.regions.tree import Pieces, Tree, subtree_totals
 from traceanalyzer.replay.cpu_timeline import CpuTimeline, program_threads
 from traceanalyzer.replay.edited_program import EditedProgram
@@ -228,6 +229,8 @@ class Regions:
         idle = _idle_ns(work, pieces.start_ns, pieces.end_ns)
         entries = program.work.entry
         launched = pieces.node[pieces.at(work.call_start_ns[entries])]
+        tree, kernels = with_graph_kernels(tree, events, work, entries, launched)
+        count = len(tree.parent)
         gpu = _divided_ns(work, entries)
         bound = gpu * _bound_shares(events, work, entries, inputs, gpus)
         _, first = np.unique(work.call[entries], return_index=True)
@@ -241,9 +244,9 @@ class Regions:
             max(float(forecast.step.unprofiled_ns), 1.0),
             by_node(pieces.node, pieces.dur_ns).astype(np.int64),
             by_node(pieces.node, pieces.dur_ns * rate[pieces.segment]),
-            by_node(launched, gpu),
+            by_node(kernels, gpu),
             by_node(pieces.node, idle),
-            by_node(launched, bound),
+            by_node(kernels, bound),
             by_node(launched[first], np.ones(len(first))),
             by_node(pieces.node[pieces.at(waits)], np.ones(len(waits))),
             _launched_kinds(work, entries, pieces),

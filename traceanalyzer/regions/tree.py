@@ -6,6 +6,7 @@ holds both. So every nanosecond of the CPU's timeline, every launch and every pi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field
 
 import numpy as np
@@ -32,8 +33,9 @@ _MAX_FORWARDS = 4
 _BACKWARD = regex(r"^autograd::engine::evaluate_function|Backward\d*$|^torch::autograd::AccumulateGrad$")
 _OPTIMIZER = regex(r"^Optimizer\.(step|zero_grad)#")
 _LOADING, _STEPPING, _UNLINKED, _OTHER, _FORWARD = 0, 1, 2, 3, 4
-# Kinds of elements: ops, nodes of backward, and spans.
-_KINDS = ("op", "backward", *KINDS)
+# Kinds of elements: ops, nodes of backward, and spans; and kernels of a CUDA graph.
+_KINDS = ("op", "backward", *KINDS, "kernel")
+KERNEL = len(_KINDS) - 1
 LOADING = "data loading"
 AFTER_BACKWARD = "code after backward"
 _PHASES = (LOADING, "optimizer", "backward", AFTER_BACKWARD)
@@ -42,9 +44,12 @@ _PHASES = (LOADING, "optimizer", "backward", AFTER_BACKWARD)
 class Nodes:
     """The nodes of a tree, numbered from 0, the step; a parent has a lower number than its children."""
 
-    def __init__(self) -> None:
-        self.parent, self.kind, self.name = [-1], ["step"], ["step"]
-        self._known: dict[tuple[int, str, str], int] = {}
+    def __init__(
+        self, parent: Sequence[int] = (-1,), kind: Sequence[str] = ("step",), name: Sequence[str] = ("step",)
+    ) -> None:
+        self.parent, self.kind, self.name = list(parent), list(kind), list(name)
+        keys = zip(self.parent, self.kind, self.name, strict=True)
+        self._known = {key: number for number, key in enumerate(keys)}
 
     def child(self, parent: int, kind: str, name: str) -> int:
         """The child of that name, a new one where there is none."""
@@ -159,7 +164,7 @@ class Tree:
     Attributes:
         parent: int64, -1 of the step.
         depth: int64.
-        kind, name: texts; kinds are step, phase, those of `code_spans.KINDS`, block, op and backward.
+        kind, name: texts; kinds are step, phase, those of `code_spans.KINDS`, block, op, backward and kernel.
         calls: int64, in all steps: of blocks their repeats.
         pieces: the timeline.
         blocks: all places where blocks repeat.

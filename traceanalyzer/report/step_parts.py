@@ -34,12 +34,14 @@ def step_parts(analysis: Analysis) -> tuple[str, Mapping[str, float]]:
     of_gpu = bool(totals["gpu_ns"][0] >= totals["predicted_ns"][0])
     share = (totals["gpu_ns"] if of_gpu else totals["predicted_ns"]) / step_ns
     parts: dict[str, float] = {}
-    for node in _opened(regions, share):
+    nodes = _opened(regions, share)
+    for node in nodes:
         name = region_words(regions, node)
         parts[name] = parts.get(name, 0.0) + float(share[node])
     named = sorted((item for item in parts.items() if item[1] >= _LEAST), key=lambda item: -item[1])[:_MOST]
     known, whole = sum(part for _, part in named), min(float(share[0]), 1.0)
-    if regions.replayed and (len(named) < _USEFUL or known < whole / 2):
+    useful = len(named) + any(_is_of_kernels(regions, node) for node in nodes) >= _USEFUL
+    if regions.replayed and (not useful or known < whole / 2):
         return "", {}
     rest = (("other", whole - known), (_REST[of_gpu], 1 - whole))
     return "GPU" if of_gpu else "CPU", dict([*named, *(one for one in rest if one[1] >= _LEAST)])
@@ -63,6 +65,8 @@ def _opened(regions: Regions, share: Floats) -> list[int]:
         few = alone or sum(largest[:_MOST]) >= _INSIDE * sum(largest)
         whole = sum(share[one] for one in parts) >= _INSIDE * share[node]
         opens = few and whole and share[node] >= (_MAIN if tree.kind[node] == "block" else _OPENED)
+        # Other parts of the report name the kernels.
+        opens &= not _is_of_kernels(regions, node)
         # A phase says less than what it consists of.
         opens |= few and tree.kind[node] == "phase" and sum(share[one] for one in parts) >= share[node] / 2
         through = most >= _NEARLY_ALL * share[node] and tree.kind[node] in ("phase", "wrapper")
@@ -77,11 +81,26 @@ def region_words(regions: Regions, node: int) -> str:
     """`step()`, `AdamW.step`, `6 x layer_norm, linear, ...`: a region in few words."""
     kind, name = regions.tree.kind[node], regions.tree.name[node]
     if kind == "block":
-        ops = [_short(one) for one in name.split(", ")]
+        ops = [_short(one) for one in _of_block(regions, node).split(", ")]
         named = [one for one in ops[:_OPS] if len(", ".join(ops[:_OPS])) <= _BLOCK] or ops[:1]
         count = regions.tree.calls[node] / regions.steps
         return f"{count:,.0f} x {', '.join(named)}{' ...' * (len(named) < len(ops))}"
     return _short(name)
+
+
+def _of_block(regions: Regions, node: int) -> str:
+    """The ops of a repeated block in their order; kernels of a CUDA graph by their time, the longest first."""
+    longest = sorted(_kernels(regions, node), key=lambda kernel: -float(regions.gpu_ns[kernel]))
+    return ", ".join(regions.tree.name[kernel] for kernel in longest) or regions.tree.name[node]
+
+
+def _kernels(regions: Regions, block: int) -> list[int]:
+    inside = np.flatnonzero(regions.tree.parent == block).tolist()
+    return [node for node in inside if regions.tree.kind[node] == "kernel"]
+
+
+def _is_of_kernels(regions: Regions, node: int) -> bool:
+    return regions.tree.kind[node] == "block" and bool(_kernels(regions, node))
 
 
 def _short(name: str) -> str:
@@ -92,7 +111,7 @@ def _short(name: str) -> str:
 def largest_regions(analysis: Analysis) -> tuple[RegionCost, ...]:
     """The tree of regions as a report keeps it, ordered by the time of the CPU or of the GPU, whichever is more."""
     regions = analysis.index(Regions)
-    cost = max(cost_of(regions, "gpu"), cost_of(regions, "cpu"), key=lambda one: float(one[0]))
+    cost = cost_of(regions)
     lines = list(listed_regions(regions, cost, _LEVELS))
     least = sorted((float(cost[node]) for node, _ in lines), reverse=True)[:_REPORTED][-1:] or [0.0]
     nodes = [(node, level) for node, level in lines if cost[node] >= least[0]]
@@ -103,13 +122,15 @@ def largest_regions(analysis: Analysis) -> tuple[RegionCost, ...]:
     )
 
 
-def cost_of(regions: Regions, by: str) -> Floats:
+def cost_of(regions: Regions, by: str | None = None) -> Floats:
     """What regions are ordered by, ns per step with all below each; float64 (nodes,).
 
     Args:
-        by: cpu, gpu, idle or residual.
+        by: cpu, gpu, idle or residual; None for cpu or gpu, whichever takes longer.
     """
     totals = regions.totals
+    if by is None:
+        return max(totals["gpu_ns"], totals["predicted_ns"], key=lambda one: float(one[0]))
     if by == "residual":
         return totals["gpu_ns"] - totals["bound_ns"]
     return totals[{"cpu": "predicted_ns", "gpu": "gpu_ns", "idle": "idle_ns"}[by]]
@@ -119,7 +140,7 @@ def shown_name(regions: Regions, node: int, width: int = 80) -> str:
     """`12 x layer_norm, linear, ...` of a block, else the name; in `width` columns where that is possible."""
     kind, name = regions.tree.kind[node], regions.tree.name[node]
     if kind == "block":
-        return block_words(regions.tree.calls[node] / regions.steps, name, width)
+        return block_words(regions.tree.calls[node] / regions.steps, _of_block(regions, node), width)
     return f"{name}()" if kind == "function" else name
 
 

@@ -19,7 +19,7 @@ def render_regions(
     regions: Regions,
     rates: RegionRates | None = None,
     *,
-    by: str = "cpu",
+    by: str | None = None,
     depth: int = 4,
     width: int = 100,
     ascii_only: bool = False,
@@ -27,7 +27,7 @@ def render_regions(
     """The regions of a typical step, `depth` levels of them, those with the highest cost first.
 
     Args:
-        by: cpu, gpu, idle or residual.
+        by: cpu, gpu, idle or residual; None for cpu or gpu, whichever takes longer.
     """
     cost = cost_of(regions, by)
     whole = format_ns(round(regions.step_ns))
