@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from tests.support import notebook_page
 from tests.support.cached_reports import analysed, reported
+from tests.support.fixtures import FIXTURES
 from tests.support.paths import REPOSITORY
 from tests.support.xdist_groups import with_torch
 from traceanalyzer.cli.app import cli
@@ -75,6 +76,16 @@ def test_rules_and_commands_of_the_cheat_sheet_exist() -> None:
             cli.commands[name].make_context(name, options)
         elif "rule" in row:
             assert row.get("cause", "") in rules[row["rule"]]
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in generator().cheat_rows() if "command" in row], ids=lambda row: row["command"][:30]
+)
+def test_commands_of_the_cheat_sheet_answer(row: dict[str, str]) -> None:
+    fixtures = {"TRACE": row["trace"], "BASE": row["trace"], "NEW": row.get("new", "")}
+    files = {word: str(FIXTURES / f"{name}.json.gz") for word, name in fixtures.items()}
+    answer = CliRunner().invoke(cli, [files.get(word, word) for word in shlex.split(row["command"])])
+    assert re.search(row["prints"], answer.stdout)
 
 
 @pytest.mark.parametrize(("trace", "rows"), sorted(by_trace().items()))

@@ -25,7 +25,8 @@ pytestmark = with_torch
 TORCH = "2.13."  # as pyproject.toml has it
 KEPT = FOLDER / "workload_ops.json"
 WORKLOADS = discover()
-ELSEWHERE = {"compile", "dataloader_stall good"}  # generated code, and workers that are forks
+# Generated code, and workers that are forks.
+ELSEWHERE = {"compile", "linear compiled", "mlp compiled", "dataloader_stall good"}
 TINY = ["--size", "16"]
 MODEL = ["--batch", "2", "--width", "16"]
 WITH_OPTIONS = [
