@@ -11,6 +11,7 @@ import pytest
 from tests.job.ranks import Reductions, job_of
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
+from tests.support.paths import REPOSITORY
 from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import Fault, RankReport, TraceReport, Verdict
@@ -443,3 +444,9 @@ def test_culprits_are_of_findings_that_compare_ranks_each_once() -> None:
         replace(late, rank=None, ranks=(9,)),
     ]
     assert culprits_of(found) == (3, 5, 1)
+
+
+def test_a_window_inside_a_step_has_no_step_time() -> None:
+    (trace,) = diagnose(REPOSITORY / "fixtures/exposed-copy/bad.json.gz", window=(4 * MS, 5 * MS)).traces
+    assert (trace.step, trace.together, dict(trace.parts)) == (None, None, {})
+    assert trace.summary.step == "the window has 1.00 ms of it, and no whole step"

@@ -22,7 +22,7 @@ from traceanalyzer.report.costs import Cost, largest_costs
 from traceanalyzer.report.job_replay import Said, recorded_step
 from traceanalyzer.report.profiler_commands import with_profiler_commands
 from traceanalyzer.report.step_parts import largest_regions, step_parts
-from traceanalyzer.report.summary import attempt, scope_of, summarise
+from traceanalyzer.report.summary import ALL_CUT, attempt, scope_of, summarise
 from traceanalyzer.rule.consistency import Failure
 from traceanalyzer.rule.faults import FaultOf
 from traceanalyzer.rule.judging import Judgement, indexes_of, judge
@@ -151,14 +151,16 @@ def whole_findings(analysis: Analysis, chosen: Mapping[int, int], _: None) -> di
 
 def _judged(analysis: Analysis, rank: Rank, of_job_ns: int | None, asked: Asked) -> OfRank:
     unavailable: dict[str, str] = {}
-    whole, step_ms = analysis, asked.step_ms
+    whole, index, step_ms = analysis, analysis.index, asked.step_ms
     if of_job_ns is not None:
         analysis.provide(JobStep(of_job_ns))
     analysis.build_all([Forecast, *indexes_of(asked.rules)])
     measured = recorded_step(analysis, None, step_ms)
     if measured is not None and (step_ms is not None or not measured.unused):
         step_ms = measured.given(step_ms)
-    forecast = attempt(unavailable, "step", lambda: _forecast(analysis, step_ms), None)
+    forecast = attempt(
+        unavailable, "step", lambda: index(Forecast).pinned(step_ms) if step_ms else index(Forecast), None
+    )
     if forecast is not None and step_ms is not None:
         analysis = analysis.with_index(forecast)
     said = judge(asked.rules, analysis, scope_of(analysis, rank), forecast)
@@ -166,16 +168,17 @@ def _judged(analysis: Analysis, rank: Rank, of_job_ns: int | None, asked: Asked)
     said = replace(said, findings=with_profiler_commands(said.findings, analysis, step_ns))
     whole.provide(Said(said))
     fixes = said.to_fix if of_job_ns is None else None
-    step, fixed = attempt(unavailable, "step", lambda: _estimates(forecast, fixes), _NO_ESTIMATES)
     head = summarise(analysis, rank)
+    part = head.steps is not None and head.steps.source.endswith(ALL_CUT)
+    replayed = None if part else forecast  # a part of a step has no step time
+    step, fixed = attempt(unavailable, "step", lambda: _estimates(replayed, fixes), _NO_ESTIMATES)
     step = as_recorded(step, head.accounting)
     unavailable = {**(head.unavailable or {}), **unavailable}
-    parts_of, parts = attempt({}, "parts", partial(step_parts, analysis), _NO_PARTS)
+    parts_of, parts = _NO_PARTS if part else attempt({}, "parts", partial(step_parts, analysis), _NO_PARTS)
     regions: tuple[RegionCost, ...] = attempt({}, "regions", partial(largest_regions, analysis), ())
     head = replace(head, parts_of=parts_of, parts=parts, regions=regions)
     head = replace(head, step=step, together=fixed, measured=measured, unavailable=unavailable)
-    none: tuple[Cost, ...] = ()
-    costs = attempt({}, "costs", partial(largest_costs, analysis), none)
+    costs: tuple[Cost, ...] = () if part else attempt({}, "costs", partial(largest_costs, analysis), ())
     return OfRank(head, tuple(_briefs(rank, said)), said.faults, said.outcomes, costs, said.failures)
 
 
@@ -185,12 +188,6 @@ def _briefs(rank: Rank, said: Judgement) -> Iterable[Brief]:
         saved = None if one.saving is None else one.saving.share
         costs = one.cost_share, one.cost_per_step_ns
         yield Brief(rank, number, one.rule, one.cause, one.by, one.severity, *costs, saved, bool(fix), fault)
-
-
-def _forecast(analysis: Analysis, step_ms: GivenStep | None) -> Forecast:
-    """The program's replays, pinned to the user's step time where it was given."""
-    forecast = analysis.index(Forecast)
-    return forecast if step_ms is None else forecast.pinned(step_ms)
 
 
 def _estimates(forecast: Forecast | None, fixes: Sequence[Edit] | None) -> Estimates:

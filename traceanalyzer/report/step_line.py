@@ -7,6 +7,7 @@ from traceanalyzer.model.step_times import SlowSteps, StepEstimate
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.sample import MUCH
+from traceanalyzer.report.summary import ALL_CUT
 from traceanalyzer.report.words import format_span
 
 
@@ -40,6 +41,8 @@ def _step_takes(trace: TraceReport) -> str:
         return f"{traced} recorded{_mean(step)}{' ' if same else ', '}{told}{_longer(trace, step)}"
     if trace.steps is not None and trace.steps.marked:
         known = trace.steps.steady or trace.steps.every
+        if trace.steps.source.endswith(ALL_CUT):
+            return f"the window has {format_ns(trace.window.length_ns)} of it, and no whole step"
         return f"{format_ns(known.median_ns)} recorded{f' (median of {known.count:,} steps)' * (known.count > 1)}"
     return f"not known, since no step is marked; the recording takes {format_ns(trace.window.length_ns)}"
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LEAST_STEPS = 3  # fewer cannot tell a cold start from steps that differ
+ALL_CUT = ", all cut by --window"  # the end of the source of steps of which the window holds parts only
 _COLD_TIMES = 4.0  # the later steps: first steps of warm loops reach 3.2 (H200), of cold ones 13 to 1,386
 
 _TIME_TYPES = {
@@ -129,7 +130,7 @@ def _steps(analysis: Analysis) -> StepsSummary:
 
     return StepsSummary(
         kind=steps.kind,
-        source=steps.source + ", all cut by --window" * bool(steps.marked and steps.cut[first:last].any()),
+        source=steps.source + ALL_CUT * bool(steps.marked and steps.cut[first:last].any()),
         marked=steps.marked,
         device=device,
         empty=len(steps) - (end - begin),

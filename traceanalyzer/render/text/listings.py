@@ -86,6 +86,8 @@ def render_listed(
 ) -> str:
     """The events of `listed_events`, two lines for each name: what and where it is, then the numbers."""
     page = Page(width=width, ascii_only=ascii_only)
+    if rows.empty:
+        return f"No {what} recorded.\n"
     page.put(f"{what} by name, those with most time first; shares are of all listed".capitalize())
     page.lines.append("  ".join(f"{title:>{_COUNT_WIDTH}}" for title in _COUNTED))
     for row in rows.head(top).to_dict("records"):
