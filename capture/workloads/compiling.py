@@ -16,7 +16,7 @@ def build_guards(args: Namespace, device: Device) -> Plan:
     model = torch.nn.Sequential(*layers).requires_grad_(False)
     x = torch.randn(64, 64, device=device.kind)
     unguarded = {"guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe}
-    options = unguarded if args.variant == "good" and device.is_gpu else None
+    options = unguarded if args.variant == "unchecked" and device.is_gpu else None
     compiled = torch.compile(model, backend=device.pick("inductor", "aot_eager"), options=options)
     return Plan(lambda: compiled(x))
 
@@ -37,25 +37,25 @@ def build_not_replayed(args: Namespace, device: Device) -> Plan:
     def in_place(x: torch.Tensor) -> torch.Tensor:
         return x.copy_(normalized(x))
 
-    function = torch.compile(in_place if args.variant == "bad" else normalized, **settings)
+    function = torch.compile(in_place if args.variant == "in_place" else normalized, **settings)
     return Plan(lambda: function(x), Window(active=3))
 
 
 WORKLOADS = (
     Workload(
         name="compile_guards",
-        summary="a compiled model that checks the guards of 100 layers in each call (bad) or none (good)",
+        summary="a compiled model that checks the guards of 100 layers in each call (checked) or none",
         build=build_guards,
-        variants=("bad", "good"),
-        examples=("compile_guards --variant bad --shapes --out traces",),
+        variants=("checked", "unchecked"),
+        examples=("compile_guards --variant checked --shapes --out traces",),
         switches=("shapes",),
     ),
     Workload(
         name="compile_not_replayed",
-        summary="mode='reduce-overhead' without its CUDA graph, as an input is changed (bad), or with it (good)",
+        summary="mode='reduce-overhead' without its CUDA graph, as an input is changed in place, or with it (returned)",
         build=build_not_replayed,
-        variants=("bad", "good"),
-        examples=("compile_not_replayed --variant bad --shapes --stacks --out traces",),
+        variants=("in_place", "returned"),
+        examples=("compile_not_replayed --variant in_place --shapes --stacks --out traces",),
         switches=("shapes", "stacks"),
     ),
 )
