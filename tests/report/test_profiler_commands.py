@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import re
 import shlex
 from dataclasses import replace
 
@@ -67,6 +70,43 @@ def test_ncu_reads_the_sections_that_occupancy_needs() -> None:
         "LaunchStats",
         "Occupancy",
     ]
+
+
+def launched_in_last_step(fixture: str, pattern: str) -> list[tuple[str, float]]:
+    """Name and duration (us) of the kernels that match, by the raw events, in the order of their launches."""
+    raw = json.loads(gzip.decompress((FIXTURES / f"{fixture}.json.gz").read_bytes()))["traceEvents"]
+    annotations = [e for e in raw if e.get("cat") == "user_annotation"]
+    step = max((e for e in annotations if e["name"].startswith("ProfilerStep#")), key=lambda e: e["ts"])
+    calls = {
+        e["args"]["correlation"]: e["ts"] for e in raw if e.get("cat") in ("cuda_runtime", "cuda_driver")
+    }
+    kernels = [
+        (calls[e["args"]["correlation"]], e["name"], e["dur"])
+        for e in raw
+        if e.get("cat") == "kernel" and e["args"]["correlation"] in calls and re.search(pattern, e["name"])
+    ]
+    return [(name, dur) for ts, name, dur in sorted(kernels) if step["ts"] <= ts <= step["ts"] + step["dur"]]
+
+
+@pytest.mark.parametrize(
+    ("fixture", "rule", "per_step", "place", "count"),
+    [
+        ("low-occupancy/bad", "low-occupancy", 3, 0, 3),
+        ("one-hot/bad", "hotspot", 2, 1, 1),
+        ("fft-length/bad", "hotspot", 36, 8, 5),
+    ],
+)
+def test_ncu_measures_the_longest_kernel_of_the_raw_events(
+    fixture: str, rule: str, per_step: int, place: int, count: int
+) -> None:
+    words = commands(load(FIXTURES / f"{fixture}.json.gz"))[rule]
+    launched = launched_in_last_step(fixture, value(words, "--kernel-name").removeprefix("regex:"))
+    assert len(launched) == per_step
+    assert int(value(words, "--launch-skip")) == 10 * per_step + place
+    assert int(value(words, "--launch-count")) == count
+    measured = launched[place : place + count]
+    assert len(measured) == count
+    assert {name for name, _ in measured} == {max(launched, key=lambda one: one[1])[0]}
 
 
 def test_nsys_records_a_second_of_steps_and_the_clocks() -> None:

@@ -108,7 +108,7 @@ def _ncu(finding: Finding, sections: Sequence[str], analysis: Analysis, meta: Me
     name = max(sums, key=lambda one: (sums[one], one))
     pattern, own = _pattern(name), of_finding & work.name.one_of(name)
     same = work.name.matches(pattern)
-    step = finding.step if (work.step[own] == finding.step).any() else work.step[own][0]
+    step = work.step[own].max()  # -1, outside of all steps, only where the kernel runs in none
     at = np.flatnonzero(own[same & (work.step == step)])
     count = min(int(at[-1] - at[0]) + 1, _MOST_LAUNCHES)
     # Without marks of steps nobody knows what comes before.
