@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.paths import REPORTS
 from traceanalyzer import load
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.regions.regions import Regions
@@ -53,3 +54,11 @@ def test_the_step_goes_to_layers(shared: Shared) -> None:
     assert {name: round(share, 2) for name, share in parts.items()} == {
         "58 x combine, fp8_gemm_kernel ...": 0.95
     }
+
+
+@pytest.mark.parametrize(("name", "between_us"), [("serving_gap_graph", 1_604), ("serving_gap_400us", 393)])
+def test_time_between_iterations_of_a_server_is_a_region(name: str, between_us: int) -> None:
+    if not (path := REPORTS / f"{name}.json.gz").exists():
+        pytest.skip("the traces of reports are absent")
+    table = Analysis(load(path)).index(Regions).frame().set_index("name")
+    assert round(table.predicted_ns["between iterations"] / 1e3) == between_us

@@ -195,10 +195,35 @@ def test_server_steps_differ_by_batch_and_launches() -> None:
         trace.kernel((at + 12) * US, gpu * US, number + 1)
     facts = trace.facts("serving-steps")
     assert [fact.text for fact in facts] == [
-        "decode of 1 request: 1 steps, median 80.0 µs on the CPU, 10.0 µs of GPU work",
-        "decode of 8 requests: 1 steps, median 80.0 µs on the CPU, 30.0 µs of GPU work",
+        "decode of 1 request: 1 steps, median 80.0 µs on the CPU, 10.0 µs of GPU work; "
+        "20.0 µs from its end to the next, the GPU idle for 20.0 µs of it",
+        "decode of 8 requests: 1 steps, median 80.0 µs on the CPU, 30.0 µs of GPU work; "
+        "20.0 µs from its end to the next, the GPU idle for 20.0 µs of it",
         "prefill of 2 requests: 1 steps, median 80.0 µs on the CPU, 50.0 µs of GPU work",
     ]
+
+
+def test_tokens_of_a_server_are_of_the_time_to_the_next_mark() -> None:
+    trace = Program()
+    marks = [
+        "execute_context_2(6000)_generation_0(0)",
+        "execute_context_1(3000)_generation_4(4)",
+        "execute_context_0(0)_generation_8(8)",
+        "step[DECODE bs=8 toks=16]",
+        "step[DECODE bs=8 toks=16]",
+    ]
+    for number, mark in enumerate(marks):
+        trace.annotation(mark, number * 1_000 * US, 400 * US)
+        trace.launch("cudaLaunchKernel", (number * 1_000 + 5) * US, 5 * US, number + 1)
+        trace.kernel((number * 1_000 + 100) * US, 500 * US, number + 1)
+    decode, mixed, prefill = (fact.values for fact in trace.facts("serving-steps"))
+    # 8 and 16 tokens in 1 ms each, for 8 requests
+    assert (decode["new_tokens_per_s"], decode["token_ns"]) == (12_000, 666_667)
+    assert (mixed["prompt_tokens_per_s"], mixed["new_tokens_per_s"]) == (3_000_000, 4_000)
+    assert (prefill["prompt_tokens_per_s"], prefill["token_ns"]) == (6_000_000, 167)
+    assert {(one["between_ns"], one["between_idle_ns"]) for one in (decode, mixed, prefill)} == {
+        (600 * US, 400 * US)
+    }
 
 
 def test_server_step_without_requests_or_number_is_known() -> None:

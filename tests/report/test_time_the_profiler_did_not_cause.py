@@ -45,6 +45,13 @@ def test_rebuilt_reports_are_predicted_within_a_tenth(name: str, true_ms: float)
     assert predicted_ms(reported(name)) == pytest.approx(true_ms, rel=0.1)
 
 
+def test_a_pause_between_iterations_of_a_server_is_the_finding() -> None:
+    first = reported("serving_gap_graph").findings[0]
+    assert (first.rule, first.severity.name) == ("host-gap", "HIGH")
+    assert first.title == "The CPU pauses between iterations of the server, for 1.53 ms a step"
+    assert "while the GPU works (asynchronous scheduling" in first.advice
+
+
 def serving(mark: str, gap_us: int, *, op: bool = False) -> TraceBuilder:
     """Twelve marked model calls of 500 us of kernels, each waited for; the host works between them."""
     trace, at, number = TraceBuilder(), 0, 0

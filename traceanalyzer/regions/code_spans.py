@@ -16,7 +16,9 @@ from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints, ints_at, matching
 from traceanalyzer.timeline.names import STEP_MARK
 from traceanalyzer.timeline.selection import Events
+from traceanalyzer.timeline.steps import between_marks
 
+BETWEEN_ITERATIONS = "between iterations"
 KINDS = ("annotation", "module", "function", "wrapper")
 _MODULE = regex(r"^nn\.Module: (\w+?)(_\d+)?$")
 # An op of no library that holds other ops: a custom autograd.Function, a compiled region.
@@ -33,7 +35,7 @@ class CodeSpans:
         depth: int64, how many spans are around each.
         kind: int64, position in `KINDS`.
         name: int64, position in `names`.
-        row: int64, row of `trace.cpu`, -1 of modules and functions.
+        row: int64, row of `trace.cpu`, -1 of modules, functions and time between iterations.
         names: str, distinct.
     """
 
@@ -87,6 +89,7 @@ class CodeSpans:
             for rows, kind in ((marks, 0), (wrappers, 3))
         ]
         parts += [_of_python(events, tid, within, modules=modules) for modules in (True, False)]
+        parts.append(_between_iterations(events, within))
         start, end, kind, row = (np.concatenate([part[place] for part in parts]) for place in range(4))
         texts = [text for part in parts for text in part[4]]
         order = np.lexsort((kind == KINDS.index("wrapper"), -end, start))
@@ -111,6 +114,13 @@ def _bounds(events: Events, rows: Rows) -> tuple[Rows, Rows]:
 
 def _of_rows(events: Events, rows: Rows, kind: int) -> _Part:
     return _part(*_bounds(events, rows), kind, rows, Texts.column(events.trace.lanes.cpu, "name", rows))
+
+
+def _between_iterations(events: Events, within: Callable[[Rows, Rows], Rows]) -> _Part:
+    start, end = between_marks(events.steps, events.nesting)
+    chosen = within(start, end)
+    names = Texts(np.zeros(len(chosen), np.int64), np.array([BETWEEN_ITERATIONS], object))
+    return _part(start[chosen], end[chosen], 0, np.full(len(chosen), -1), names)
 
 
 def _of_python(events: Events, tid: int, within: Callable[[Rows, Rows], Rows], *, modules: bool) -> _Part:

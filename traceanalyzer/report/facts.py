@@ -9,6 +9,7 @@ from dataclasses import field
 
 import numpy as np
 
+from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import distinct, median, pick, sums_of
 from traceanalyzer.model.errors import Unavailable
@@ -25,7 +26,7 @@ from traceanalyzer.roofline.peaks import Peaks
 from traceanalyzer.rule.evidence_texts import called_names
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.tensors.ops.costs import ARITHMETIC
-from traceanalyzer.timeline.mark_search import phase_and_batch
+from traceanalyzer.timeline.mark_search import phase_and_batch, prompt_and_new_tokens
 from traceanalyzer.timeline.names import BUFFER_OVERHEAD
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
@@ -324,21 +325,27 @@ def profilers_own(analysis: Analysis) -> Facts:
 
 
 def serving_steps(analysis: Analysis) -> Facts:
-    """How long steps of each phase and batch size take on the CPU, and the GPU time that they launch."""
+    """How long steps of each phase and batch size take, the GPU time that they launch, and their tokens.
+
+    Tokens a second are of the time from each mark to the next; `between_ns` is the part after the mark's end.
+    """
     calls = analysis.index(Calls)
     marks = calls[calls.is_annotation & calls.name.meets(lambda name: phase_and_batch(name)[0])]
     marks = marks[~marks.parent.inside(marks)]
-    gpu_ns = np.zeros(len(marks), np.int64)
-    if marks.events.work is not None:
-        work, owner = marks.launched()
-        gpu_ns = sums_of(owner, work.dur_ns, len(marks))
-    kinds = [phase_and_batch(str(name)) for name in marks.name.values()]
+    gpu_ns = idle_ns = np.zeros(len(marks), np.int64)
+    following = np.append(marks.start_ns[1:], marks.end_ns[-1:])
+    if (work := marks.events.work) is not None:
+        launched, owner = marks.launched()
+        gpu_ns = sums_of(owner, launched.dur_ns, len(marks))
+        busy = intervals.union(work.start_ns, work.end_ns)
+        idle_ns = following - marks.end_ns - intervals.covered(busy, marks.end_ns, following)
+    names = [str(name) for name in marks.name.values()]
+    kinds = [phase_and_batch(name) for name in names]
     for phase, batch in sorted(set(kinds), key=str):
         own = np.flatnonzero([kind == (phase, batch) for kind in kinds])
         cpu, gpu = int(median(marks.dur_ns[own])), int(median(gpu_ns[own]))
         requests = "" if batch < 0 else f" of {batch} request{'s' * (batch != 1)}"
         times = f"median {format_ns(cpu)} on the CPU, {format_ns(gpu)} of GPU work"
-        text = f"{phase}{requests}: {len(own):,} steps, {times}"
         values: dict[str, Value] = {
             "phase": phase,
             "batch": batch if batch >= 0 else None,
@@ -346,7 +353,41 @@ def serving_steps(analysis: Analysis) -> Facts:
             "cpu_ns": cpu,
             "gpu_ns": gpu,
         }
+        # Nothing marks where the last one ends.
+        whole = own[own < len(marks) - 1]
+        if len(whole):
+            between, idle = (int(median(ns[whole])) for ns in (following - marks.end_ns, idle_ns))
+            times += (
+                f"; {format_ns(between)} from its end to the next, the GPU idle for {format_ns(idle)} of it"
+            )
+            whole_ns = int((following - marks.start_ns)[whole].sum())
+            words, rates = _token_rates(phase, batch, [names[mark] for mark in whole.tolist()], whole_ns)
+            times += words
+            values |= {"between_ns": between, "between_idle_ns": idle, **rates}
+        text = f"{phase}{requests}: {len(own):,} steps, {times}"
         yield Fact("serving-steps", text, values, ids_of(marks[own[:1]]))
+
+
+def _token_rates(
+    phase: str | None, batch: int, marks: list[str], time_ns: int
+) -> tuple[str, dict[str, Value]]:
+    """Tokens a second, and time for each, in words and as values; empty where the marks have no numbers of tokens.
+
+    Args:
+        time_ns: of all these steps, from each to the next.
+    """
+    words, values = "", dict[str, Value]()
+    counts = np.sum([prompt_and_new_tokens(mark) for mark in marks], axis=0).tolist()
+    for kind, count in zip(("prompt", "new"), counts, strict=True):
+        if count and time_ns:
+            values[f"{kind}_tokens_per_s"] = round(count / time_ns * 1e9, 1)
+            words += f"; {values[f'{kind}_tokens_per_s']:,.0f} {kind} tokens a second"
+    if len(values) == 1 and phase in ("prefill", "decode"):
+        # The requests of a decode step get their tokens at the same time.
+        token_ns = round(time_ns * (max(batch, 1) if phase == "decode" else 1) / sum(counts))
+        values["token_ns"] = token_ns
+        words += f", {format_ns(token_ns)} a token{' of each request' * (phase == 'decode')}"
+    return words, values
 
 
 def kernel_counters(analysis: Analysis) -> Facts:

@@ -37,6 +37,9 @@ _NEW = regex(r"^execute_new_(\d{1,9})_cached_(\d{1,9})$")
 # SGLang: step[DECODE bs=64 ..], step[EXTEND bs=2 toks=14721 ..]; ATOM: prefill[..], decode[bs=117/128 ..]
 _BRACKETS = regex(r"^(?:step\[(\w+)|(prefill|decode)\[)")
 _BATCH = regex(r"\bbs=(\d{1,9})")
+# Tokens in prefill and in decode: of vLLM as above, on ROCm execute_32_context_1(sq32sk99..)_generation_..; of SGLang
+_TOKENS = regex(r"^execute_.*?context_\d+\((?:sq)?(\d{1,9}).*?\)_generation_\d+\((?:sq)?(\d{1,9})")
+_ALL_TOKENS = regex(r"\btoks=(\d{1,9})")
 _PHASES = {"extend": "prefill"}
 
 
@@ -59,7 +62,18 @@ def phase_and_batch(name: str) -> tuple[str | None, int]:
     return _PHASES.get(phase, phase), int(batch[1]) if batch else -1
 
 
+def prompt_and_new_tokens(name: str) -> tuple[int, int]:
+    """Tokens of prompts that the step reads, and new tokens that it computes; 0 where the name is silent."""
+    tokens = _TOKENS.match(name)
+    if tokens:
+        return int(tokens[1]), int(tokens[2])
+    every = _ALL_TOKENS.search(name)
+    count = int(every[1]) if every else 0
+    return {"prefill": (count, 0), "decode": (0, count)}.get(phase_and_batch(name)[0] or "", (0, 0))
+
+
 FROM_THE_START = ("window", "Optimizer.step")  # kinds whose first mark begins with the recording
+SERVING = "serving step"  # kind of the marks of a server
 # Of the window: the minimum that a repeated annotation must cover to count as the step; chosen.
 _MIN_COVER = 0.5
 _NUMBER = regex(r"\d+")
@@ -101,7 +115,7 @@ def find_marks(trace: Trace, nesting: Nesting, start: int, end: int) -> Marks:
     begins, ends, names = annotations.outermost(SERVING_MARK)
     if len(begins):
         source = f"steps are the server's own marks ({names[0]})"
-        return _until_the_next("serving step", source, begins, ends, tuple(names))
+        return _until_the_next(SERVING, source, begins, ends, tuple(names))
     return (
         _optimizer(annotations, start, end)
         or _repeated(annotations, start, end)

@@ -8,6 +8,7 @@ from typing import Self
 
 import numpy as np
 
+from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Window
 from traceanalyzer.model.arrays import Mask, Ns, distinct, median, medians
 from traceanalyzer.model.errors import Unavailable
@@ -19,6 +20,7 @@ from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.lost_records import MIN_LOST, LostRecords
 from traceanalyzer.timeline.mark_search import (
     FROM_THE_START,
+    SERVING,
     Marks,
     find_marks,
     iterations_within,
@@ -74,6 +76,16 @@ class MarkedSteps:
 
     def __len__(self) -> int:
         return len(self.number)
+
+
+def between_marks(steps: MarkedSteps, nesting: Nesting) -> intervals.Set:
+    """From the end of each mark of a server to the next mark: it schedules, and handles tokens; else empty."""
+    if steps.kind != SERVING:
+        return intervals.EMPTY
+    rows = np.flatnonzero(nesting.annotation & np.isin(nesting.start_ns, steps.cpu_start_ns))
+    ends = steps.cpu_start_ns.copy()
+    np.maximum.at(ends, np.searchsorted(steps.cpu_start_ns, nesting.start_ns[rows]), nesting.end_ns[rows])
+    return intervals.union(ends, np.maximum(steps.cpu_end_ns, ends))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from traceanalyzer.rule import Claims, Hits, IdleTime, LostTime, limit, rule
 from traceanalyzer.rule.advice import TORCH_CODE_ADVICE, library_advice
 from traceanalyzer.rule.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.rule.region_hits import with_region
-from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.timeline.steps import Steps, between_marks
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
 # Of a stretch and of the function's call, that lie in one another for it to be the call; a choice.
@@ -40,6 +41,10 @@ _SPREAD = (
 _UNKNOWN = (
     "Pass with_stack=True when you record: the report then names the line. If it names none, the pause is garbage "
     "collection: call gc.freeze() after set-up and gc.disable() before the loop, and gc.collect() every N steps."
+)
+_SCHEDULE = (
+    "Prepare the next batch, and handle the tokens of the last one, while the GPU works (asynchronous scheduling: "
+    "--async-scheduling of vLLM, the overlap schedule of SGLang)."
 )
 _OTHERS = (
     "Only one thread of a process runs Python at a time. Do that work in another process, less often, or in code that "
@@ -154,6 +159,7 @@ def host_gap(
             lost = LostTime.idle_from(idle, pauses.start_ns, pauses.end_ns)
             dense = pauses.user_calls() * limits.dense_call_ns > pauses.total_ns
             hits = _hits(pauses, lost, line, sure=len(steps) > 1, dense=dense)
+            hits = _with_iterations(hits, pauses, steps)
             yield hits if leading is None else with_region(hits, leading.named(line))
     few = members[long & ~recurs]
     again = few.similar_in(quiet, limits.alike_share)
@@ -185,6 +191,20 @@ def _hits(pauses: CallsAfterCpuGaps, lost: LostTime, line: str | None, *, sure: 
         confidence=Confidence.LOW if dense else Confidence.HIGH if single and sure else Confidence.MEDIUM,
         evidence=evidence,
         related=(pauses.before,),
+    )
+
+
+def _with_iterations(hits: Hits, pauses: CallsAfterCpuGaps, steps: Steps) -> Hits:
+    """The hits with the remedy of a server that schedules between two iterations, if it does so in most pauses."""
+    between = between_marks(steps, pauses.events.nesting)
+    between_ns = int(intervals.covered(between, pauses.start_ns, pauses.end_ns).sum())
+    if between_ns < _MOST * pauses.total_ns:
+        return hits
+    return replace(
+        hits,
+        message=hits.message + "; {between} a step of this lies between two iterations of the server",
+        advice=f"{_SCHEDULE} {hits.advice}",
+        evidence={**hits.evidence, "between_ns": between_ns // len(steps)},
     )
 
 
