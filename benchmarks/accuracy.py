@@ -6,14 +6,14 @@ Takes some minutes: all that is known of the truth is diagnosed.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks import diagnoses, together
 from benchmarks.calibrate_replay import left_out, step_residuals
-from benchmarks.ledger import ALLOWED, Row, calibrating, fitted, judging, rows, shortened, summary, unfitted
+from benchmarks.ledger import ALLOWED, Row, calibrating, fitted, judging, rows, shortened, unfitted
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
 _UNSEEN = frozenset(
@@ -38,68 +38,51 @@ StepError = tuple[str, float, float]
 
 _HEAD = """# Accuracy
 
-Savings and the step without the profiler are replayed from the trace alone. Here they stand beside what was measured:
-pairs of programs that differ in one thing, both run without the profiler, and the step of every trace whose step
-without the profiler is known (H200; `round15` to `round21` on an H100; torch 2.11). `pairs`, `pairs4`, `third`,
-`round1` and so on, `real`, `noise`, `slowdown` and `public` are folders of a larger collection of traces, `fixtures`
-this repository's. Written by `python -m benchmarks.accuracy`.
+How far is a predicted saving from the measured one? This page compares both for pairs of programs that differ in one
+thing. Each program ran without the profiler, too, so the true saving is known: 1 - fixed/bad of the median steps. The
+prediction is the saving of the fault whose finding names what was fixed. GPUs: H200, and H100 for `round15` to
+`round21`; torch 2.11. `python -m benchmarks.accuracy` writes this page.
 
 ## Savings
 
-The true saving is 1 - fixed/bad of the median steps; the prediction is the saving of the fault whose finding names what
-was put right, as reported. A pair is *fitted* from the day on which a rule, an edit or a constant was changed in view
-of it; what was predicted before that stays in the ledger (`benchmarks/truth`), with the commit. Intervals are made of
-the rows that are not fitted, by what the edits rest on (`benchmarks/calibrate_replay.py`); truth
-counts as within the interval up to two points beside it, by which repeats of one program differ.
+"""
+_MEANING = """
+- **Unseen**: predicted before anybody looked at the program. No interval was made from these rounds.
+- **Not fitted**: no rule, edit or constant was changed because of the pair before the prediction. Intervals are made
+  of these rows (`benchmarks/calibrate_replay.py`), grouped by what the fix changes.
+- **Fitted**: a rule or edit was written for the pair. These rows show that it does what it was written for.
+- **Held**: the true saving lies in the interval, or at most two points outside: repeats of one program differ by
+  this.
 
 """
-_NOT_FITTED = """
-### Not fitted
-
-Of each program the newest row that nothing was fitted on, with the interval that was reported then.
-
-"""
-_FITTED = """
-### Fitted
-
-Predictions for pairs that rules and edits were made in view of. They show that they do what they were made for, and
-nothing else.
-
-"""
-_TOGETHER = """
-### All faults fixed
-
-A pair differs in one fault, and its programs mostly have others. The predicted saving of all its fixes is
-held against what the pair's fix saved and what the report of the fixed program says of the rest, in `round18` and later
-ones, as both were predicted before anybody looked at them (`python -m benchmarks.together`):
-
-"""
-_LEFT_OUT = """
-### Intervals of a round from all other rounds
-
-What was predicted of each round before anybody looked at it, with the interval that the rows of all others give: of two
-choices how to make intervals the narrower one that holds as often here is taken. Those of `round5` come from edits
-that are no longer there. The range over slowdowns, which is part of a reported interval, is left out.
-
-| left out | pairs | mean error | median | within 10 points | held | width in points |
-|---|---|---|---|---|---|---|
-"""
-_TABLE = (
-    "| pair | rule | bound | true | said | interval | held | commit |\n|---|---|---|---|---|---|---|---|\n"
+_LEFT_OUT = (
+    "With intervals made of all other rounds, {held} of {count} pairs are held, {width} points wide.\n"
 )
+_TOGETHER = """
+The line `Fix` predicts all fixes together. A pair differs in one fault, but most programs have more. So the
+prediction is compared with what the fix saved, times what the report of the fixed program still predicts (`python -m
+benchmarks.together`).
+{sentence}.
+
+Every pair, with its prediction and the commit that made it, is in [benchmarks/truth](../benchmarks/truth).
+
+### By rule
+
+Pairs that were not fitted, of rules with at least {least} pairs; errors in points.
+
+"""
 _METHOD = """
 ## The step without the profiler
+
+Error of the predicted step, where the step without the profiler was measured. The folders are parts of a larger
+collection of traces.
 
 | traces | number | median error | within 20 % |
 |---|---|---|---|
 """
 _SLOWDOWN = """
-What the profiler adds is fitted on these steps (`python -m benchmarks.fit_slowdown`, with `--leave-out` for programs
-that a fit has not seen). The same program recorded again differs by up to 20 % where the CPU is the step, and the
-step without the profiler itself by as much from process to process: nothing in the trace tells that.
-
-What that carries over to programs that the fit has not seen is little (110 steps; without pairs/recompile.bad, as
-compiling takes another time in every process):
+What the profiler adds to CPU times is fitted on these steps (`python -m benchmarks.fit_slowdown`). On programs that
+the fit has not seen, the model is little better than one constant (110 steps):
 
 | slowdown | median error | within 20 % |
 |---|---|---|
@@ -107,66 +90,72 @@ compiling takes another time in every process):
 | fitted on other programs, in ten parts | 5.8% | 82% |
 | fitted on all, as the package has it | 4.5% | 92% |
 
-Tried, and no better for programs that the fit had not seen: a constant per op, call and Python call without a bound; a
-factor for the whole program by density of events, by the median launch alone, or by the switches of the profiler. Of
-60 recordings of `round5` to `round7` that the CPU or waits limit, on which nothing of this was fitted, the step is
-7.5 % off in the median, and 85 % are within 20 %; of the 35 with stacks it is 8.7 % off. Neither the median launch nor
-that of `aten::empty` or `aten::view`, nor the slowdown itself, tells these errors better than a constant, each program
-left out.
+Of 60 recordings of `round5` to `round7` that the CPU or waits limit, none of them fitted, the step is 7.5 % off in
+the median, and 85 % are within 20 %. Part of this error is noise: a program that is recorded again differs by up to
+20 % where the CPU sets the pace, and so does its step without the profiler from process to process. The trace shows
+neither. Constants per op, per call or per program were no better.
 """
 LIMITS = """
 ## Known limits
 
-- What is copied from a read-back loop costs more without the profiler than the trace shows: the waits that exist there
-  hide, since the CPU under the profiler is late (`third/decode_sync`).
-- Of an algorithm that computes too much the trace does not tell what would do: such faults are not found.
-- Long measurements run at lower clocks than a short recording: large GEMMs are predicted 5 to 15 % too
-  short, the savings hardly.
-- One rank alone: what its collectives take beyond the quickest of their size is taken for the launching of its peers,
-  and shrinks as its own does, where it launches for half of the step or more; else it stays. Of 80 recordings of one
-  of two ranks the step deviates by 6.4 % on average (12.3 % with the waiting as recorded), and 74 lie in the interval.
-- Contention by another process is not recognised in few steps; power throttling is not modelled. Where a fix takes away
-  idle time of the device, its large GEMMs then take 3 to 16 % longer, all other kernels as long as before: savings are
-  predicted 7 to 9 points too large (`ranks2/loader`, `ranks/hiccup`).
-- Threads of one process run at different speeds by chance: the same calls take 0.3 to 1.5 times as long on the thread
-  of the backward pass as on that of the forward pass (56 recordings of `ranks` and `ranks2`). Where a fix leaves the
-  CPU to set the pace, its saving is off by as much (`ranks/imbalance`, `ranks2/rank0_metrics`).
+- A loop that reads values back waits less under the profiler than without it, because the profiler slows the CPU. The
+  saving of removing such waits is predicted too small (`third/decode_sync`).
+- A trace does not show that another algorithm would do. Such faults are not found.
+- Long runs have lower GPU clocks than a short recording: large GEMMs are predicted 5 to 15 % too short. Savings
+  hardly change.
+- One rank's trace does not show why a collective takes long. Time beyond the quickest collective of the same size
+  counts as the launching of the other ranks, if this rank launches for half of the step or more. It shrinks with this
+  rank's own launching. Of 80 recordings of one of two ranks, the step is off by 6.4 % on average, and 74 lie in the
+  interval.
+- Another process on the GPU is not recognised in few steps, and power throttling is not modelled. Where a fix removes
+  idle time of the GPU, its large GEMMs then take 3 to 16 % longer: such savings are predicted 7 to 9 points too large
+  (`ranks2/loader`, `ranks/hiccup`).
+- Threads of one process run at different speeds: the same calls take 0.3 to 1.5 times as long on the backward thread
+  as on the forward thread (56 recordings). Where a fix leaves the CPU to set the pace, its saving is off by as much
+  (`ranks/imbalance`, `ranks2/rank0_metrics`).
 - A compiled step is an estimate; trust only its sign.
 """
+_LEAST_PAIRS = 5  # of a rule that has a row; chosen
 
 
 def page(found: Sequence[Row], steps: Sequence[StepError], diagnosed: str) -> str:
     """The text of docs/accuracy.md; `found` is the ledger, `diagnosed` the part that `diagnoses.measured` makes."""
-    new, old = unfitted(found), fitted(found)
-    unseen = "Of these the rounds that no interval was made from, measured before anybody looked at them"
-    last = f"{unseen}: {summary(judging(found))}. {shortened(judging(found))}"
-    sums = f"Not fitted: {summary(new)}.\n\n{last}\n\nFitted: {summary(old)}.\n"
-    sums += f"{_TOGETHER}{together.sentence(together.rows())}.\n"
-    tables = _LEFT_OUT + _rounds(found) + _NOT_FITTED + _TABLE + _rows(new) + _FITTED + _TABLE + _rows(old)
-    return _HEAD + sums + tables + _METHOD + _folders(steps) + _SLOWDOWN + diagnosed + LIMITS
+    groups = {
+        "unseen": judging(found),
+        "not fitted, unseen included": unfitted(found),
+        "fitted": fitted(found),
+    }
+    sums = f"{_table('pairs', groups)}\n{shortened(groups['unseen'])}\n{_MEANING}{_rounds(found)}"
+    sums += _TOGETHER.format(sentence=together.sentence(together.rows()), least=_LEAST_PAIRS)
+    names = sorted({row.rule for row in unfitted(found)})
+    of_rule = {f"`{name}`": [row for row in unfitted(found) if row.rule == name] for name in names}
+    rules = _table("rule", {name: same for name, same in of_rule.items() if len(same) >= _LEAST_PAIRS})
+    return _HEAD + sums + rules + _METHOD + _folders(steps) + _SLOWDOWN + diagnosed + LIMITS
+
+
+def _table(title: str, groups: Mapping[str, Sequence[Row]]) -> str:
+    lines = [
+        f"| {title} | number | mean error | median error | within 10 points | interval held | interval width |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, same in groups.items():
+        errors, width = (
+            np.abs([row.error for row in same]),
+            np.mean([100 * (row.high - row.low) for row in same]),
+        )
+        parts = (f"{np.mean(errors <= 10):.0%}", f"{np.mean([row.held for row in same]):.0%}", f"{width:.0f}")
+        cells = (name, str(len(same)), f"{errors.mean():.1f}", f"{np.median(errors):.1f}", *parts)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def _rounds(found: Sequence[Row]) -> str:
     known = calibrating(found)
-    by_round = {source: left_out(known, source) for source in sorted({row.source for row in known} & _UNSEEN)}
-    by_round["all"] = [one for each in by_round.values() for one in each]
-    return "".join(f"| {source} | {_judged(each)} |\n" for source, each in by_round.items())
-
-
-def _judged(found: Sequence[tuple[Row, float, float]]) -> str:
-    errors = np.abs([row.error for row, _, _ in found])
-    held = np.mean([low - ALLOWED <= row.true <= high + ALLOWED for row, low, high in found])
-    width = 100 * np.mean([high - low for _, low, high in found])
-    near = np.mean(errors <= 10)
-    return f"{len(found)} | {errors.mean():.1f} | {np.median(errors):.1f} | {near:.0%} | {held:.0%} | {width:.0f}"
-
-
-def _rows(found: Sequence[Row]) -> str:
-    return "".join(
-        f"| {row.source}/{row.program} | `{row.rule}` | {row.bound} | {row.true:.1%} | {row.said:.1%} | "
-        f"{row.low:.0%} to {row.high:.0%} | {'yes' if row.held else 'no'} | {row.commit} |\n"
-        for row in found
-    )
+    sources = sorted({row.source for row in known} & _UNSEEN)
+    judged = [one for source in sources for one in left_out(known, source)]
+    held = np.mean([low - ALLOWED <= row.true <= high + ALLOWED for row, low, high in judged])
+    width = 100 * np.mean([high - low for _, low, high in judged])
+    return _LEFT_OUT.format(count=len(judged), held=f"{held:.0%}", width=f"{width:.0f}")
 
 
 def _folders(steps: Sequence[StepError]) -> str:

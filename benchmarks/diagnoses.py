@@ -19,10 +19,11 @@ QUIET = ("pairs/clean_*", "noise/*", "real/*", "public/*")  # and fixtures/healt
 
 TITLE = "\n## Programs that nobody broke\n"
 _HEAD = """
-All that is above `info` there. Clean programs and `fixtures/healthy` were written to have no fault; `noise` is one
-program four times and with known changes; `real` and `public` are models and other people's traces: what is found
-there may be true, and is judged against the raw events, finding by finding, in [findings.md](findings.md). Savings are
-shares of the step without the profiler, costs shares of the window.
+Does the report complain about programs that have no fault? This table has everything above `info` there. The programs
+of `fixtures/healthy` and the clean ones were written without a fault. `noise` is one program four times, and with
+known changes. `real` and `public` are models and other people's traces; a finding there may be right, so each is
+judged against the raw events in [findings.md](findings.md). Savings are shares of the step without the profiler,
+costs shares of the window.
 
 """
 

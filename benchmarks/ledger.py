@@ -152,7 +152,7 @@ def shortened(judged: Sequence[Row]) -> str:
         low - ALLOWED <= row.true <= high + ALLOWED for row, (low, high) in zip(judged, ends, strict=True)
     ]
     width = statistics.mean(100 * (high - low) for low, high in ends)
-    return f"Intervals are shorter since: today's would hold {np.mean(held):.0%} of these, {width:.0f} points wide."
+    return f"The intervals of today are shorter: they hold {np.mean(held):.0%} of these, {width:.0f} points wide."
 
 
 def read(path: Path, kind: type[AnyRow]) -> Iterator[AnyRow]:

@@ -82,8 +82,8 @@ def sentence(found: Iterable[Whole]) -> str:
     parts = ((one for one in every if one.named), every)
     named, whole = ([abs(one.error) for one in part] for part in parts)
     return (
-        f"{len(named)} programs whose fault was named: median error {np.median(named):.1f} points, "
-        f"{np.mean(np.array(named) <= 10):.0%} within 10; all {len(whole)}: {np.median(whole):.1f}, "
+        f"Median error of the {len(named)} programs whose fault was named: {np.median(named):.1f} points, "
+        f"{np.mean(np.array(named) <= 10):.0%} within 10; of all {len(whole)} programs: {np.median(whole):.1f}, "
         f"{np.mean(np.array(whole) <= 10):.0%}"
     )
 
