@@ -18,7 +18,6 @@ from traceanalyzer.replay.edits import (
     MoveToSideStream,
     Resize,
     Scale,
-    ShrinkSpans,
     SplitAcrossRanks,
     Wait,
 )
@@ -387,8 +386,8 @@ def test_pointwise_neighbours_become_the_longest_of_them() -> None:
 def test_first_sampled_repeat_stands_for_its_group() -> None:
     """The first of all lies before the sample; two groups, and a call that is in none."""
     program = calls(5, [0, 1, 2, 3, 4])
-    left = edited(program, Batch([-20, 0, 10, 20, 30], [-10, 10, 20, 30, 40], [0, 0, 0, 1, 1], 2.0))
-    assert work(left) == [(0, 10_000), (2, 10_000), (4, 5_000)]
+    left = edited(program, Batch([-20, 0, 10, 20, 30], [-10, 10, 20, 30, 40], [0, 0, 0, 1, 1]))
+    assert work(left) == [(0, 5_000), (2, 5_000), (4, 5_000)]
     assert np.flatnonzero(left.kept).tolist() == [0, 2, 4]
 
 
@@ -427,7 +426,6 @@ def test_times_per_work_hold_where_some_are_not_sampled() -> None:
 
 def test_launches_over_fewer_tensors_are_capped() -> None:
     segments = (GAP, 100), (OP, 200), (CALL, 300), (OP, 400)
-    assert edited(made(*segments), ShrinkSpans([0], [600], 0.5)).cpu_ns.tolist() == [50, 100, 300, 400]
     assert edited(made(*segments), CapOps(80.0)).cpu_ns.tolist() == [100, 80, 300, 80]
 
 

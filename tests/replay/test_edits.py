@@ -26,7 +26,6 @@ from traceanalyzer.replay.edits import (
     Resize,
     Scale,
     ShrinkGaps,
-    ShrinkSpans,
     Wait,
 )
 from traceanalyzer.replay.program import Program
@@ -252,7 +251,7 @@ def test_of_a_batch_the_first_stays() -> None:
     built = program(trace)
     mine = rows(trace, "aten::add")
     starts = built.row_start_ns[mine]
-    edit = Batch(starts, built.row_end_ns[mine], starts // STEP_NS, work_factor=2.0)
+    edit = Batch(starts, built.row_end_ns[mine], starts // STEP_NS)
     assert saved(built, edit) == pytest.approx(9 * 30_000, rel=0.04)
 
 
@@ -355,16 +354,6 @@ def test_autograd_counts_and_frees_fewer_nodes(pause_ns: int, before_ns: int, af
     pauses = segments.gap & (built.timeline.end_ns - start == pause_ns)
     cut = (segments.cpu_ns - edited.cpu_ns)[pauses]
     assert cut.reshape(-1, 2).tolist() == [[before_ns, after_ns]] * 3
-
-
-def test_python_and_ops_of_a_span_shrink_and_launches_stay() -> None:
-    built = program(training().load())
-    edited = EditedProgram(built)
-    bounds = built.timeline.start_ns[:1], built.timeline.end_ns[-1:]
-    ShrinkSpans(*bounds, 0.25).apply(edited)
-    call = built.segments.call >= 0
-    assert np.array_equal(edited.cpu_ns[call], built.segments.cpu_ns[call])
-    assert np.array_equal(edited.cpu_ns[~call], 0.25 * built.segments.cpu_ns[~call])
 
 
 US = 1_000

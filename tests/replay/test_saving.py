@@ -240,8 +240,8 @@ def test_edits_of_many_hits_are_one(cpu_bound: Forecast) -> None:
 def test_groups_of_different_hits_stay_apart() -> None:
     fused = merge_edits([Fuse([1, 2], [0, 0]), Fuse([3, 4, 5], [0, 0, 1])])
     assert [edit.group.tolist() for edit in fused] == [[0, 0, 1, 1, 2]]  # type: ignore[attr-defined]
-    batched = merge_edits([Batch([1], [2], [3]), Batch([5], [6], [0]), Batch([7], [8], [0], 2.0)])
-    assert [list(edit.group) for edit in batched] == [[3, 4], [0]]  # type: ignore[attr-defined]
+    batched = merge_edits([Batch([1], [2], [3]), Batch([5], [6], [0])])
+    assert [list(edit.group) for edit in batched] == [[3, 4]]  # type: ignore[attr-defined]
 
 
 def test_replacements_and_spans_join_where_they_are_alike() -> None:

@@ -195,7 +195,6 @@ TWO = np.array([3, 1])
         (rewrites.Fuse(TWO, [0, -1]), "1 of 2 groups of Fuse are out of bounds"),
         (rewrites.Fuse(TWO, [0, 1_000_000]), "1 of 2 groups of Fuse are out of bounds"),
         (rewrites.Batch([1], [2], [0, 1]), "Batch has 2 group for 1 rows or spans"),
-        (rewrites.Batch([1], [2], [0], -1.0), "1 of 1 numbers of work_factor of Batch are negative"),
     ],
 )
 def test_edits_have_shapes_bounds_and_units(analysis: Analysis, edit: Any, error: str) -> None:
@@ -212,14 +211,13 @@ def test_edits_have_shapes_bounds_and_units(analysis: Analysis, edit: Any, error
         edits.Resize(TWO, [0, 4e6]),
         edits.MoveToSideStream(TWO),
         edits.Scale(TWO, 1.0),
-        edits.ShrinkSpans([1], [2], 0.0),
         edits.Insert(TWO, np.float32(100)),
         edits.Wait([0]),
         rewrites.Replace([1, 5], [2, 6], np.full((2, 3), 500), np.int64(500)),
         rewrites.Replace([1, 5], [2, 6], (200, 300), 0.0),
         rewrites.Fuse(TWO, [0, 999_999]),
         rewrites.Fuse(TWO, [0, 1], [500.0, 600.0, 700.0]),
-        rewrites.Batch([1, 3], [2, 4], [0, 0], 2.0),
+        rewrites.Batch([1, 3], [2, 4], [0, 0]),
         rewrites.GraphLaunch(),
     ],
 )

@@ -168,20 +168,6 @@ class ShrinkGaps:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ShrinkSpans:
-    """CPU spans [starts, ends) keep a part of their time, but for the launches: Python and ops over fewer tensors."""
-
-    kind: ClassVar[Kind] = "rewrite"
-    starts_ns: Ints
-    ends_ns: Ints
-    factor: float
-
-    def apply(self, edited: EditedProgram) -> None:
-        inside = edited.within(as_ints(self.starts_ns), as_ints(self.ends_ns))
-        edited.cpu_ns[inside & (edited.program.segments.call < 0)] *= self.factor
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Insert:
     """CPU time without the profiler at the start of each of some rows of `trace.cpu`, however often named: a cost."""
 

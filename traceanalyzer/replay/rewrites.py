@@ -161,20 +161,17 @@ class Batch:
 
     Attributes:
         group: int64 (spans,), equal for the repeats of one loop in one step.
-        work_factor: by which the first one's work grows.
     """
 
     kind: ClassVar[Kind] = "rewrite"
     starts_ns: Ints
     ends_ns: Ints
     group: Ints
-    work_factor: float = 1.0
 
     def apply(self, edited: EditedProgram) -> None:
         starts, ends, group = as_ints(self.starts_ns), as_ints(self.ends_ns), as_ints(self.group)
         sampled = edited.span_of_launch(starts, ends)[0] >= 0
         starts, ends, group = starts[sampled], ends[sampled], group[sampled]
         first = rank_within(group) == 0
-        edited.dur_ns[edited.within(starts[first], ends[first])[edited.launch]] *= self.work_factor
         # A busy CPU leaves nothing cold.
         edited.drop(edited.within(starts[~first], ends[~first]), stall=False)

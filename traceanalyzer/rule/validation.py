@@ -35,7 +35,7 @@ _MAX_GROUPS = 1_000_000
 _NOT_NEGATIVE = ("ns", "bytes", "times", "speedup")
 _EVENTS = {"events": Need(Events, optional=True)}
 # Fields of edits with numbers.
-_EDIT_NUMBERS = ("leaving_ns", "cpu_ns", "most_ns", "work_factor", "dur_ns", "factor", "work_ns")
+_EDIT_NUMBERS = ("leaving_ns", "cpu_ns", "most_ns", "dur_ns", "factor", "work_ns")
 
 
 def check_limit(name: str, value: float) -> None:

@@ -54,6 +54,15 @@ def recording_ops(calls: Calls, ops: Calls, work: Work) -> Rows:
     return pick(recorder, work.op.index_of_enclosing(nodes))
 
 
+def outer_nodes_of(calls: Calls, ops: Calls) -> tuple[Calls, Rows]:
+    """(outermost ops of the nodes that these ops recorded, in time; position in `ops` of the op that recorded each)."""
+    nodes, recorder = backward_nodes_of(calls, ops)
+    outer, first = np.unique(nodes.outer_op.rows[recorder >= 0], return_index=True)
+    nodes, recorder = Calls(calls.events, outer), recorder[recorder >= 0][first]
+    order = np.argsort(nodes.start_ns, kind="stable")
+    return nodes[order], recorder[order]
+
+
 def backward_nodes_of(calls: Calls, ops: Calls) -> tuple[Calls, Rows]:
     """(nodes of backward, position in `ops` of the op that recorded each; -1 where that is not known).
 

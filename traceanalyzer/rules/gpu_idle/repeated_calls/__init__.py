@@ -2,129 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field, replace
-from itertools import groupby
-from typing import Any, TypeVar
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows, grouped, ranges, rank_within
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
+from traceanalyzer.replay.edits import Resize
+from traceanalyzer.replay.rewrites import Batch
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, limit, rule
-from traceanalyzer.rules.gpu_idle.repeated_calls.loop_hits import (
-    HEAVY,
-    Batching,
-    fewer_parameters,
-    loop_hits,
-    stacked_results,
-    sums_up_list,
-)
-from traceanalyzer.rules.gpu_idle.repeated_calls.network_calls import (
-    evaluation_hits,
-    evaluations_of,
-    passes_hits,
-    passes_of,
-)
-from traceanalyzer.rules.gpu_idle.repeated_calls.repeats import (
-    ADDS_UP,
-    LoopNodes,
-    Recorded,
-    Repeats,
-    places,
-    repeats_of,
-)
-from traceanalyzer.rules.gpu_idle.repeated_calls.time_steps import (
-    CELLS,
-    inputs_hits,
-    loop_inputs_of,
-    recurrent_hits,
-    recurrent_layer,
-)
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
+from traceanalyzer.rules.gpu_idle.repeated_calls.evaluations import evaluation_hits
+from traceanalyzer.timeline.backward_nodes import outer_nodes_of
+from traceanalyzer.timeline.loops import exact_loops
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
-_SELECTS = regex(
-    r"::(select|index|index_select|gather|take|where|nonzero|unbind|item)$|(Select|Index|Unbind|Split)Backward"
+# A recurrent cell needs the state of the call before, DistributedDataParallel calls its own op for each parameter, and
+# the backward of layers alone may be that of a model.
+_EXCLUDED = regex(
+    r"lstm|gru|rnn|Rnn|_cell|Cell|^torch\.distributed|([Mm]m|Convolution|Norm|Attention)\w*Backward"
 )
-# A check of a distribution's arguments: different distributions look equal by their checks.
-_CHECK = "aten::_is_all_true"
-# What DistributedDataParallel does for each parameter.
-_LIBRARY = regex(r"^torch\.distributed")
-# These also run in a chain of ops on one tensor.
-_CUTS = regex(r"::(slice|narrow|to|_to_copy)$|SliceBackward")
-# Picks the sample of the repeat.
-_SLICES = regex(r"::(slice|narrow|select|index|unbind)$")
-_DECODES = regex(r"::(argmax|multinomial|topk|cat|stack|index_copy_|scatter_?|randn?\w*|normal_)$")
-_TABLES = regex(r"Embedding\w*Backward")
-_NODES = regex(r"Backward\d*$").search
+_HEAVY = regex(r"linear|matmul|mm\b|mm_|conv|attention|einsum|(layer|batch|group|instance|rms)_norm")
+_PICKS = regex(r"::(select|index|index_select|gather|take|where|nonzero|unbind|item)$")
+_GATHERS = r"::(unbind|split|split_with_sizes|chunk|stack|cat|concat|vstack|hstack)$"
 _ON_LISTS = regex(r"_$|_norm$|::(sum|norm|zeros_like|clone|isnan|isinf|isfinite|any|all)$")
-_BACKWARD_OR_SUM = regex(r"(Backward\d*|AccumulateGrad)$").search
+_NORMS = regex(r"^aten::(norm|linalg_vector_norm)$")
+_SLICES = regex(r"^aten::(slice|narrow|select)$")
+# Ops that decide about the next repeat, as in decoding.
+_DECODES = regex(r"::(argmax|multinomial|topk|cat|stack|index_copy_|scatter_?|randn?\w*|normal_)$")
 # Ops whose result's size depends on data.
 _COUNTS = r"^aten::(nonzero|masked_select|_unique2)$"
-T = TypeVar("T")
+# Ops before or after the loop.
+_NEAR = 2
+# Loops of a step and thread, such as layers, an op for each parameter, and a loop of the loss.
+_ROUNDS = 3
+# Share of the repeats whose shapes differ from those of the repeat before, and of a loop's ops that are nodes of
+# another loop; chosen.
+_MOST = 0.5
+_SIZED = "; before each repeat, the GPU counts the repeat's rows, and the CPU waits for this number"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_repeats: int = limit(
         16,
-        "reported only if a sequence repeats at least this many times in a step; fewer repeats may be the "
-        "layers of a model",
+        "a sequence repeats at least this many times in a step; fewer repeats may be the layers of a model",
     )
     few_repeats: int = limit(
-        4,
-        "this many repeats are enough if shapes change from repeat to repeat, if each repeat takes one part "
-        "of a split or unbound tensor, or if the results are concatenated or stacked",
-    )
-    min_parts: int = limit(
-        8,
-        "for loops over time steps: reported only if the loop takes at least this many parts x[t] of a "
-        "tensor; chosen",
+        4, "this many repeats are enough if shapes change from repeat to repeat, as with experts of a model"
     )
     max_kernel_ns: int = limit(
         10_000,
-        "reported only if the kernels take at most this time on average; launching longer kernels less "
-        "often gains little; H200",
+        "the kernels take at most this time on average; launching longer kernels less often gains little; H200",
     )
     kernel_floor_ns: int = limit(
-        2_000,
-        "for the saving: a nearly empty kernel is assumed to take this time; measured: 1.1 to 2 µs, H200",
-    )
-    max_layer_ops: int = limit(
-        12,
-        "a repeat with a matrix product is reported only if it has at most this many ops; a repeat with "
-        "more ops is a layer of a model. A network that is called several times has no such limit",
+        2_000, "for the saving: a nearly empty kernel takes this time; measured: 1.1 to 2 µs, H200"
     )
     max_loop_launches: int = limit(
         16,
-        "a repeat with a matrix product is reported only if it launches at most this many kernels; "
-        "measured per repeat: a loop over samples launches 6, an expert 13, a small U-Net 36; H200. A "
-        "network that is called several times has no such limit",
-    )
-    min_copied_share: float = limit(
-        0.1,
-        "if copies are at least this share of a loop's launches, the advice is to build all values on the "
-        "host first; chosen",
-    )
-    min_pass_launches: int = limit(
-        40,
-        "for a network that is called several times: reported only if a call launches at least this many "
-        "kernels or copies; fewer are a layer; chosen",
-    )
-    min_pass_share: float = limit(
-        0.5,
-        "for a network that is called several times: reported only if its calls make at least this share "
-        "of a step's launches; chosen",
+        "a repeat with a matrix product launches at most this many kernels; measured per repeat: a loop over "
+        "samples launches 6, an expert 13, a small U-Net 36; H200",
     )
 
 
-@rule(
-    since="0.1",
-    claims=Claims.PATTERN,
-    min_share=0.02,
-    limits=Limits,
-    causes=("passes", "loop-inputs", "recurrent-steps", "evaluated-anew"),
-)
+@rule(since="0.1", claims=Claims.PATTERN, min_share=0.02, limits=Limits, causes=("evaluated-anew",))
 def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """The same sequence of small ops runs many times a step.
 
@@ -132,16 +77,9 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     Each repeat launches tiny kernels. The sequence is often a loop over samples, requests, parameters or a
     list. The cost includes the loop's backward pass.
 
-    The rule also finds four other kinds of loops. The finding's title names the kind:
-    - `passes`: one network is called several times on the same shapes, and one op combines the results. An
-      example is classifier-free guidance;
-    - `loop-inputs`: in a loop over time steps with a state, some layers need only x[t] and not the state.
-      These layers can run once on all of x;
-    - `recurrent-steps`: in training, each repeat gives x[t] to an LSTM, GRU or RNN, and all of x is known
-      before the loop. One call on the whole sequence needs far fewer launches;
-    - `evaluated-anew`: the same network is evaluated several times, with autograd.grad after each, before one
-      backward pass. If the inputs are the same, one evaluation is enough. An example is a physics-informed
-      network with several residuals.
+    The cause `evaluated-anew`: the same network is evaluated several times, with autograd.grad after each,
+    before one backward pass. If the inputs are the same, one evaluation is enough. An example is a
+    physics-informed network with several residuals.
     Why it costs: every op costs microseconds of CPU time, and every kernel has a start-up time. One call on
     all elements pays both costs only once.
     Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: one tensor of all weights, `x
@@ -149,207 +87,213 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     How sure: the repetition is measured. The trace does not show whether the repeats are independent. So
     confidence is at most medium. Confidence is low for most repeats with a matrix product: these may be the
     layers of a model.
-    When it is wrong: each repeat needs the previous result. Findings of `loop-inputs` and `recurrent-steps`
-    are right even then.
+    When it is wrong: each repeat needs the previous result.
     Source: PyTorch's performance tuning guide; measured on an H200 with torch 2.11.
     """
     outer = calls[calls.is_top_op & (calls.step >= 0)]
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
-    recorded, batching = Recorded.of(calls, outer), Batching(work, idle, gpus, limits.kernel_floor_ns)
-    loops = list(repeats_of(outer[~outer.inside(marks)], work, limits.few_repeats, limits.max_kernel_ns))
-    judge = Judge.of(loops, calls, limits)
-    recurrent = _recurrent(loops, recorded, limits.min_parts)
-    for (layer, _), steps in recurrent.items():
-        nodes = [recorded.of_loop(loop) for loop in steps]
-        yield recurrent_hits(steps, nodes, layer, batching)
-    candidates = judge.by_ops(_without(loops, recurrent, recorded), recorded)
-    for same in _with_backward(candidates, recorded):
-        members = [candidate.loop for candidate in same]
-        backward = [loop for candidate in same for loop in candidate.backward]
-        yield loop_hits(
-            members,
-            [candidate.nodes for candidate in same],
-            same[0].confidence,
-            (*fewer_parameters(members, calls), *stacked_results([*members, *backward], outer)),
-            batching,
-            limits.min_copied_share,
-            sized=judge.sized_by_data(members[0]),
-        )
-    for inputs in _equal(
-        loop_inputs_of(outer, recorded, limits.min_parts), lambda each: (each.names, each.whole)
-    ):
-        yield inputs_hits(inputs, batching)
-    passes = passes_of(outer, work, limits.min_pass_launches, limits.min_pass_share)
-    # longer kernels fill the device: one call on all inputs takes as long
-    small = (each for each in passes if each.ops.launched()[0].dur_ns.mean() <= limits.max_kernel_ns)
-    for network in _equal(small, lambda each: each.names):
-        yield passes_hits(network, batching)
-    for evaluations in _equal(evaluations_of(calls, outer), lambda each: (each.names, each.input_shape)):
-        yield evaluation_hits(evaluations, batching)
+    counting_ns = calls.start_ns[calls.name.matches(_COUNTS)]
+    by_ops: dict[tuple[str, ...], list[Repeats]] = {}
+    for loop in repeats_of(outer[~outer.inside(marks)], work, limits):
+        by_ops.setdefault(tuple(sorted(loop.names)), []).append(loop)
+    # In another step, some repeats of the same loop may take another branch.
+    sure = {
+        key: [confidence_of(loop, counting_ns, limits) for loop in loops] for key, loops in by_ops.items()
+    }
+    chosen = [(loops, next(filter(None, sure[key]))) for key, loops in by_ops.items() if any(sure[key])]
+    members = [loops[0].ops.joined([loop.ops for loop in loops]) for loops, _ in chosen]
+    nodes = [outer_nodes_of(calls, ops) for ops in members]
+    in_backward = np.concatenate([np.empty(0, np.int64), *(each.rows for each, _ in nodes)])
+    for (loops, confidence), ops, backward in zip(chosen, members, nodes, strict=True):
+        # The backward of a loop counts with that loop.
+        if np.isin(ops.rows, in_backward).mean() < _MOST:
+            lost, fix = batched(loops, ops, *backward, idle, gpus, limits.kernel_floor_ns)
+            hits = _hits(loops, sized=loops[0].is_sized_by_data(counting_ns))
+            yield replace(hits, lost=lost, fix=fix, confidence=confidence)
+    yield from evaluation_hits(calls, outer, work, idle)
 
 
-def _equal(calls: Iterable[T], key: Callable[[T], Any]) -> Iterator[list[T]]:
-    """The items with equal keys, sorted by key."""
-    for _, items in groupby(sorted(calls, key=key), key=key):
-        yield list(items)
-
-
-def _recurrent(
-    loops: list[Repeats], recorded: Recorded, min_parts: int
-) -> dict[tuple[str, tuple[str, ...]], list[Repeats]]:
-    """Loops in training that call a recurrent layer with x[t], by the layer's name and their ops."""
-    by_layer: dict[tuple[str, tuple[str, ...]], list[Repeats]] = {}
-    for loop in loops:
-        layer = recurrent_layer(loop) if loop.count >= min_parts else ""
-        if layer and len(recorded.of_loop(loop).nodes) and not recorded.runs_between(loop.first_ops.start_ns):
-            by_layer.setdefault((layer, loop.key), []).append(loop)
-    return by_layer
-
-
-def _without(
-    loops: list[Repeats], recurrent: Mapping[Any, list[Repeats]], recorded: Recorded
-) -> list[Repeats]:
-    """The other loops, without the backward of recurrent ones.
-
-    Loops of cells go, too: a cell takes the state of the repeat before.
-    """
-    gone = {id(loop) for steps in recurrent.values() for loop in steps}
-    gone |= {id(loop) for loop in loops if any(map(CELLS.search, loop.names))}
-    nodes = [recorded.of_loop(loop) for loop in loops if id(loop) in gone]
-    remaining = [loop for loop in loops if id(loop) not in gone]
-    return [loop for loop in remaining if recorded.forward_of(loop, nodes) < 0]
-
-
-@dataclass(slots=True, eq=False)
-class Candidate:
-    """A loop that could be one call.
+@dataclass(frozen=True, slots=True, eq=False)
+class Repeats:
+    """One loop within one step: its ops in order, the ops of one repeat, and the work that it launched.
 
     Attributes:
-        nodes: the nodes that the loop recorded.
-        backward: loops of these nodes.
+        end_ns: of the last op, or of an op after it that stacks the results.
+        collected: unbind or split comes before the loop, or stack or cat after it.
     """
 
-    loop: Repeats
-    confidence: Confidence
-    nodes: LoopNodes
-    backward: list[Repeats] = field(default_factory=list)
+    ops: Calls
+    period: int
+    pieces: Work
+    end_ns: int
+    collected: bool
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(map(str, self.ops[np.arange(self.period)].name.values()))
 
-def _with_backward(
-    by_ops: dict[tuple[str, ...], list[Candidate]], recorded: Recorded
-) -> Iterator[list[Candidate]]:
-    """Loops of the same ops. A loop in backward goes to its forward loop, if that is a candidate.
+    @property
+    def first_ops(self) -> Calls:
+        return self.ops[np.arange(0, len(self.ops), self.period)]
 
-    If a loop in backward also adds up gradients of parameters, it stays a loop of its own, and its forward loop has no
-    nodes: no forward op recorded the sums.
-    """
-    in_backward = [key for key in by_ops if all(map(_BACKWARD_OR_SUM, key))]
-    forward = [candidate for key, same in by_ops.items() if key not in in_backward for candidate in same]
-    nodes = [candidate.nodes for candidate in forward]
-    for key in in_backward:
-        for candidate in list(by_ops[key]):
-            place = recorded.forward_of(candidate.loop, nodes)
-            if place < 0:
-                continue
-            if any(map(ADDS_UP.search, key)):
-                forward[place].nodes = nodes[place].without_nodes()
-            else:
-                forward[place].backward.append(candidate.loop)
-                by_ops[key].remove(candidate)
-    yield from filter(None, by_ops.values())
+    @property
+    def ends_ns(self) -> Rows:
+        return np.append(self.first_ops.start_ns[1:], self.end_ns)
 
+    @property
+    def shapes_change(self) -> bool:
+        """True if in most repeats some op gets other shapes than in the repeat before."""
+        dims = self.ops.text("input_dims").code.reshape(-1, self.period)
+        return bool((np.diff(dims, axis=0) != 0).any(axis=1).mean() > _MOST)
 
-@dataclass(frozen=True, slots=True)
-class Judge:
-    """Decides which loops could be one call, by the ops of their repeats.
-
-    Attributes:
-        counting: calls whose result's size depends on data.
-        counts: numbers of repeats of loops over parts of a tensor, or with a layer. Their backward repeats as often.
-    """
-
-    limits: Limits
-    counting: Calls
-    counts: frozenset[int] = frozenset()
-
-    @classmethod
-    def of(cls, loops: list[Repeats], calls: Calls, limits: Limits) -> Judge:
-        """For the loops of a trace."""
-        judge = cls(limits, calls[calls.name.matches(_COUNTS)])
-        counts = (loop.count for loop in loops if loop.over_parts or judge.repeats_layers(loop))
-        return replace(judge, counts=frozenset(counts))
-
-    def by_ops(self, loops: list[Repeats], recorded: Recorded) -> dict[tuple[str, ...], list[Candidate]]:
-        """The loops that could be one call, by their ops."""
-        by_ops: dict[tuple[str, ...], list[Candidate]] = {}
-        rejected = []
-        for loop in loops:
-            confidence = self.confidence(loop)
-            if confidence is None:
-                rejected.append(loop)
-            else:
-                candidate = Candidate(loop, confidence, recorded.of_loop(loop))
-                by_ops.setdefault(loop.key, []).append(candidate)
-        # The same loop in another step, in which some repeats take another branch.
-        for loop in rejected:
-            if loop.key in by_ops and loop.launches >= loop.count:
-                same = by_ops[loop.key]
-                same.append(Candidate(loop, same[0].confidence, recorded.of_loop(loop)))
-        return by_ops
-
-    def repeats_layers(self, loop: Repeats) -> bool:
-        """True for a loop in forward with a layer that could be one call: its backward could be one, too."""
-        forward = not self._is_short(loop) and not any(map(_NODES, loop.names))
-        return forward and bool(places(HEAVY, loop.names)) and self.confidence(loop) is not None
-
-    def sized_by_data(self, loop: Repeats) -> bool:
+    def is_sized_by_data(self, counting_ns: Rows) -> bool:
         """True if the device counts the rows of each repeat first, such as the rows of an expert."""
-        if not loop.shapes_change:
-            return False
-        starts = self.counting.start_ns
-        return int(((starts >= loop.first_ops.start_ns[0]) & (starts < loop.ends_ns[-1])).sum()) >= loop.count
-
-    def confidence(self, loop: Repeats) -> Confidence | None:
-        """Confidence that the loop could be one call; None if not."""
-        short = self._is_short(loop)
-        if any(map(_LIBRARY.search, loop.names)) or (short and _CHECK in loop.names):
-            return None
-        if places(HEAVY, loop.names):
-            return self._confidence_of_layers(loop)
-        if short:
-            return Confidence.LOW if loop.shapes_change and _picks_or_joins(loop) else None
-        lists = sums_up_list(loop.names) or all(map(_ON_LISTS.search, loop.names))
-        if loop.collected or loop.copies or loop.shapes_change or lists:
-            return Confidence.MEDIUM
-        # Other repeats of pointwise ops are left to launch-bound: a CUDA graph helps them.
-        picks = places(_SELECTS, loop.names) or any(map(_TABLES.search, loop.names))
-        return Confidence.LOW if picks else None
-
-    def _confidence_of_layers(self, loop: Repeats) -> Confidence | None:
-        """Confidence for a loop with a layer or another heavy op."""
-        short = self._is_short(loop)
-        if loop.exact and not short and _SLICES.search(loop.names[0]):
-            return None if any(map(_DECODES.search, loop.names)) else Confidence.LOW
-        backward = loop.count in self.counts and any(map(_NODES, loop.names))
-        if (short and (loop.over_parts or backward)) or self.sized_by_data(loop):
-            return Confidence.MEDIUM
-        if self._is_iterated(loop):
-            return None
-        if backward and not short:
-            return Confidence.LOW
-        small = not short and len(loop.names) <= self.limits.max_layer_ops
-        return Confidence.LOW if (small or loop.shapes_change) and _picks_or_joins(loop) else None
-
-    def _is_short(self, loop: Repeats) -> bool:
-        return loop.count < self.limits.min_repeats
-
-    def _is_iterated(self, loop: Repeats) -> bool:
-        """True for a whole model on a batch or with a history: in denoising and decoding, each call needs the last."""
-        whole = loop.launches > self.limits.max_loop_launches * loop.count
-        return whole and (not loop.has_batch_of_one(HEAVY) or loop.shapes_grow)
+        inside = (counting_ns >= self.ops.start_ns[0]) & (counting_ns < self.end_ns)
+        return self.shapes_change and int(inside.sum()) >= len(self.first_ops)
 
 
-def _picks_or_joins(loop: Repeats) -> bool:
-    """True if repeats pick from one tensor, or their results are stacked. Layers of a model do neither."""
-    picks = places(_SELECTS, loop.names) or any(map(_CUTS.search, loop.names))
-    return bool(picks) or loop.collected
+def repeats_of(outer: Calls, work: Work, limits: Limits) -> Iterator[Repeats]:
+    """The loops that cover most ops of each step and thread, and launch short work in each repeat."""
+    outer = outer.in_order(by_step=True)
+    # Ops within a row of equal ops that launch nothing, such as views of parameters, hide a loop.
+    same = np.diff(outer.name.code) == 0
+    outer = outer[
+        ~(np.append(False, same) & np.append(same, False)) | np.isin(outer.rows, work.outer_op.rows)
+    ]
+    group, _ = grouped([outer.step, outer.thread])
+    order = np.argsort(work.outer_op.rows, kind="stable")
+    launched = work.outer_op.rows[order]
+    first, last = (np.searchsorted(launched, outer.rows, side=side) for side in ("left", "right"))
+    gathers, kind = outer.name.matches(_GATHERS), outer.name.code.astype(np.int64)
+    for _ in range(_ROUNDS):
+        for members in [loop.members for loop in exact_loops(kind, group, limits.few_repeats)]:
+            # Codes that equal no other: the next round leaves these ops out.
+            kind[members.ravel()] = int(kind.max()) + 1 + members.ravel()
+            begin, end = int(members[0, 0]), int(members[-1, -1]) + 1
+            pieces = work[order[ranges(first[begin:end], (last - first)[begin:end])[1]]]
+            if len(pieces) >= len(members) and pieces.dur_ns.mean() <= limits.max_kernel_ns:
+                near = gathers[max(begin - _NEAR, 0) : end + _NEAR]
+                stacked = end < len(outer) and group[end] == group[begin] and outer.name[end] == "aten::stack"
+                end_ns = int(outer.end_ns[end if stacked else end - 1])
+                yield Repeats(outer[members.ravel()], members.shape[1], pieces, end_ns, bool(near.any()))
+
+
+def confidence_of(loop: Repeats, counting_ns: Rows, limits: Limits) -> Confidence | None:
+    """Confidence that the loop could be one call; None if it needs its order."""
+    names, count = loop.names, len(loop.first_ops)
+    picks = loop.collected or any(map(_PICKS.search, names))
+    if any(map(_EXCLUDED.search, names)):
+        return None
+    if loop.is_sized_by_data(counting_ns):
+        return Confidence.MEDIUM
+    few_launches = len(loop.pieces) <= limits.max_loop_launches * count
+    if count < limits.min_repeats:
+        return Confidence.LOW if loop.shapes_change and picks and few_launches else None
+    if any(map(_HEAVY.search, names)):
+        samples = _SLICES.search(names[0]) and not any(map(_DECODES.search, names))
+        return Confidence.LOW if samples or (few_launches and picks) else None
+    sent = loop.pieces.kind.one_of("copy_h2d").any()
+    if loop.collected or sent or loop.shapes_change or all(map(_ON_LISTS.search, names)):
+        return Confidence.MEDIUM
+    # Other repeats of pointwise ops are left to launch-bound: a CUDA graph helps them.
+    return Confidence.LOW if picks else None
+
+
+def batched(
+    loops: Sequence[Repeats],
+    ops: Calls,
+    nodes: Calls,
+    recorder: Rows,
+    idle: IdleTime,
+    gpus: Gpus,
+    floor_ns: int,
+) -> tuple[LostTime, tuple[Resize, Batch]]:
+    """(idle time by repeat, the edits that leave one repeat of each loop), both with the loops' backward.
+
+    A kernel of few blocks leaves most of the device empty. The same kernels of other repeats then fit next to it.
+
+    Args:
+        ops: of all loops.
+        nodes, recorder: nodes of backward, and position in `ops` of the op that recorded each.
+        floor_ns: duration of a nearly empty kernel, which is paid once.
+    """
+    period, repeat = loops[0].period, recorder // loops[0].period
+    first_ops = ops[np.arange(0, len(ops), period)]
+    loop_of = np.repeat(np.arange(len(loops)), [len(loop.first_ops) for loop in loops])
+    spans = first_ops.joined([first_ops, nodes])
+    ends_ns = np.concatenate([*(loop.ends_ns for loop in loops), nodes.end_ns])
+    lost = LostTime.launched_within(idle, spans.start_ns, ends_ns).owned_by(
+        np.append(np.arange(len(first_ops)), repeat)
+    )
+    # Nodes of the same name do the same for other repeats.
+    place = rank_within(grouped([repeat, nodes.name.code])[0])
+    group = np.append(loop_of, len(loops) + grouped([loop_of[repeat], nodes.name.code, place])[0])
+    pieces, owner = ops.joined([ops, nodes]).launched()
+    span = np.append(np.arange(len(ops)) // period, len(first_ops) + np.arange(len(nodes)))[owner]
+    sms = np.array([gpus[device].sms or 0 for device in pieces.device.tolist()])
+    share = np.where((sms > 0) & (pieces.blocks > 0), np.minimum(pieces.blocks / np.maximum(sms, 1), 1), 1.0)
+    beyond_start = np.maximum(pieces.dur_ns - floor_ns, 0)
+    total = np.bincount(group[span], beyond_start * share, len(spans))[group]
+    alone = np.bincount(span, beyond_start, len(spans))
+    factor = np.maximum(total / np.maximum(alone, 1), 1)[span]
+    resized = Resize(pieces.entries, pieces.dur_ns + beyond_start * (factor - 1))
+    return lost, (resized, Batch(spans.start_ns, ends_ns, group))
+
+
+def _hits(loops: Sequence[Repeats], *, sized: bool) -> Hits:
+    """Hits for loops of the same ops, without confidence and times."""
+    ops = loops[0].first_ops.joined([loop.first_ops for loop in loops])
+    largest = max(loops, key=lambda loop: len(loop.pieces))
+    names, pieces = largest.names, largest.pieces
+    spans_ns = np.concatenate([loop.ends_ns for loop in loops]) - ops.start_ns
+    lines = ops.line.or_else(ops.annotation).sums(spans_ns)
+    counted = [f"{name} ({times} times)" if times > 1 else name for name, times in Counter(names).items()]
+    others, more = len(counted) - 1, f" and {len(counted) - 4} more" if len(counted) > 4 else ""
+    return Hits(
+        occurrences=ops,
+        named_by=next(iter(lines), None) or names[0] + f" + {others} op{'s' * (others > 1)}" * (others > 0),
+        message=("a sequence of {members} ops, {ops}," if len(names) > 1 else "{ops}")
+        + " runs {times_a_step} and launches {launches} kernels each time, copies included ({piece} on average)"
+        + (", at {lines}" if lines else "")
+        + _SIZED * sized,
+        advice=loop_advice(names, sent=bool(pieces.kind.one_of("copy_h2d").any()), sized=sized),
+        evidence={
+            "ops": ", ".join(counted[:4]) + more,
+            "members": len(names),
+            "repeats": len(largest.first_ops),
+            "launches": round(len(pieces) / len(largest.first_ops), 1),
+            "piece_ns": round(float(pieces.dur_ns.mean())),
+            "lines": lines,
+        },
+    )
+
+
+def loop_advice(names: Sequence[str], *, sent: bool = False, sized: bool = False) -> str:
+    """Advice to replace the repeats by one call.
+
+    Args:
+        sent: the repeats copy from the host.
+        sized: the device counts the rows of each repeat.
+    """
+    if sized:
+        return (
+            "Sort the rows once by the expert or class that each belongs to (argsort), read all sizes at once "
+            "(bincount(...).tolist()), and give each its slice of the sorted rows. Or use one grouped product."
+        )
+    if any(map(_HEAVY.search, names)):
+        return (
+            "Stack the inputs, and call the layer or model once. If each call has weights of its own, use bmm, vmap "
+            "or a grouped GEMM."
+        )
+    if sent:
+        return "Collect on the host what each repetition copies, copy it once as one tensor, and compute on all of it."
+    if set(names) == {"aten::zero_"}:
+        return "Set gradients to None instead of zero: zero_grad(set_to_none=True) launches nothing."
+    if any(map(_NORMS.search, names)):
+        return "Compute all norms with one call of torch._foreach_norm, and read one number."
+    if all(name.endswith("_") for name in names):
+        return (
+            "Update all tensors with one call: torch._foreach_ ops take the whole list. If DistributedDataParallel "
+            "copies its buffers, use broadcast_buffers=False if each rank may keep its own."
+        )
+    return "Stack the inputs and use one op for all of them."
