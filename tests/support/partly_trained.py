@@ -21,20 +21,6 @@ class FineTuning(Training):
         self.trace.op("autograd::engine::evaluate_function: MmBackward0", start, self.now - start)
         self.gradient(shape, added=added)
 
-    def convolution(self, weight: list[int], *, first: bool) -> None:
-        """Backward of a convolution: of its input, unless it is the first, for 30 us, and of its weight for 20 us."""
-        start, makes = self.now, f"[{not first}, True, False]"
-        data = [8, weight[1], 9, 9]
-        self.args("aten::convolution_backward", start + US, 50 * US, [data, data, weight], [makes])
-        for name, dur in (("dgrad_kernel", 30), ("wgrad_kernel", 50 if first else 20))[first:]:
-            self.correlation += 1
-            self.trace.launch("cudaLaunchKernel", self.now + 2 * US, 5 * US, self.correlation)
-            self.device = max(self.device, self.now + 10 * US)
-            self.trace.kernel(self.device, dur * US, self.correlation, name=name)
-            self.device, self.now = self.device + dur * US, self.now + 20 * US
-        self.now = start + 60 * US
-        self.trace.op("autograd::engine::evaluate_function: ConvolutionBackward0", start, 55 * US)
-
     def gradient(self, shape: list[int], *, added: bool) -> None:
         start = self.now
         self.now += 4 * US
@@ -46,20 +32,13 @@ class FineTuning(Training):
             "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", start, self.now - start
         )
 
-    def optimizer(self, *shapes: list[int], name: str = "aten::_fused_adamw_", more: bool = False) -> None:
+    def optimizer(self, blocks: int) -> None:
+        """A fused step whose kernel has so many blocks: its list of tensors is too long for shapes to be recorded."""
         start = self.now
         self.now += 2 * US
-        lists = [list(shapes)] if any(shapes) else [[]] * len(shapes)
-        self.op(name, *lists, kernels=(5 * US,))
-        if more:  # another group, whose list is too long to be recorded
-            self.op(name, [], [], kernels=(5 * US,))
-        self.trace.annotation("Optimizer.step#AdamW.step", start, self.now - start)
-
-    def long_list(self, name: str, blocks: int) -> None:
-        """An op over a list that is too long for its shapes to be recorded: a block for each 65,536 elements."""
         self.correlation += 1
         recorded: dict[str, Any] = {"Input Dims": [[]], "Input type": ["TensorList"]}
-        self.trace.op(name, self.now, 20 * US, **recorded)
+        self.trace.op("aten::_fused_adamw_", self.now, 20 * US, **recorded)
         self.trace.launch("cudaLaunchKernel", self.now + 5 * US, 5 * US, self.correlation)
         self.device = max(self.device, self.now + 15 * US)
         kernel = (
@@ -67,31 +46,4 @@ class FineTuning(Training):
         )
         self.trace.kernel(self.device, 5 * US, self.correlation, name=kernel, grid=(blocks, 1, 1))
         self.device, self.now = self.device + 5 * US, self.now + 25 * US
-
-
-def tuned(*, counted: bool = False, loading: bool = False, own_counter: bool = False) -> FineTuning:
-    """Four steps in which an optimizer has the head alone, of eleven layers.
-
-    Args:
-        counted: whether it counts its steps first, by a list of numbers.
-        loading: whether another thread calls an op amid each backward pass.
-        own_counter: whether the program counts its steps by a tensor of its own.
-    """
-    run = FineTuning(900 * US)
-    for number in range(4):
-        run.step(number)
-        run.layer(HEAD)
-        for layer in range(10):
-            run.layer(LAYER)
-            if loading and layer == 3:
-                run.trace.op("aten::stack", run.now, US, tid=77)
-                run.now += 2 * US
-        start = run.now
-        run.now += 2 * US
-        if counted:
-            run.op("aten::_foreach_add_", [[]], kernels=(5 * US,))
-        run.op("aten::_fused_adamw_", [HEAD], kernels=(5 * US,))
-        run.trace.annotation("Optimizer.step#AdamW.step", start, run.now - start)
-        if own_counter:
-            run.op("aten::add_", [], [], [])
-    return run
+        self.trace.annotation("Optimizer.step#AdamW.step", start, self.now - start)
