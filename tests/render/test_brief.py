@@ -40,6 +40,18 @@ def test_a_brief_has_problem_place_change_and_commands() -> None:
     assert lines_of(text, "Expect ")
 
 
+def test_each_change_says_what_to_expect_with_those_before_it() -> None:
+    report = diagnose(FIXTURES / "data-movement" / "bad.json.gz")
+    (trace,) = report.traces
+    after = [fault.step_after for fault in trace.faults if fault.step_after is not None]
+    assert len(after) >= 2
+    steps = [one.unprofiled_ns for one in after]
+    assert steps == sorted(steps, reverse=True)
+    assert after[-1] == trace.together
+    expected = lines_of(report.brief(), "- Expect: ")
+    assert len(expected) == len(after) - 1
+
+
 def test_an_example_is_left_out_if_the_script_lacks_its_code(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("for x in loader:\n    step(x)\n")

@@ -387,7 +387,7 @@ def test_info_findings_add_nothing_to_the_fix() -> None:
     edits: list[Edit] = [Drop(rows) for rows in ((0,), (1,), (2,), (3,), (4,))]  # type: ignore[arg-type]
     faults = FaultOf((0, 0, 1, 1, 2), (None,) * 3, (HIGH, MEDIUM, INFO))
     judged = Judgement(tuple(found), tuple((edit,) for edit in edits), faults, ())
-    assert judged.to_fix == (edits[0], edits[1])
+    assert judged.edits_of(judged.to_fix) == (edits[0], edits[1])
 
 
 def test_findings_do_not_count_launchless_end_steps() -> None:

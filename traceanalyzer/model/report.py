@@ -61,6 +61,8 @@ class Fault:
         saving: of all its fixes together, by one replay; None where no fix of it can be replayed.
         severity: of the joint saving; `info` where every finding is.
         findings: their numbers in the report, from 1, the largest first.
+        step_after: when this fault and those above `info` before it are put right; None of a fault of `info`, of what
+            cannot be replayed, and in a job.
     """
 
     id: str
@@ -68,6 +70,7 @@ class Fault:
     saving: Saving | None
     severity: Severity
     findings: tuple[int, ...]
+    step_after: StepEstimate | None = None
 
 
 def fixed_along(faults: Iterable[Fault]) -> set[int]:

@@ -25,10 +25,12 @@ class _Members:
     """Findings of one fault, the first as ranked; `stands` is that one with what holds of all of them.
 
     Attributes:
+        number: of the fault in the `FaultOf` of its trace.
         behind: `id` of the findings that say why the first one's work is there.
     """
 
     trace: int
+    number: int
     findings: tuple[Finding, ...]
     stands: Finding
     behind: frozenset[int] = frozenset()
@@ -46,6 +48,24 @@ def by_fault(
         findings: of all traces, trace after trace, in the order of `FaultOf.number`.
         faults: one per trace.
     """
+    told: list[Finding] = []
+    by_trace: list[list[Fault]] = [[] for _ in faults]
+    for place, group in enumerate(_in_turn(findings, faults), start=1):
+        name, first = f"F{place}", len(told) + 1
+        told += [replace(found, fault=name) for found in group.findings]
+        stands, after = group.stands, faults[group.trace].steps_after.get(group.number)
+        numbers = tuple(range(first, len(told) + 1))
+        fault = Fault(name, _title(stands), stands.saving, stands.severity, numbers, after)
+        by_trace[group.trace].append(fault)
+    return tuple(told), [tuple(own) for own in by_trace]
+
+
+def faults_in_turn(findings: Sequence[Finding], faults: FaultOf) -> list[int]:
+    """Numbers of the faults of one trace, as ranked."""
+    return [group.number for group in _in_turn(findings, [faults])]
+
+
+def _in_turn(findings: Sequence[Finding], faults: Sequence[FaultOf]) -> list[_Members]:
     groups = list(_groups(findings, faults))
     by_rank = ranked([one.stands for one in groups])
     turns = {id(one): turn_of(one, one.severity) for one in by_rank}
@@ -59,15 +79,7 @@ def by_fault(
     last = {id(one.stands): max((places[reason] for reason in one.behind), default=-1) for one in groups}
     order = sorted(order, key=lambda one: (max(turn[id(one)], last[id(one)] + 0.5), turn[id(one)]))
     turn = {id(found): place for place, found in enumerate(order)}
-    told: list[Finding] = []
-    by_trace: list[list[Fault]] = [[] for _ in faults]
-    for place, group in enumerate(sorted(groups, key=lambda one: turn[id(one.stands)]), start=1):
-        name, first = f"F{place}", len(told) + 1
-        told += [replace(found, fault=name) for found in group.findings]
-        stands = group.stands
-        numbers = tuple(range(first, len(told) + 1))
-        by_trace[group.trace].append(Fault(name, _title(stands), stands.saving, stands.severity, numbers))
-    return tuple(told), [tuple(own) for own in by_trace]
+    return sorted(groups, key=lambda one: turn[id(one.stands)])
 
 
 # A fix of all launches comes before faults if it saves this many times as much as the largest of them; chosen.
@@ -135,7 +147,7 @@ def _groups(findings: Sequence[Finding], faults: Sequence[FaultOf]) -> list[_Mem
         for number, finding in zip(of_trace.number, own, strict=True):
             members[number].append(finding)
         judged = zip(members, of_trace.savings, of_trace.severities, strict=True)
-        for group, saving, severity in judged:
+        for number, (group, saving, severity) in enumerate(judged):
             inside = {id(one) for one in group}
             after = {one for one, reasons in behind.items() if reasons & inside}
             quiet = {id(one) for one in group if one.severity is Severity.INFO}
@@ -146,7 +158,7 @@ def _groups(findings: Sequence[Finding], faults: Sequence[FaultOf]) -> list[_Mem
                 # A job gains nothing by findings that are all info.
                 level = Severity.INFO if len(quiet) == len(order) else severity
                 stands = replace(stands, saving=saving, severity=level)
-            found.append(_Members(trace, order, stands, behind.get(id(order[0]), frozenset())))
+            found.append(_Members(trace, number, order, stands, behind.get(id(order[0]), frozenset())))
     return found
 
 

@@ -15,10 +15,10 @@ from traceanalyzer.model.interpreter import uncollected
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import TraceReport
 from traceanalyzer.model.step_times import GivenStep, StepEstimate
-from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.sample import JobStep
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
 from traceanalyzer.report.costs import Cost, largest_costs
+from traceanalyzer.report.finding_order import faults_in_turn
 from traceanalyzer.report.job_replay import Said, recorded_step
 from traceanalyzer.report.profiler_commands import with_profiler_commands
 from traceanalyzer.report.step_parts import largest_regions, step_parts
@@ -167,11 +167,17 @@ def _judged(analysis: Analysis, rank: Rank, of_job_ns: int | None, asked: Asked)
     step_ns = None if forecast is None else forecast.step.unprofiled_ns
     said = replace(said, findings=with_profiler_commands(said.findings, analysis, step_ns))
     whole.provide(Said(said))
-    fixes = said.to_fix if of_job_ns is None else None
     head = summarise(analysis, rank)
     part = head.steps is not None and head.steps.source.endswith(ALL_CUT)
     replayed = None if part else forecast  # a part of a step has no step time
-    step, fixed = attempt(unavailable, "step", lambda: _estimates(replayed, fixes), _NO_ESTIMATES)
+    alone = of_job_ns is None
+    step, fixed = attempt(
+        unavailable, "step", lambda: _estimates(replayed, said if alone else None), _NO_ESTIMATES
+    )
+    after: dict[int, StepEstimate] = {}
+    if alone:
+        after = attempt(unavailable, "steps_after", partial(_steps_after, replayed, said), after)
+    said = replace(said, faults=replace(said.faults, steps_after=after))
     step = as_recorded(step, head.accounting)
     unavailable = {**(head.unavailable or {}), **unavailable}
     parts_of, parts = _NO_PARTS if part else attempt({}, "parts", partial(step_parts, analysis), _NO_PARTS)
@@ -190,8 +196,19 @@ def _briefs(rank: Rank, said: Judgement) -> Iterable[Brief]:
         yield Brief(rank, number, one.rule, one.cause, one.by, one.severity, *costs, saved, bool(fix), fault)
 
 
-def _estimates(forecast: Forecast | None, fixes: Sequence[Edit] | None) -> Estimates:
+def _estimates(forecast: Forecast | None, said: Judgement | None) -> Estimates:
     """The step, and the step when every fault above `info` is put right, where that is wanted."""
     if forecast is None:
         return _NO_ESTIMATES
-    return forecast.step, None if fixes is None else forecast.fixed(fixes)
+    return forecast.step, None if said is None else forecast.fixed(said.edits_of(said.to_fix))
+
+
+def _steps_after(forecast: Forecast | None, said: Judgement) -> dict[int, StepEstimate]:
+    """Fault above `info` -> the step when it and those before it are put right."""
+    if forecast is None:
+        return {}
+    in_turn = [fault for fault in faults_in_turn(said.findings, said.faults) if fault in said.to_fix]
+    prefixes = (frozenset(in_turn[: place + 1]) for place in range(len(in_turn)))
+    return {
+        fault: forecast.fixed(said.edits_of(before)) for fault, before in zip(in_turn, prefixes, strict=True)
+    }

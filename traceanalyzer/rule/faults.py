@@ -21,7 +21,7 @@ from traceanalyzer.rule.severity import fault_severity
 from traceanalyzer.rule.views import Work
 
 if TYPE_CHECKING:
-    from traceanalyzer.model.step_times import Saving
+    from traceanalyzer.model.step_times import Saving, StepEstimate
     from traceanalyzer.replay.edits import Edit
     from traceanalyzer.replay.program import Program
     from traceanalyzer.replay.saving import Forecast
@@ -49,12 +49,14 @@ class FaultOf:
         savings: fault -> joint saving, None where nothing of it can be replayed.
         severities: fault -> severity of the joint saving.
         preceded_by: finding -> the findings that come before it, since they explain why its work is there.
+        steps_after: fault -> the step when it and the faults above `info` before it are put right.
     """
 
     number: tuple[int, ...]
     savings: tuple[Saving | None, ...]
     severities: tuple[Severity, ...]
     preceded_by: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    steps_after: Mapping[int, StepEstimate] = field(default_factory=dict)
 
 
 def faults_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -55,16 +55,19 @@ class Judgement:
     failures: tuple[Failure, ...] = ()
 
     @property
-    def to_fix(self) -> tuple[Edit, ...]:
-        """The edits of all faults above `info` of which a finding is, too: what a reader is told to fix."""
-        number, severities = self.faults.number, self.faults.severities
-        faults = {
+    def to_fix(self) -> frozenset[int]:
+        """The faults above `info` of which a finding is, too: what a reader is told to fix."""
+        severities = self.faults.severities
+        return frozenset(
             fault
-            for fault, finding in zip(number, self.findings, strict=True)
+            for fault, finding in zip(self.faults.number, self.findings, strict=True)
             if finding.severity is not Severity.INFO and severities[fault] is not Severity.INFO
             if not finding.doubtful
-        }
-        fixes = zip(number, self.fixes, strict=True)
+        )
+
+    def edits_of(self, faults: Container[int]) -> tuple[Edit, ...]:
+        """The edits of these faults."""
+        fixes = zip(self.faults.number, self.fixes, strict=True)
         return tuple(edit for fault, fix in fixes if fault in faults for edit in fix)
 
 

@@ -125,7 +125,7 @@ def _lines(report: Report, faults: _Changes, left: _Changes, program: _Program, 
         yield "- No change is known that saves time. The regions below show where the time goes."
     for place, (number, finding, fault) in enumerate(faults, 1):
         yield from ("", f"## Change {place}: {titled(finding)}", "")
-        change = _change(number, finding, fault, trace, program, quoted)
+        change = _change(place, number, finding, fault, trace, program, quoted)
         yield from (named_for_platform(line, trace.meta.dialect) for line in change)
     if left:
         yield from ("", "Smaller: " + "; ".join(titled(finding) for _, finding, _ in left[:_PLACES]))
@@ -134,7 +134,13 @@ def _lines(report: Report, faults: _Changes, left: _Changes, program: _Program, 
 
 
 def _change(
-    number: int, finding: Finding, fault: Fault | None, trace: TraceReport, program: _Program, quoted: int
+    place: int,
+    number: int,
+    finding: Finding,
+    fault: Fault | None,
+    trace: TraceReport,
+    program: _Program,
+    quoted: int,
 ) -> Iterator[str]:
     """Problem, place, saving, remedy with its code, precondition and effect on results: a line each."""
     repair = repair_of(finding)
@@ -147,6 +153,8 @@ def _change(
     )
     yield f"- Where: {'; '.join(shown) or nowhere}"
     yield f"- Saving: {_saving(finding, fault, trace.step)}"
+    if place > 1 and fault is not None and fault.step_after is not None:
+        yield f"- Expect: {_span(fault.step_after)} a step with this change and those before it."
     if fault is not None and len(fault.findings) > 1:
         yield f"- The same change repairs finding{'s' * (len(fault.findings) > 2)} {listed(fault.findings[1:])}."
     yield f"- Change: {short_ops(finding.advice)}"
