@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.rules.kernel_programs import BF16, Op, found, program
 from tests.support.paths import SHARED
+from tests.support.trace_builder import content_of, load_bytes
 from traceanalyzer import diagnose, load
 from traceanalyzer.model.finding import Severity
 
@@ -30,6 +33,14 @@ def test_adapters_are_counted_with_their_launches() -> None:
     (finding,) = found(program(4 * layer(16)), RULE)
     assert (finding.evidence["adapters"], finding.evidence["launches"]) == (4, 20)
     assert "merge_and_unload()" in finding.advice
+
+
+def test_adapters_between_which_requests_switch_are_left() -> None:
+    content = json.loads(content_of(program(4 * layer(16))))
+    op = next(event for event in content["traceEvents"] if event.get("cat") == "cpu_op")
+    name, ids = "peft/tuners/tuners_utils.py(2615): set_adapter", {"Python id": 1, "Python parent id": None}
+    content["traceEvents"].append({**op, "cat": "python_function", "name": name, "args": ids})
+    assert found(load_bytes(json.dumps(content).encode()), RULE) == []
 
 
 @pytest.mark.parametrize(

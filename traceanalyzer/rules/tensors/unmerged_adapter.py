@@ -8,6 +8,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, limit, rule
 from traceanalyzer.tensors.signatures import Signature, tensors
@@ -17,6 +18,7 @@ _NODES = r"^autograd::engine"
 # Ops of an adapter after the base layer, casts and dropout left out: down, up, scale, add to the layer's result.
 _ADAPTER = ("linear", "linear", "linear", "mul", "add")
 _BETWEEN = r"::(to|dropout)$"
+_SWITCH = regex(r": set_adapters?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +42,13 @@ def unmerged_adapter(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[H
     layer's output again. In decoding their launches cost as much as the base layer's.
     Bad: PeftModel with LoRA layers in generate(). Good: model.merge_and_unload() before serving.
     How sure: with recorded shapes the rank is checked. Confidence is medium: ids of tensors are not compared.
-    When it is wrong: several adapters share the base weights, and requests switch between them.
+    When it is wrong: several adapters share the base weights, and requests switch between them. Where the stacks show
+    set_adapter(), nothing is reported.
     Source: "LoRA: Low-Rank Adaptation of Large Language Models" (Hu et al., 2021), section 4.1.
     Saving: the time of the adapters' ops.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]
-    if ops.name.matches(_NODES).any():
+    if ops.name.matches(_NODES).any() or any(map(_SWITCH.search, calls.events.user_code.names)):
         return
     ops, number, signatures = with_inputs(without_views(ops).in_order())
     begin, end = _adapters(ops, number, signatures, limits)
