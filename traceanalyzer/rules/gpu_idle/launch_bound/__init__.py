@@ -16,6 +16,7 @@ from traceanalyzer.replay.saving import Forecast, busy_share, is_busy, only_prof
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, limit, rule
 from traceanalyzer.rule.advice import busy_advice
 from traceanalyzer.rule.claims import REGION
+from traceanalyzer.rule.idioms import idiom_of
 from traceanalyzer.rule.region_hits import region_hits
 from traceanalyzer.rules.gpu_idle.launch_bound.launch_remedies import (
     STACK,
@@ -214,7 +215,8 @@ def launch_bound(
     advice = f"{advice} {STACK}" if loop and remedy.name != "batch" else advice
     repeated = _repeated_calls(leading)
     if repeated and not FORWARD.search(str(repeated["repeated"])):
-        advice = f"{_CALLS} {advice}"
+        named = idiom_of("calls", [str(repeated["repeated"])])
+        advice = f"{named.fix if named else _CALLS} {advice}"
     # Most of the waiting is estimated: the launches are within collectives.
     guessed = awaited * steps.window_ns > gaps.total_ns
     waits = awaited >= limits.min_window_share
