@@ -213,9 +213,13 @@ def inputs_once(op: Signature) -> OpCost | None:
 
 
 def _needed(op: Signature) -> OpCost | None:
-    """What it does as it stands: a direct convolution of many taps is held against its products, not against FFTs."""
+    """What it does as it stands: a direct convolution of many taps is held against its products, not against FFTs.
+
+    Of what the inputs leave open it is the least, so that rates are reached for sure.
+    """
     cost = op_cost(op)
-    return cost if cost is not None and cost.kind in ("conv", DEPTHWISE) else bound_of(op)
+    as_it_stands = cost is not None and (cost.kind in ("conv", DEPTHWISE) or cost.most_bytes is not None)
+    return cost if as_it_stands else bound_of(op)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ ITEM_BYTES = {
     "c10::complex<float>": 8,
     "c10::complex<double>": 16,
 }
+_TYPES = {"BFloat16": "c10::BFloat16", "Half": "c10::Half"}  # without a namespace, as some writers have them
 _DOUBLES = frozenset({"double", "c10::complex<double>"})
 NARROWER = frozenset({"float", "c10::Half", "c10::BFloat16", "c10::Float8_e4m3fn", "c10::Float8_e5m2"})
 
@@ -56,7 +57,8 @@ class Signature:
     ) -> Signature:
         """From the JSON text of the trace's columns; what is missing or damaged is empty."""
         shapes, kinds, values, steps = (_listed(text) for text in (dims, types, scalars, strides))
-        return Signature(name, tuple(shapes), tuple(map(str, kinds)), tuple(map(str, values)), tuple(steps))
+        kinds = [_TYPES.get(str(kind), str(kind)) for kind in kinds]
+        return Signature(name, tuple(shapes), tuple(kinds), tuple(map(str, values)), tuple(steps))
 
     def stride(self, position: int) -> tuple[int, ...] | None:
         """Strides of a tensor input in elements; None where they are not recorded."""

@@ -33,12 +33,16 @@ _GATES = {0: 1, 1: 1, 2: 4, 3: 3}
 
 @dataclass(frozen=True, slots=True)
 class OpCost:
-    """One call: operations and bytes moved at least, None if unknown; `arithmetic` as `Peaks` names it."""
+    """One call: operations and bytes moved at least, None if unknown; `arithmetic` as `Peaks` names it.
+
+    `most_bytes` is what it moves at most, where the inputs leave that open.
+    """
 
     kind: str
     flops: int | None
     bytes: int | None
     arithmetic: str | None = None
+    most_bytes: int | None = None
 
 
 CostOf = Callable[[Signature], OpCost]
@@ -78,6 +82,44 @@ def scaled_gemm(op: Signature) -> OpCost:
     if len(a) != 2 or a[1] != b[0]:
         raise ValueError("not a matrix product")
     return OpCost("matmul", 2 * a[0] * a[1] * b[1], op.bytes(0) + op.bytes(1) + 2 * a[0] * b[1], "fp8")
+
+
+def int4_gemm(op: Signature) -> OpCost:
+    """_weight_int4pack_mm(a, packed weights, group size, scales and zeros): the weights are read as they are packed."""
+    a, packed, scales = op.shape(0), op.elements(1), op.shape(3)
+    # Words of 32 bits, with eight weights each.
+    if 8 * packed != a[1] * scales[1]:
+        raise ValueError("not packed so")
+    moved = op.bytes(0) + op.bytes(1) + op.bytes(3) + a[0] * scales[1] * op.item_bytes(0)
+    return OpCost("matmul", 2 * a[0] * a[1] * scales[1], moved, ARITHMETIC.get(op.types[0]))
+
+
+def grouped_gemm(op: Signature) -> OpCost:
+    """_grouped_mm(a, b, offsets): one product for each group of rows, of columns, or of matrices.
+
+    Offsets are not recorded: a call whose groups leave rows out does less.
+    """
+    a, b = op.shape(0), op.shape(1)
+    if a[-1] != b[-2]:
+        raise ValueError("not a matrix product")
+    matrices = a[0] if len(a) == len(b) == 3 else 1
+    results = op.shape(2)[0] if len(a) == len(b) == 2 else matrices
+    moved = op.bytes(0) + op.bytes(1) + 2 * results * a[-2] * b[-1]
+    return OpCost("matmul", 2 * matrices * a[-2] * a[-1] * b[-1], moved, ARITHMETIC.get(op.types[0]))
+
+
+def fused_experts(op: Signature) -> OpCost:
+    """(tokens, first weights, second weights, weights of the chosen experts, ..): experts of two products each.
+
+    Which experts are chosen is not recorded: those of one token at least, and at most as many as there are choices.
+    """
+    tokens, first, second, chosen = (op.shape(i) for i in range(4))
+    if first[2] != tokens[1] or second[1] != tokens[1]:
+        raise ValueError("not the weights of experts")
+    pairs = math.prod(chosen)
+    each, of_each = math.prod(first[1:]) + math.prod(second[1:]), (op.bytes(1) + op.bytes(2)) // first[0]
+    least, most = (min(first[0], read) * of_each + 2 * op.bytes(0) for read in (chosen[-1], pairs))
+    return OpCost("matmul", 2 * pairs * each, least, ARITHMETIC.get(op.types[0]), most)
 
 
 def vector_product(left: int, right: int) -> CostOf:
@@ -221,6 +263,17 @@ def _pointwise(op: Signature, result_bytes: int | None) -> OpCost:
     else:
         item = max(op.item_bytes(index) for index in inputs if op.shape(index))
     return OpCost("elementwise", None, read + written * (result_bytes or item))
+
+
+def compiled(op: Signature) -> OpCost:
+    """A kernel of torch.compile: each of its tensors once, and no more of it than the kernel has elements.
+
+    The trace does not tell whether one of them is both read and written.
+    """
+    numbers = [op.scalar(i) for i, kind in enumerate(op.types) if kind == "Scalar"]
+    elements, tensors = math.prod(max(int(number), 1) for number in numbers), typed_inputs(op)
+    each = [min(op.elements(i), elements) * op.item_bytes(i) for i in tensors]
+    return OpCost("compiled", None, sum(each), most_bytes=sum(each) + max(each))
 
 
 def copy(op: Signature) -> OpCost:

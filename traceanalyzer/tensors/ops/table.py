@@ -1,7 +1,8 @@
 """The op table: one row per family of ops says what they read, write, make and cost.
 
 Everything that asks what an op does asks this table. Ops in place (`add_`) have the row of their family, with a write
-into the first input. Ops of extensions have no row, except those that torch itself ships.
+into the first input. Of extensions, those that torch itself ships have rows, and fused ops of servers whose inputs
+determine their cost. Those of paged attention do not: the lengths of sequences are not recorded.
 """
 
 from __future__ import annotations
@@ -108,6 +109,8 @@ _ADDED = replace(_GEMM, shape=shapes.product(1, 2), cost=costs.gemm(1, 2, bias=0
 _add("addmm _addmm_activation", _ADDED)
 _add("baddbmm", replace(_ADDED, batch_dims=1))
 _add("_scaled_mm", replace(_GEMM, shape=shapes.product(0, 1), cost=costs.scaled_gemm, type=""))
+_add("_weight_int4pack_mm", OpRow(Kind.GEMM, cost=costs.int4_gemm))
+_add("_grouped_mm", OpRow(Kind.GEMM, cost=costs.grouped_gemm))
 _add("mv dot vdot", OpRow(Kind.GEMM, cost=costs.vector_product(0, 1), type="first", linear=True))
 _add("addmv", OpRow(Kind.GEMM, cost=costs.vector_product(1, 2), type="first"))
 _add("outer", OpRow(Kind.POINTWISE, shapes.outer, type="first", linear=True))
@@ -351,6 +354,21 @@ _ABSURD_FLOPS = 2**62
 _LISTS = regex(r"^_(foreach|fused)_(?!rms|moving|sdp)")
 _RESIZE = regex(r"^_?upsample_\w+$")
 _IN_PLACE = replace(UNKNOWN, shape=shapes.same, writes=(0,), type="first")
+_COMPILED = regex(r"^triton_(poi|red|per)_fused_")
+_COMPILED_ROW = OpRow(Kind.OTHER, cost=costs.compiled)
+_EXTENSIONS = {
+    name: OpRow(Kind.GEMM, cost=costs.fused_experts)
+    for name in (
+        "vllm::rocm_aiter_fused_moe",
+        *(
+            f"{engine}::{way}_fused_experts"
+            for engine in ("vllm", "sglang")
+            for way in ("inplace", "outplace")
+        ),
+    )
+} | {
+    "_C::static_scaled_fp8_quant": OpRow(Kind.COPY, cost=costs.copy, writes=(0,), unread=(0,)),
+}
 _LIST_ROW = OpRow(Kind.LISTS, None, costs.lists)
 
 
@@ -363,7 +381,7 @@ def op_row(name: str) -> OpRow:
     """
     short = name.removeprefix("aten::")
     if short == name:
-        return UNKNOWN
+        return _COMPILED_ROW if _COMPILED.match(name) else _EXTENSIONS.get(name, UNKNOWN)
     if short in _TABLE:
         return _TABLE[short]
     base = _TABLE.get(short.removesuffix("_"))
