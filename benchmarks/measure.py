@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 _SAMPLE_S = 0.02
@@ -19,12 +20,16 @@ _SAMPLE_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is measured: a subject on a file; `size` in bytes is that of the JSON, also where the file is packed."""
+    """What is measured: a subject on a file; `size` in bytes is that of the JSON, also where the file is packed.
+
+    `command` runs the subject, maybe in another environment.
+    """
 
     name: str
     subject: str
     path: Path
     size: int
+    command: tuple[str, ...] = (sys.executable, "-m", "benchmarks.subjects")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +74,20 @@ def cases(subjects: Iterable[str], path: Path, suffix: str = "", size: int | Non
 def measure(chosen: Iterable[Case], runs: int) -> list[Measured]:
     """Every case `runs` times, in turns so that a noisy minute hits all alike, and once more for its memory."""
     chosen = list(chosen)
-    rounds = [[_run(case) for case in chosen] for _ in range(runs)]
+    rounds = [[run(case) for case in chosen] for _ in range(runs)]
     made = []
     for position, case in enumerate(chosen):
         results = [results[position] for results in rounds]
-        peak = _run(case, sampled=True)["peak"]
+        peak = run(case, sampled=True)["peak"]
         seconds = tuple(result["seconds"] for result in results)
         cpu_s = tuple(result["cpu"] for result in results)
         made.append(Measured(case, seconds, cpu_s, int(results[0]["events"]), int(peak)))
     return made
 
 
-def _run(case: Case, *, sampled: bool = False) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.subjects", case.subject, str(case.path)]
+def run(case: Case, *, sampled: bool = False) -> dict[str, Any]:
+    """One run in a fresh process: what it answers, and the peak of its memory if `sampled`."""
+    command = [*case.command, case.subject, str(case.path)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=REPOSITORY) as process:
         assert process.stdin is not None
