@@ -1,6 +1,6 @@
 """Beside Holistic Trace Analysis and TraceLens: `python -m benchmarks.peers [TRACE ...] [--runs 3] [--write]`.
 
-Each tool is installed in an environment of its own below benchmarks/data. TraceLens is not on PyPI, where `tracelens`
+Each tool is installed in an environment of its own below build/. TraceLens is not on PyPI, where `tracelens`
 is another program: it comes from its repository, or from a checkout with --tracelens. What cannot be installed is left
 out, and the page says so. Raw events decide who is right where numbers differ.
 """
@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.files import DATA, SHARED
+from benchmarks.files import SHARED
 from benchmarks.measure import REPOSITORY, Case, Measured, machine, measure, run
 from benchmarks.raw_numbers import calls_of, device_times, events_of, moved_bytes, operations, product
 from traceanalyzer import load
@@ -47,7 +47,7 @@ Rows = Iterator[str]
 
 def environment(name: str, requirement: str) -> str:
     """The Python of an environment with the tool, made at the first call; empty where it cannot be installed."""
-    folder = DATA / f"peer-{name}"
+    folder = REPOSITORY / "build" / f"peer-{name}"
     python = folder / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
@@ -246,13 +246,15 @@ def page(paths: Sequence[Path], tools: dict[str, str], runs: int) -> Rows:
     """The whole page, as it comes."""
     yield f"# Beside other tools\n\n{machine()}; medians of {runs} runs, taken in turns, each in a fresh process;"
     yield "imports are done before the clock starts. Memory is the peak above the interpreter with its imports."
+    yield "CPU time is that of all processes; on a machine with other work it compares better than wall time."
     yield "`python -m benchmarks.peers --write` installs the tools and writes this page."
     for name in {"hta", "tracelens"} - set(tools):
         yield f"\n`{name}` could not be installed here and was not run."
     yield "\n## Speed and memory\n"
     yield from speed([*paths, *_existing(_LARGE)], tools, runs)
     yield "\n## Times of the device\n"
-    yield "Each tool looks at a window of its own; the raw events are those in that window.\n"
+    yield "Each tool looks at a window of its own; the raw events are those in that window. HTA rounds times down to"
+    yield "whole microseconds by default, so each kernel loses half of one on average.\n"
     yield from times(paths, tools)
     yield "\n## Rates of GEMMs\n"
     if "tracelens" not in tools:

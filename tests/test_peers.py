@@ -17,7 +17,9 @@ with (REPOSITORY / "benchmarks/truth/amd_units.csv").open(encoding="utf-8") as f
 shared = pytest.mark.skipif(not SHARED.exists(), reason="no shared traces")
 
 
-@pytest.mark.parametrize("fixture", ["exposed-communication/bad", "needless-collectives/bad", "healthy/train"])
+@pytest.mark.parametrize(
+    "fixture", ["exposed-communication/bad", "needless-collectives/bad", "healthy/train"]
+)
 def test_times_of_the_device_are_those_of_the_raw_events(fixture: str) -> None:
     path = FIXTURES / f"{fixture}.json.gz"
     (device,) = diagnose(path).traces[0].accounting
