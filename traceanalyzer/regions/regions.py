@@ -148,6 +148,44 @@ class Regions:
             }
         )
 
+    def by_name(self, kind: str) -> pd.DataFrame:
+        """The regions of one kind ("module", "function", "phase") summed by name, the largest first.
+
+        Each op counts for the innermost region around it, so that rows add up. Columns: name, calls, share (of the
+        predicted step), predicted_ns, gpu_ns, idle_ns, launches, syncs, with_inner_ns (CPU time with regions inside);
+        all per step. What is in no such region has an empty name.
+        """
+        rows = self.frame()
+        owner = np.arange(len(rows))
+        chosen = (rows["kind"] == kind).to_numpy()
+        for level in range(1, int(self.tree.depth.max(initial=0)) + 1):
+            inner = np.flatnonzero((self.tree.depth == level) & ~chosen)
+            owner[inner] = owner[self.tree.parent[inner]]
+        costs = ("predicted_ns", "gpu_ns", "idle_ns", "launches", "syncs")
+        own = pd.DataFrame({name: getattr(self, name) / self.steps for name in costs}).groupby(owner).sum()
+        names = rows["name"].where(chosen, "").iloc[own.index].to_numpy()
+        inside = np.zeros(len(rows), bool)  # a region in one of the same name counts within that
+        for node in np.flatnonzero(chosen):
+            inside[node] = rows["name"][node] in self._names_around(int(node), chosen)
+        whole = rows.loc[chosen & ~inside].groupby("name")["predicted_ns"].sum()
+        table = own.groupby(names).sum().rename_axis("name").reset_index()
+        calls = rows.loc[chosen].groupby("name")["calls"].sum()
+        table.insert(1, "calls", table["name"].map(calls).fillna(0.0))
+        table.insert(2, "share", table["predicted_ns"] / self.step_ns)
+        table["with_inner_ns"] = table["name"].map(whole).fillna(table["predicted_ns"])
+        table = table[(table["predicted_ns"] > 0) | (table["gpu_ns"] > 0)].copy()
+        times = [name for name in table.columns if name.endswith("_ns")]
+        table[times] = table[times].round().astype(np.int64)
+        return table.sort_values(["gpu_ns", "predicted_ns"], ascending=False, ignore_index=True)
+
+    def _names_around(self, node: int, chosen: Mask) -> set[str]:
+        """Names of the chosen regions around a node."""
+        names = set()
+        while (node := int(self.tree.parent[node])) > 0:
+            if chosen[node]:
+                names.add(str(self.tree.name[node]))
+        return names
+
     def below(self, nodes: Sequence[int]) -> Mask:
         """Which nodes are, or are below, one of these; bool (nodes,)."""
         inside = np.zeros(len(self.tree.parent), bool)

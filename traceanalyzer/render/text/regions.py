@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import textwrap
+from typing import TYPE_CHECKING
+
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.regions.rates import RegionRates
 from traceanalyzer.regions.regions import Regions
 from traceanalyzer.render.text.page import as_text
 from traceanalyzer.render.words.escape import printable, shortened
 from traceanalyzer.report.step_parts import cost_of, listed_regions, shown_name
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _COLUMNS = ("of step", "CPU", "GPU", "GPU idle", "calls")
 _RATES = ("of peak", "TFLOP/s")
@@ -51,6 +57,32 @@ def render_regions(
     return as_text([printable(line) for line in lines], ascii_only=ascii_only)
 
 
+_SUMS = ("of step", "CPU", "GPU", "GPU idle", "calls", "with inner")
+_SUM_WIDTHS = (7, 8, 8, 8, 5, 10)
+
+
+def render_sums(
+    rows: pd.DataFrame, kind: str, *, limit: int = 10, width: int = 100, ascii_only: bool = False
+) -> str:
+    """`Regions.by_name` as text, one line for each name; from 100 columns on also the CPU time with all inside."""
+    if not rows["name"].any():
+        return f"No {kind} is known: record with Python stacks (with_stack=True).\n"
+    shown = len(_SUMS) - (width < _WIDE)
+    note = (
+        f"Cost of each {kind} per step, forward plus backward, without the {kind}s in it; CPU without the profiler, "
+        "GPU idle as recorded" + "; with inner: the CPU time with all in it" * (shown == len(_SUMS))
+    )
+    lines = [*textwrap.wrap(note, width), "", _line(_SUMS[:shown], kind, width, _SUM_WIDTHS)]
+    for row in rows.head(limit).to_dict("records"):
+        times = (format_ns(row[name]) for name in ("predicted_ns", "gpu_ns", "idle_ns"))
+        calls, inner = f"{row['calls']:,.0f}" if row["calls"] else "", format_ns(row["with_inner_ns"])
+        cells = (format_share(row["share"]), *times, calls, inner)
+        lines.append(_line(cells[:shown], row["name"] or f"in no {kind}", width, _SUM_WIDTHS))
+    if len(rows) > limit:
+        lines.append(f"... and {len(rows) - limit:,} more: --limit {len(rows)}")
+    return as_text([printable(line) for line in lines], ascii_only=ascii_only)
+
+
 def _cells(regions: Regions, rates: RegionRates | None, node: int) -> tuple[str, ...]:
     totals = regions.totals
     times = (format_ns(round(totals[name][node])) for name in ("predicted_ns", "gpu_ns", "idle_ns"))
@@ -62,6 +94,6 @@ def _cells(regions: Regions, rates: RegionRates | None, node: int) -> tuple[str,
     return (*cells, *(known if rates.flops[node] else ("", "")))
 
 
-def _line(cells: tuple[str, ...], name: str, width: int) -> str:
-    left = "  ".join(f"{cell:>{size}}" for cell, size in zip(cells, _WIDTHS, strict=False))
+def _line(cells: tuple[str, ...], name: str, width: int, widths: tuple[int, ...] = _WIDTHS) -> str:
+    left = "  ".join(f"{cell:>{size}}" for cell, size in zip(cells, widths, strict=False))
     return f"{left}  {shortened(name, max(width - len(left) - 2, 20))}"
