@@ -100,16 +100,6 @@ def test_without_shapes_a_fifth_of_the_rows_is_too_many(lookup_us: int, said: bo
     )
 
 
-def test_other_ranks_may_look_up_other_rows() -> None:
-    """Their gradients are added, so that confidence is only medium."""
-    trace = recommender()
-    (alone,) = found(trace, "dense-gradient")
-    trace.launch("cudaLaunchKernel", 200 * US, 5 * US, 9_000)
-    trace.kernel(210 * US, 5 * US, 9_000, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL", stream=9)
-    (joined,) = found(trace, "dense-gradient")
-    assert (alone.confidence.value, joined.confidence.value) == ("high", "medium")
-
-
 def timed(op: str, fill_us: int = 300) -> TraceBuilder:
     """An optimizer that passes for 800 us over all parameters in such an op; a fill takes so long."""
     trace = recommender(shapes=False, long_list=True, lookup_us=6)
@@ -170,7 +160,7 @@ def test_without_shapes_the_busiest_optimizer_counts_steps() -> None:
 def test_filling_the_table_and_passing_over_it_is_needless() -> None:
     (dense,) = found(recommender(), "dense-gradient")
     assert (dense.by, dense.count, dense.steps) == ("embedding", 3, 3)
-    assert "at most 0.41 % of these rows are looked up" in dense.message
+    assert "at most 0.41 % of its rows are looked up" in dense.message
     assert dense.evidence["filling_ns"] == 3 * 300 * US
     assert dense.cost_ns == pytest.approx(3 * 1_100 * US, rel=0.01)
     assert dense.saving is not None
@@ -180,12 +170,6 @@ def test_filling_the_table_and_passing_over_it_is_needless() -> None:
 
 def test_adding_to_the_last_gradient_passes_over_it_too() -> None:
     (dense,) = found(recommender(accumulates=True), "dense-gradient")
-    assert dense.cost_ns == pytest.approx(3 * 1_250 * US, rel=0.01)
-
-
-@pytest.mark.parametrize("adds", ["aten::add", "aten::add_"])
-def test_gradients_of_several_look_ups_are_added_to_one_another(adds: str) -> None:
-    (dense,) = found(recommender(adds=adds), "dense-gradient")
     assert dense.cost_ns == pytest.approx(3 * 1_250 * US, rel=0.01)
 
 
@@ -259,7 +243,7 @@ def test_without_shapes_times_tell_that_few_rows_were_looked_up() -> None:
     assert dense.confidence.value == "medium"
     # the fill, and of the pass over all parameters what reading and writing the table takes at the fill's speed
     assert dense.cost_ns == pytest.approx(3 * (300 + 600) * 0.99 * US, rel=0.01)
-    assert "at most about 1.0 % of the rows are looked up" in dense.message
+    assert "at most 1.0 % of its rows are looked up" in dense.message
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,6 @@ def recommender(
     micro_steps: int = 1,
     long_list: bool = False,
     accumulates: bool = False,
-    adds: str = "",
     lookup_us: int = 0,
     summed_us: int = 0,
 ) -> TraceBuilder:
@@ -82,9 +81,6 @@ def recommender(
                 scalars = ("", "", "", "", "", str(ROWS), "False", "0")
                 dims = ([512, WIDTH], [looked_up], [looked_up], [512], [512], [], [], [])
             run.args(name, start, run.now - start, dims if shapes else (), scalars)
-        if adds:  # of two look-ups
-            run.op(adds, table, table, [], kernels=(150 * US,))
-            run.op(adds, [4096, WIDTH], [4096, WIDTH], [], kernels=(10 * US,))
         start = run.now
         run.now += 5 * US
         params = [table, [512, WIDTH], [512]]
