@@ -130,13 +130,14 @@ def test_a_profiler_of_kernels_is_not_said_to_explain_copies() -> None:
         (50, "cudaLaunchKernel", ""),
         (51, "cudaLaunchKernel", "; Nsight Compute shows why its kernels take so long"),
         (51, "hipLaunchKernel", "; rocprof-compute shows why its kernels take so long"),
+        (51, "urEnqueueKernelLaunch", "; VTune shows why its kernels take so long"),
     ],
 )
 def test_a_profiler_of_kernels_is_named_where_they_take_most(kernel_us: int, call: str, said: str) -> None:
     """Beside a copy of 50 us."""
     trace = TraceBuilder()
     trace.op("aten::to", 0, 30 * US)
-    trace.launch(call, 5 * US, 5 * US, 1)
+    trace.launch(call, 5 * US, 5 * US, 1, category="xpu_runtime" if call.startswith("ur") else "cuda_runtime")
     trace.launch("cudaMemcpyAsync", 15 * US, 5 * US, 2)
     trace.kernel(20 * US, kernel_us * US, 1)
     trace.memcpy(100 * US, 50 * US, 2)

@@ -245,6 +245,8 @@ def test_the_report_of_mtia_is_read() -> None:
     (hotspot,) = [one for one in diagnosed("mtia_inference").findings if one.rule == "hotspot"]
     assert hotspot.advice.endswith("profile the op with the device's own profiler.")
     assert hotspot.profiler_command == ""
+    facts = facts_of(Analysis(load(report_file("mtia_inference"))))
+    assert "the device's own profiler shows why" in next(one.text for one in facts if one.name == "hotspot")
 
 
 def counted(*values: int) -> Trace:
@@ -311,7 +313,7 @@ def test_launches_that_take_long_in_the_driver_are_named(
 
 def test_the_report_of_slow_launches_names_the_call() -> None:
     assert first_finding("xpu_launch") == ("launch-bound", "slow-launches")
-    assert not any("torch.cuda" in finding.advice for finding in diagnosed("xpu_launch").findings)
+    assert not any("CUDA" in finding.advice.upper() for finding in diagnosed("xpu_launch").findings)
 
 
 # -- remedies ------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.roofline.op_rates import OpWork
 from traceanalyzer.roofline.peaks import Peaks
+from traceanalyzer.rule.advice import adapt_to_recording
 from traceanalyzer.rule.evidence_texts import called_names
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.tensors.ops.costs import ARITHMETIC
@@ -101,8 +102,8 @@ def _who_says_more(found: Work) -> str:
         return "; the others wait for the rank on which these are shortest"
     if 2 * found.of_kind("compute").total_ns <= found.total_ns:
         return ""
-    amd = found.launch.name.matches(r"^hip").any()
-    return f"; {'rocprof-compute' if amd else 'Nsight Compute'} shows why its kernels take so long"
+    tool = adapt_to_recording("{ncu}", found.events.trace.meta.dialect).replace("ncu", "Nsight Compute")
+    return f"; {tool} shows why its kernels take so long"
 
 
 def what_bounds(analysis: Analysis) -> Facts:

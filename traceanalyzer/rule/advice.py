@@ -58,6 +58,7 @@ _CUDA_NAMES = (
     (regex(r"\bCUDA block"), None, "work-group", "block"),
     (regex(r"nvidia-smi nvlink \S+ nvidia-smi topo -m"), "amd-smi topology", "xpu-smi topology -m", None),
     (regex(r"nvidia-smi( -[a-z]+( [A-Z]+)?)*"), "amd-smi", "xpu-smi", "the device's monitor"),
+    (regex(r" \(on CUDA, CUDA_LAUNCH_BLOCKING=1\)"), " (HIP_LAUNCH_BLOCKING=1)", "", ""),
     (regex(r" If [^.]* CUDA_MODULE_LOADING[^.]*\."), "", "", ""),
 )
 _PLATFORMS = (" on ROCm", " on XPU", " on MTIA")
