@@ -92,7 +92,7 @@ def test_what_a_table_cannot_mean_is_refused(table: str, tmp_path: Path) -> None
             '[tool.traceanalyzer]\nsettings = {"a.b" = 3}',
             "has no key 'settings'\n.*fail-on, ignore, limits, select",
         ),
-        ('[tool.traceanalyzer]\nselect = ["a", 3]', "says select"),
+        ('[tool.traceanalyzer]\nselect = ["a", 3]', "has select"),
         (
             '[tool.traceanalyzer]\nignore = [{rule = "a", reason = " ", until = 2030-01-01}]',
             "without rule, reason",

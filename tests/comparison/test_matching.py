@@ -311,7 +311,7 @@ def test_idle_time_is_most_of_an_op_from_as_much_as_its_work(delta: int, idle: i
 
 def test_an_interval_of_a_saving_begins_at_nothing() -> None:
     fault = FaultChange("new", ("a",), "a", "low", 0.1, -0.05, 0.3, None, None, None)
-    assert said_and_got(fault, interval=True) == "said 10 % (0 % to 30 %)"
+    assert said_and_got(fault, interval=True) == "predicted 10 % (0 % to 30 %)"
 
 
 def test_recordings_of_other_steps_are_not_identical() -> None:

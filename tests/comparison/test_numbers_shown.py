@@ -86,9 +86,9 @@ def test_counters_that_are_equal_are_as_short_as_others(
 @pytest.mark.parametrize(
     ("share", "interval", "said"),
     [
-        (0.17, True, "said 17 % (12 % to 30 %), got 15 %"),
-        (0.17, False, "said 17 %, got 15 %"),
-        (-0.17, True, "said to add 17 %, got 15 %"),
+        (0.17, True, "predicted 17 % (12 % to 30 %), got 15 %"),
+        (0.17, False, "predicted 17 %, got 15 %"),
+        (-0.17, True, "predicted to add 17 %, got 15 %"),
         (None, True, ""),
     ],
 )

@@ -416,7 +416,7 @@ def test_five_causes_have_a_colour_of_their_own(count: int, others: list[str]) -
     threads = ["b-annotation", "b-op", "b-call", "b-wait"]
     causes = [f"i-{at}" for at in range(5)] + ["i-5"] * len(others)
     assert items == [*threads, "b-compute", "b-copy", "b-memset", *causes]
-    assert "call that waitskernelcopymemsetidle: cause 0idle: cause 1" in listed.text
+    assert "blocking callkernelcopymemsetidle: cause 0idle: cause 1" in listed.text
     assert listed.text.endswith("idle: cause 4" + "".join(others))
 
 

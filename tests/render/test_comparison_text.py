@@ -125,8 +125,8 @@ def test_faults_that_changed_are_shown_and_the_others_counted() -> None:
     said = lines(faults=(*faults, fault("new", said_share=None)))
     first = said.index("Faults (1 unchanged)")
     assert said[first + 1 : first + 5] == [
-        "  gone: title of gone; said 17 % (12 % to 30 %), got 15 %",
-        "  worse: title of worse; said to add 8 %",
+        "  gone: title of gone; predicted 17 % (12 % to 30 %), got 15 %",
+        "  worse: title of worse; predicted to add 8 %",
         "  new: title of new",
         "",
     ]

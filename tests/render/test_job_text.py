@@ -248,7 +248,7 @@ def test_a_group_has_one_name_and_a_line_for_each_kind_and_size() -> None:
         "transfer",
         "algbw",
         "busbw",
-        "beside",
+        "overlap",
         "waiting",
     ]
     sizes = ["8.00", "MiB", "12", "250", "µs", "33.55", "50.30", "40", "%", "3.00", "ms"]

@@ -164,7 +164,7 @@ def test_float32_is_tf32_where_the_kernel_says_so(kernel: str, share: float | No
             event["name"] = kernel
     row = Analysis(trace.load()).index(OpWork).shapes.set_index("op").loc["aten::mm"]
     if share is None:
-        assert row["why"] == "kernel names do not tell TF32 from FP32"
+        assert row["why"] == "kernel names do not separate TF32 from FP32"
     else:
         assert row["peak_tflops"] == share
 

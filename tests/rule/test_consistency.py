@@ -97,7 +97,7 @@ def test_a_cost_is_within_the_time_of_the_op_in_its_title() -> None:
     ids=["aligned", "odd", "5000-odd-digits", "5000-digits", "unknown"],
 )
 def test_only_an_odd_dimension_may_be_padded(shapes: str | None, checks: list[str]) -> None:
-    advice = "Pad the dimension that is no multiple of 8."
+    advice = "Pad the dimension that is not a multiple of 8."
     assert failed(claim(advice=advice, evidence={"shapes": shapes})) == checks
 
 

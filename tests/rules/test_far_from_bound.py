@@ -130,7 +130,7 @@ def resampling(new: int, old: int, margin: int) -> Op:
 
 def test_coprime_rates_take_a_kernel_per_phase() -> None:
     (one,) = found(program([resampling(8_101, 8_000, 14)]), "far-from-bound")
-    assert "changes a sampling rate with 8,101 kernels of 8,014 taps, of which 14 count" in one.message
+    assert "changes a sampling rate with 8,101 kernels of 8,014 taps, but only 14 count" in one.message
     assert one.advice.startswith("Resample to a rate that shares a large divisor")
 
 
@@ -292,7 +292,7 @@ def test_a_copy_within_the_device_is_held_against_its_bytes(dur: int, said: int)
     ("inner", "grid", "advice"),
     [
         (2_048, 1_320, "Split a product with one long dimension into parts"),
-        (2_047, 1_320, "Pad the dimension that is no multiple of 8"),
+        (2_047, 1_320, "Pad the dimension that is not a multiple of 8"),
     ],
 )
 def test_only_an_odd_dimension_is_padded(inner: int, grid: int, advice: str) -> None:

@@ -117,7 +117,7 @@ def test_without_shapes_the_width_of_loads_tells_what_is_gained(kernel: str, tim
     (one,) = found(program([Op("aten::mm", kernel, 700)]), "misaligned-gemm")
     assert one.cost_ns == pytest.approx(6e3 * 700 * (1 - 1 / times), rel=0.01)
     assert one.confidence is Confidence.MEDIUM
-    assert "Pad the dimension that is no multiple of 8" in one.advice
+    assert "Pad the dimension that is not a multiple of 8" in one.advice
 
 
 def test_narrow_loads_of_other_ops_are_no_products() -> None:
@@ -137,7 +137,7 @@ def test_the_three_odd_sizes_that_take_most_are_to_be_padded() -> None:
     (one,) = found(program(ops), "misaligned-gemm")
     assert one.evidence["sizes"] == [2_001, 3_001, 1_001]
     assert one.advice == "Pad the dimension from 2001 to 2048, 3001 to 3008, 1001 to 1024, multiples of 64."
-    assert "; 2,001, 3,001, 1,001 are no multiples of 8" in one.message
+    assert "; 2,001, 3,001, 1,001 are not multiples of 8" in one.message
 
 
 # -- no-tensor-cores -----------------------------------------------------------------------------------------

@@ -88,13 +88,13 @@ def _table(path: Path) -> Mapping[str, Any]:
 
 def _one_of(value: Any, refuse: _Refuse) -> str | None:
     if value is not None and value not in _SEVERITIES:
-        raise refuse(f"says fail-on = {value!r}", f"It is one of {', '.join(_SEVERITIES)}.")
+        raise refuse(f"has fail-on = {value!r}", f"It is one of {', '.join(_SEVERITIES)}.")
     return None if value is None else str(value)
 
 
 def _names(value: Any, refuse: _Refuse) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise refuse(f"says select = {value!r}", "It is a list of names of rules.")
+        raise refuse(f"has select = {value!r}", "It is a list of names of rules.")
     return tuple(value)
 
 
@@ -102,7 +102,7 @@ def _ignored(value: Any, today: datetime.date, refuse: _Refuse) -> tuple[tuple[s
     """Rules to ignore, and those whose last day has passed."""
     remedy = 'An entry is {rule = "cold-start", reason = "one epoch only", until = 2027-01-31}.'
     if not isinstance(value, list):
-        raise refuse(f"says ignore = {value!r}", remedy)
+        raise refuse(f"has ignore = {value!r}", remedy)
     still: list[str] = []
     over: list[str] = []
     for entry in value:
@@ -119,7 +119,7 @@ def _ignored(value: Any, today: datetime.date, refuse: _Refuse) -> tuple[tuple[s
 def _limits(value: Any, refuse: _Refuse) -> dict[str, str]:
     remedy = 'It is a table such as {"scheduler-gap.min_gap_ns" = 20000}.'
     if not isinstance(value, dict):
-        raise refuse(f"says limits = {value!r}", remedy)
+        raise refuse(f"has limits = {value!r}", remedy)
     for name, limit in value.items():
         if isinstance(limit, bool) or not isinstance(limit, int | float | str) or "." not in name:
             raise refuse(f"has the limit {name!r} = {limit!r}", remedy)
@@ -133,4 +133,4 @@ def _time(value: Any, refuse: _Refuse) -> GivenStep | None:
         return GivenStep.of(value)
     except BadOption:
         remedy = "It is a positive number of ms, of less than a day, a list of such, or a range: 18:19."
-        raise refuse(f"says step-ms = {value!r}", remedy) from None
+        raise refuse(f"has step-ms = {value!r}", remedy) from None

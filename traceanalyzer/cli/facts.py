@@ -12,7 +12,7 @@ from traceanalyzer.cli.options import view_options
 from traceanalyzer.cli.output import put_page
 
 
-@click.command(short_help="Facts that are no fault: hotspots, rates, dispatch chains.")
+@click.command(short_help="Observations that are not problems: hotspots, rates, dispatch chains.")
 @view_options("text", "json", "csv", "parquet")
 def facts(trace: Path, form: str, output: Path | None, force: bool) -> None:
     """State what the trace shows that is no fault: what bounds it, hotspots, dispatch chains, rates.

@@ -52,9 +52,7 @@ def compare(
         BadOption: a list without a capture, no baseline of that name, or a time of one side alone.
     """
     if (base_ms is None) != (new_ms is None):
-        raise BadOption(
-            "a timed step of one side says nothing of the other", remedy="Give base_ms and new_ms."
-        )
+        raise BadOption("a step is timed on one side only", remedy="Give base_ms and new_ms.")
     return compared(timed(side_of(base), base_ms), timed(side_of(new), new_ms))
 
 

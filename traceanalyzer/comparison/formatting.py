@@ -78,16 +78,20 @@ def row_values(row: Row) -> str:
 
 
 def fault_line(fault: FaultChange) -> str:
-    """`gone: implicit-sync: aten::item; said 17 %, got 15 %`."""
+    """`gone: implicit-sync: aten::item; predicted 17 %, got 15 %`."""
     saving = said_and_got(fault, interval=True)
     return f"{fault.status}: {fault.title}" + f"; {saving}" * bool(saving)
 
 
 def said_and_got(fault: FaultChange, *, interval: bool = False) -> str:
-    """`said 17 % (12 % to 30 %), got 15 %`, of a fix that makes the step longer `said to add 8 %`; empty if unknown."""
+    """`predicted 17 % (12 % to 30 %), got 15 %`; of a fix that adds time `predicted to add 8 %`; empty if unknown."""
     if fault.said_share is None:
         return ""
-    text = f"said {fault.said_share:.0%}" if fault.said_share >= 0 else f"said to add {-fault.said_share:.0%}"
+    text = (
+        f"predicted {fault.said_share:.0%}"
+        if fault.said_share >= 0
+        else f"predicted to add {-fault.said_share:.0%}"
+    )
     if interval and fault.said_share >= 0:
         text += f" ({max(fault.low_share or 0, 0):.0%} to {fault.high_share:.0%})"
     if fault.got_share is not None:

@@ -134,7 +134,7 @@ def _kinds(one: CollectiveRuns) -> Iterator[tuple[str, int, str | None]]:
 
 
 def _members(ends: Mapping[int, Rows]) -> list[list[int]]:
-    """Ranks whose collectives end together; none where a group is no multiple of the smallest, or of one rank."""
+    """Ranks whose collectives end together; none where a group is not a multiple of the smallest, or of one rank."""
     count = min(map(len, ends.values()))
     groups: list[list[int]] = []
     for rank, own in sorted(ends.items()):

@@ -331,5 +331,5 @@ def _why_no_peak(peaks: Peaks | None, arithmetic: str | None, over_link: bool) -
     if peaks is None:
         return "device not in the table of peaks"
     if arithmetic is None:
-        return "kernel names do not tell TF32 from FP32"
+        return "kernel names do not separate TF32 from FP32"
     return f"no {arithmetic} peak known for {peaks.name}"

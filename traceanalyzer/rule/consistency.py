@@ -201,7 +201,7 @@ def _cost_above_its_op(claim: Claim) -> str:
     named_ns = work[named].total_ns
     if not named.any() or claimed_ns <= _PASSES * named_ns:
         return ""
-    return f"claims {format_ns(claimed_ns)} of work, of which {by} takes {format_ns(named_ns)}"
+    return f"claims {format_ns(claimed_ns)} of work, but {by} takes {format_ns(named_ns)}"
 
 
 def _saving_above_its_time(claim: Claim) -> str:

@@ -24,7 +24,7 @@ from traceanalyzer.tensors.values import LEAF, Keys, Values, values_of
 from traceanalyzer.timeline.calls_and_work import Calls
 from traceanalyzer.timeline.names import STEP_MARK
 
-_MISSING = "no execution trace (NAME.et.json.gz beside the trace, or --tensors) tells which tensors ops read"
+_MISSING = "no execution trace (NAME.et.json.gz beside the trace, or --tensors) shows which tensors ops read"
 # Position of a layer's data; its other inputs are weights.
 _DATA = {"aten::embedding": 1, "aten::addmm": 1, "aten::baddbmm": 1}
 # Pointwise ops in a row; noise schedules and line searches have fewer. Chosen.

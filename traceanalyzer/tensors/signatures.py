@@ -187,7 +187,7 @@ def _shapes(dims: Any) -> list[Shape]:
 
 
 def largest_odd_size(signature: Signature, multiple: int) -> int:
-    """The largest of its matrices' sizes that is no multiple; 0 where there is none.
+    """The largest of its matrices' sizes that is not a multiple; 0 where there is none.
 
     Of several, the smaller ones (a number of tokens beside a vocabulary) are mostly no strides.
     """

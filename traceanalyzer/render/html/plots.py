@@ -25,7 +25,7 @@ def accounting_bar(report: Report, trace_index: int) -> list[Html]:
 
 def _device(time: DeviceTime, position: int, trace_index: int, several: bool) -> Html:
     parts, whole_ns = _ordered(time), max(time.length_ns, 1)
-    label = f"Where the time of device {time.device} went; the table says the same in numbers"
+    label = f"Where the time of device {time.device} went; the table has the same numbers"
     rows = []
     for name, ns in parts:
         ops = [one.op for one in time.idle_causes if one.cause == name and one.op]

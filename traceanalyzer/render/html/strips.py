@@ -20,7 +20,7 @@ _KINDS = {"copy": "copy", "compute": "compute", "communication": "communication"
 LEGEND = {
     "op": "op",
     "call": "runtime call",
-    "wait": "call that waits",
+    "wait": "blocking call",
     "annotation": "annotation",
     "compute": "kernel",
     "copy": "copy",

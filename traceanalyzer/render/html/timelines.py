@@ -131,7 +131,7 @@ _THREAD = ("annotation", "op", "call", "wait")
 _WORK = frozenset({"compute", "communication", "memset"}) | {
     f"copy_{way}" for way in ("h2d", "d2h", "p2p", "d2d", "other")
 }
-_KINDS = {"compute": "kernel", "call": "runtime call", "wait": "call that waits"}
+_KINDS = {"compute": "kernel", "call": "runtime call", "wait": "blocking call"}
 
 
 def ranked_causes(page: Page) -> list[str]:

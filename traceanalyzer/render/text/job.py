@@ -12,7 +12,7 @@ from traceanalyzer.render.text.page import Page, as_text
 from traceanalyzer.render.words.escape import printable, shortened
 from traceanalyzer.report.job_summary import CollectivesReport
 
-_RATE_TITLES = ("", "collective", "size", "times", "transfer", "algbw", "busbw", "beside", "waiting")
+_RATE_TITLES = ("", "collective", "size", "times", "transfer", "algbw", "busbw", "overlap", "waiting")
 _CLOCK_TITLES = ("clock of", "reads more", "+-", "drift", "collectives", "contradict")
 _COLUMNS, _COLLECTIVE = 80, 13
 
@@ -27,7 +27,7 @@ def render_collectives(told: CollectivesReport) -> str:
     lines += ["", *(line for one in found if one.slow for line in _slow(names[_key(one)], one))]
     lines += [
         "algbw and busbw in GB/s (1e9 bytes) as nccl-tests define them; transfer from the",
-        "last rank's start; beside: share of it during which the GPU computes",
+        "last rank's start; overlap: share of it during which the GPU computes",
         "",
     ]
     lines += _table([_CLOCK_TITLES, *(_clock(rank, clock) for rank, clock in sorted(clocks.items()))])

@@ -1,1 +1,1 @@
-"""Facts that are no faults."""
+"""Observations that are not problemss."""

@@ -25,25 +25,25 @@ class Limits:
     )
     min_gpu_share: float = limit(
         0.2,
-        "work on the scores must take at least this share of GPU time; a smaller share is not worth looking "
+        "work on the logits must take at least this share of GPU time; a smaller share is not worth looking "
         "at first",
     )
 
 
 @rule(since="0.2", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, kind=Kind.QUESTION)
 def loss_head(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
-    """The scores of a large vocabulary, and the loss over them, take much of the GPU's time.
+    """The logits of a large vocabulary, and the loss over them, take much of the GPU's time.
 
     What it looks for: log_softmax over N positions and V classes, and all work on tensors of N times V
-    numbers. This work includes the scores (one matrix product), the loss, conversions, and the backward pass of
+    numbers. This work includes the logits (one matrix product), the loss, conversions, and the backward pass of
     each of these.
     Why it matters: each of these ops handles V numbers for each position, even for padding and ignored labels
     (-100). Ignored labels are not recorded, so the finding is a fact, not a fault, and always info.
     Bad: head and loss are computed for prompt and padding, too. Good: before the head, select the hidden
-    states of the positions that have a label. Or use a loss that never writes all scores to memory.
+    states of the positions that have a label. Or use a loss that never writes all logits to memory.
     How sure: shapes and times are recorded. For the share of ignored positions, compute (labels ==
     -100).float().mean(), or, if the loss is multiplied by a mask, 1 - mask.float().mean().
-    When it is wrong: another tensor has the sizes N and V, but holds no scores.
+    When it is wrong: another tensor has the sizes N and V, but holds no logits.
     Source: torch.nn.functional.cross_entropy in PyTorch's documentation (ignore_index); measured on an H200.
     """
     if not any(op.dims for op in inputs.signatures):
@@ -72,14 +72,14 @@ def _hits(kernels: Work, share: float, positions: int, classes: int) -> Hits:
     return Hits(
         occurrences=kernels,
         lost=LostTime.none(),
-        message="the scores of {classes} classes for {positions} positions take {gpu} of all GPU work, forward and "
-        "backward, the largest part in {parts}; positions whose label is ignored or masked need no scores, but cost as "
+        message="logits of {classes} classes for {positions} positions take {gpu} of all GPU work, forward and "
+        "backward, the largest part in {parts}; positions whose label is ignored or masked need no logits, but cost as "
         "much as the others",
         advice="If many labels are ignored (-100), compute the head only for the other positions: "
         "head(hidden[index]), with an index that the collate function makes. First check what share is ignored: "
         f"(labels == -100).float().mean(), or 1 - mask.float().mean(). The {100 * share:.0f} % of all GPU work "
         "shrink by this share. If few labels are ignored, compile the head with the loss, or use a fused loss "
-        "that never writes all scores.",
+        "that never writes all logits.",
         evidence={
             **gpu_time_evidence(kernels),
             "gpu_share": share,

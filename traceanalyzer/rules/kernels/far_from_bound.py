@@ -45,7 +45,7 @@ _FULL = (
     "Its blocks fill the device already: try another layout or dtype, or let {torch.compile}(mode='max-autotune') "
     "choose another kernel"
 )
-_PAD = "Pad the dimension that is no multiple of 8, or split a product with one long dimension into parts"
+_PAD = "Pad the dimension that is not a multiple of 8, or split a product with one long dimension into parts"
 _PARTS = "Split a product with one long dimension into parts"
 _PLACES = "Let fewer additions hit the same row: sum equal indices first, or add into several tables"
 _COUNTS = (
@@ -360,7 +360,7 @@ def _phases(op: Signature) -> str:
     weight = op.shape(1)
     old = nth(op.scalar(3), len(weight) - 3)
     return (
-        f"it changes a sampling rate with {weight[0]:,} kernels of {weight[-1]:,} taps, of which {weight[-1] - old:,} "
+        f"it changes a sampling rate with {weight[0]:,} kernels of {weight[-1]:,} taps, but only {weight[-1] - old:,} "
         f"count: {weight[0]:,} and {old:,} have no common divisor"
     )
 

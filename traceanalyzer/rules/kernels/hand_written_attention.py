@@ -86,7 +86,7 @@ def _hits(pieces: Work, number: Rows, backward: Mask, inputs: WorkInputs, gpu: G
         "product and of the softmax is written to memory{where}",
         advice=(
             "Find out why: `with torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)` warns what "
-            "prevents the fused kernel, such as float64, a head size above 256 or no multiple of 8, or a mask "
+            "prevents the fused kernel, such as float64, a head size above 256 or not a multiple of 8, or a mask "
             "that needs a gradient."
         )
         if falls_back

@@ -52,7 +52,7 @@ class Limits:
 
 @rule(since="0.1", claims=Claims.WORK, limits=Limits)
 def misaligned_gemm(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
-    """A half-precision matrix product has a dimension that is no multiple of 8.
+    """A half-precision matrix product has a dimension that is not a multiple of 8.
 
     What it looks for: bfloat16 and float16 matrix products whose kernels load less than 16 bytes at a time
     (align1, align2, align4). Or the kernels were written for the tensor cores of an older GPU
@@ -85,7 +85,7 @@ def _hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
         set(size[size > 0].tolist()), key=lambda number: (-pieces.dur_ns[size == number].sum(), number)
     )[:3]
     sizes = ", ".join(f"{size:,}" for size in odd)
-    advice = "Pad the dimension that is no multiple of 8 (a vocabulary, a number of classes)."
+    advice = "Pad the dimension that is not a multiple of 8 (a vocabulary, a number of classes)."
     if odd:
         advice = (
             "Pad the dimension from "
@@ -102,14 +102,14 @@ def _hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
         advice = (
             "All dimensions are multiples of 8: make the operand contiguous, or slice it at a multiple of 8."
         )
-    which = "is no multiple" if len(odd) == 1 else "are no multiples"
+    which = "is not a multiple" if len(odd) == 1 else "are not multiples"
     why = f"; {sizes} {which} of {limits.aligned_elements}" if odd else ""
     return Hits(
         **reduce_to(
             pieces, clamp_to_floor(_aligned_ns(pieces, inputs, gpu, limits), pieces, limits.floor_ns)
         ),
         message=(
-            "half-precision products run {times_a_step} in kernels with narrow loads and take {spent_on_average}, in "
+            "half-precision GEMMs run {times_a_step} in kernels with narrow loads and take {spent_on_average}, in "
             "{kernels}{where}"
         )
         + why,

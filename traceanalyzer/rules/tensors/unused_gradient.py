@@ -54,7 +54,7 @@ def unused_gradient(calls: Calls, work: Work, flow: Flow | None, limits: Limits)
     Bad: AdamW(head.parameters()) on a backbone that requires gradients; a discriminator's loss on images that
     are not detached from their generator. Good: backbone.requires_grad_(False);
     discriminator(images.detach()).
-    With an execution trace, computed-unused tells this by the ids of tensors, and this rule is silent.
+    With an execution trace, computed-unused shows this by the ids of tensors, and this rule is silent.
     How sure: the updated parameters are identified by their number and sizes. Confidence is high if the gradients
     are never cleared, else medium.
     When it is wrong: an optimizer works on flattened or sharded copies of the parameters.

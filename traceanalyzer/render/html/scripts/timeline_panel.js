@@ -4,7 +4,7 @@ ta.timelinePanel = (panel, model, go) => {
   const { ev: columns } = model;
   const THINNED = -2; // instead of an event
   const KINDS = {
-    op: "op", call: "runtime call", wait: "call that waits", annotation: "annotation", compute: "kernel",
+    op: "op", call: "runtime call", wait: "blocking call", annotation: "annotation", compute: "kernel",
     communication: "communication kernel", memset: "memset",
   };
   const kindName = (i) => KINDS[model.kind(i)] ?? "copy";

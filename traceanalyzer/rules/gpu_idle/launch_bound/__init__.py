@@ -315,7 +315,7 @@ def launch_message(
         + (" (a kernel takes {kernel}" if count > 1 else " (it takes {kernel}")
         + (", a launch comes every {launch}" if pace else "")
         + ("; medians)" if count > 1 else ")")
-        + (f", {'all from' if whole else 'of which {loop_launches} come from'} {{loop}}" if part else "")
+        + (f", {'all from' if whole else '{loop_launches} of them from'} {{loop}}" if part else "")
         + f"; {'in this recording ' * profiled}the GPU waits for {awaits}"
         + ("" if placed or (part and part.placed) else "; these launches come from {lines:of this waiting}")
         + "{elsewhere:of this waiting}"
