@@ -48,6 +48,9 @@ def rows(name: str) -> dict[str, str]:
             {"library": "NCCL (on AMD: RCCL)", "algorithm": "ring", "types": "bfloat16"},
         ),
         ("triton_poi_fused_add_mul_silu_2", {"fuses": "add, mul, silu"}),
+        ("triton_poi_fused__unsafe_view_gelu_mul_0", {"fuses": "_unsafe_view, gelu, mul"}),
+        ("triton_per_fused__to_copy_add_native_layer_norm_12", {"fuses": "_to_copy, add, native_layer_norm"}),
+        ("triton_poi_fused_mul__to_copy_zork_3", {"fuses": "mul, _to_copy, zork"}),
         (TANH, {"library": "PyTorch", "computes": "one elementwise op: limited by memory bandwidth"}),
         (
             "void pytorch_flash::flash_bwd_kernel<cutlass::half_t>()",

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.model.text_queries import compiled, regex
 from traceanalyzer.render.text.page import Page
+from traceanalyzer.tensors.ops.table import UNKNOWN, op_row
 from traceanalyzer.timeline import kernel_families as families
 
 _KERNEL = regex(r"_|::|<")  # a name without is that of a rule, or of a cause
@@ -114,9 +115,21 @@ def _words(table: _Table, name: str) -> Iterator[str]:
     return (words for pattern, words in patterns if pattern.search(name))
 
 
+def _fused_ops(text: str) -> Iterator[str]:
+    """`_unsafe_view`, `gelu` and `mul` of `_unsafe_view_gelu_mul`: the longest known ops; other words by themselves."""
+    words = text.split("_")
+    at = 0
+    while at < len(words):
+        ends = (end for end in range(len(words), at, -1) if words[end - 1])
+        known = (end for end in ends if op_row("aten::" + "_".join(words[at:end])) is not UNKNOWN)
+        end = next(known, at + 1)
+        yield from ["_".join(words[at:end])] if words[end - 1] else []
+        at = end
+
+
 def _parts(name: str) -> Iterator[tuple[str, str]]:
     if fused := re.match(r"triton_[a-z]+_fused_(\w+?)(?:_\d+)?$", name):
-        yield "fuses", ", ".join(fused[1].strip("_").split("_"))
+        yield "fuses", ", ".join(_fused_ops(fused[1]))
     for words in _words(_PARTS, name):
         label, _, text = words.partition(": ")
         yield label, text
