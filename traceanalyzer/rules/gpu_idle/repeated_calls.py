@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, grouped, ranges, rank_within
+from traceanalyzer.model.arrays import Rows, distinct, grouped, ranges, rank_within
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
-from traceanalyzer.replay.edits import Resize
+from traceanalyzer.replay.edits import DropSpans, Resize
 from traceanalyzer.replay.rewrites import Batch
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
-from traceanalyzer.rules.gpu_idle.repeated_calls.evaluations import evaluation_hits
+from traceanalyzer.tensors.signatures import Shape, Signature, shape_text, tensors
+from traceanalyzer.tensors.top_ops import with_inputs, without_views
 from traceanalyzer.timeline.backward_nodes import outer_nodes_of
-from traceanalyzer.timeline.loops import exact_loops
+from traceanalyzer.timeline.loops import LAYER, exact_loops
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 # A recurrent cell needs the state of the call before, DistributedDataParallel calls its own op for each parameter, and
@@ -30,12 +30,9 @@ _HEAVY = regex(r"linear|matmul|mm\b|mm_|conv|attention|einsum|(layer|batch|group
 _PICKS = regex(r"::(select|index|index_select|gather|take|where|nonzero|unbind|item)$")
 _GATHERS = r"::(unbind|split|split_with_sizes|chunk|stack|cat|concat|vstack|hstack)$"
 _ON_LISTS = regex(r"_$|_norm$|::(sum|norm|zeros_like|clone|isnan|isinf|isfinite|any|all)$")
-_NORMS = regex(r"^aten::(norm|linalg_vector_norm)$")
 _SLICES = regex(r"^aten::(slice|narrow|select)$")
 # Ops that decide about the next repeat, as in decoding.
 _DECODES = regex(r"::(argmax|multinomial|topk|cat|stack|index_copy_|scatter_?|randn?\w*|normal_)$")
-# Ops whose result's size depends on data.
-_COUNTS = r"^aten::(nonzero|masked_select|_unique2)$"
 # Ops before or after the loop.
 _NEAR = 2
 # Loops of a step and thread, such as layers, an op for each parameter, and a loop of the loss.
@@ -43,7 +40,9 @@ _ROUNDS = 3
 # Share of the repeats whose shapes differ from those of the repeat before, and of a loop's ops that are nodes of
 # another loop; chosen.
 _MOST = 0.5
-_SIZED = "; before each repeat, the GPU counts the repeat's rows, and the CPU waits for this number"
+_ENGINE, _SUMS_UP = r"^autograd::engine|^torch::autograd", "torch::autograd::AccumulateGrad"
+# Layers of a network, and evaluations; more of them are a loop over time steps or samples. Chosen.
+_MIN_LAYERS, _MAX_EVALUATIONS = 3, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +91,11 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     """
     outer = calls[calls.is_top_op & (calls.step >= 0)]
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
-    counting_ns = calls.start_ns[calls.name.matches(_COUNTS)]
     by_ops: dict[tuple[str, ...], list[Repeats]] = {}
     for loop in repeats_of(outer[~outer.inside(marks)], work, limits):
         by_ops.setdefault(tuple(sorted(loop.names)), []).append(loop)
     # In another step, some repeats of the same loop may take another branch.
-    sure = {
-        key: [confidence_of(loop, counting_ns, limits) for loop in loops] for key, loops in by_ops.items()
-    }
+    sure = {key: [confidence_of(loop, limits) for loop in loops] for key, loops in by_ops.items()}
     chosen = [(loops, next(filter(None, sure[key]))) for key, loops in by_ops.items() if any(sure[key])]
     members = [loops[0].ops.joined([loop.ops for loop in loops]) for loops, _ in chosen]
     nodes = [outer_nodes_of(calls, ops) for ops in members]
@@ -107,9 +103,7 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     for (loops, confidence), ops, backward in zip(chosen, members, nodes, strict=True):
         # The backward of a loop counts with that loop.
         if np.isin(ops.rows, in_backward).mean() < _MOST:
-            lost, fix = batched(loops, ops, *backward, idle, gpus, limits.kernel_floor_ns)
-            hits = _hits(loops, sized=loops[0].is_sized_by_data(counting_ns))
-            yield replace(hits, lost=lost, fix=fix, confidence=confidence)
+            yield _hits(loops, ops, *backward, idle, gpus, limits, confidence)
     yield from evaluation_hits(calls, outer, work, idle)
 
 
@@ -146,11 +140,6 @@ class Repeats:
         dims = self.ops.text("input_dims").code.reshape(-1, self.period)
         return bool((np.diff(dims, axis=0) != 0).any(axis=1).mean() > _MOST)
 
-    def is_sized_by_data(self, counting_ns: Rows) -> bool:
-        """True if the device counts the rows of each repeat first, such as the rows of an expert."""
-        inside = (counting_ns >= self.ops.start_ns[0]) & (counting_ns < self.end_ns)
-        return self.shapes_change and int(inside.sum()) >= len(self.first_ops)
-
 
 def repeats_of(outer: Calls, work: Work, limits: Limits) -> Iterator[Repeats]:
     """The loops that cover most ops of each step and thread, and launch short work in each repeat."""
@@ -178,17 +167,15 @@ def repeats_of(outer: Calls, work: Work, limits: Limits) -> Iterator[Repeats]:
                 yield Repeats(outer[members.ravel()], members.shape[1], pieces, end_ns, bool(near.any()))
 
 
-def confidence_of(loop: Repeats, counting_ns: Rows, limits: Limits) -> Confidence | None:
+def confidence_of(loop: Repeats, limits: Limits) -> Confidence | None:
     """Confidence that the loop could be one call; None if it needs its order."""
     names, count = loop.names, len(loop.first_ops)
     picks = loop.collected or any(map(_PICKS.search, names))
     if any(map(_EXCLUDED.search, names)):
         return None
-    if loop.is_sized_by_data(counting_ns):
-        return Confidence.MEDIUM
     few_launches = len(loop.pieces) <= limits.max_loop_launches * count
     if count < limits.min_repeats:
-        return Confidence.LOW if loop.shapes_change and picks and few_launches else None
+        return Confidence.MEDIUM if loop.shapes_change and picks and few_launches else None
     if any(map(_HEAVY.search, names)):
         samples = _SLICES.search(names[0]) and not any(map(_DECODES.search, names))
         return Confidence.LOW if samples or (few_launches and picks) else None
@@ -199,66 +186,52 @@ def confidence_of(loop: Repeats, counting_ns: Rows, limits: Limits) -> Confidenc
     return Confidence.LOW if picks else None
 
 
-def batched(
+def _hits(
     loops: Sequence[Repeats],
-    ops: Calls,
+    members: Calls,
     nodes: Calls,
     recorder: Rows,
     idle: IdleTime,
     gpus: Gpus,
-    floor_ns: int,
-) -> tuple[LostTime, tuple[Resize, Batch]]:
-    """(idle time by repeat, the edits that leave one repeat of each loop), both with the loops' backward.
-
-    A kernel of few blocks leaves most of the device empty. The same kernels of other repeats then fit next to it.
+    limits: Limits,
+    confidence: Confidence,
+) -> Hits:
+    """Hits for loops of the same ops: one repeat of each, and of its backward, does the work of all.
 
     Args:
-        ops: of all loops.
-        nodes, recorder: nodes of backward, and position in `ops` of the op that recorded each.
-        floor_ns: duration of a nearly empty kernel, which is paid once.
+        members: ops of all loops.
+        nodes, recorder: nodes of backward, and position in `members` of the op that recorded each.
     """
     period, repeat = loops[0].period, recorder // loops[0].period
-    first_ops = ops[np.arange(0, len(ops), period)]
+    ops = members[np.arange(0, len(members), period)]
     loop_of = np.repeat(np.arange(len(loops)), [len(loop.first_ops) for loop in loops])
-    spans = first_ops.joined([first_ops, nodes])
-    ends_ns = np.concatenate([*(loop.ends_ns for loop in loops), nodes.end_ns])
-    lost = LostTime.launched_within(idle, spans.start_ns, ends_ns).owned_by(
-        np.append(np.arange(len(first_ops)), repeat)
-    )
+    spans = ops.joined([ops, nodes])
+    loop_ends_ns = np.concatenate([loop.ends_ns for loop in loops])
+    ends_ns = np.append(loop_ends_ns, nodes.end_ns)
     # Nodes of the same name do the same for other repeats.
     place = rank_within(grouped([repeat, nodes.name.code])[0])
     group = np.append(loop_of, len(loops) + grouped([loop_of[repeat], nodes.name.code, place])[0])
-    pieces, owner = ops.joined([ops, nodes]).launched()
-    span = np.append(np.arange(len(ops)) // period, len(first_ops) + np.arange(len(nodes)))[owner]
-    sms = np.array([gpus[device].sms or 0 for device in pieces.device.tolist()])
-    share = np.where((sms > 0) & (pieces.blocks > 0), np.minimum(pieces.blocks / np.maximum(sms, 1), 1), 1.0)
-    beyond_start = np.maximum(pieces.dur_ns - floor_ns, 0)
-    total = np.bincount(group[span], beyond_start * share, len(spans))[group]
-    alone = np.bincount(span, beyond_start, len(spans))
-    factor = np.maximum(total / np.maximum(alone, 1), 1)[span]
-    resized = Resize(pieces.entries, pieces.dur_ns + beyond_start * (factor - 1))
-    return lost, (resized, Batch(spans.start_ns, ends_ns, group))
-
-
-def _hits(loops: Sequence[Repeats], *, sized: bool) -> Hits:
-    """Hits for loops of the same ops, without confidence and times."""
-    ops = loops[0].first_ops.joined([loop.first_ops for loop in loops])
+    lost = LostTime.launched_within(idle, spans.start_ns, ends_ns)
     largest = max(loops, key=lambda loop: len(loop.pieces))
     names, pieces = largest.names, largest.pieces
-    spans_ns = np.concatenate([loop.ends_ns for loop in loops]) - ops.start_ns
-    lines = ops.line.or_else(ops.annotation).sums(spans_ns)
-    counted = [f"{name} ({times} times)" if times > 1 else name for name, times in Counter(names).items()]
-    others, more = len(counted) - 1, f" and {len(counted) - 4} more" if len(counted) > 4 else ""
+    lines = ops.line.or_else(ops.annotation).sums(loop_ends_ns - ops.start_ns)
+    others = len(set(names)) - 1
+    sent = pieces.kind.one_of("copy_h2d").any() and not any(map(_HEAVY.search, names))
     return Hits(
         occurrences=ops,
         named_by=next(iter(lines), None) or names[0] + f" + {others} op{'s' * (others > 1)}" * (others > 0),
-        message=("a sequence of {members} ops, {ops}," if len(names) > 1 else "{ops}")
+        lost=lost.owned_by(np.append(np.arange(len(ops)), repeat)),
+        fix=(
+            _grown_work(members, nodes, period, group, gpus, limits.kernel_floor_ns),
+            Batch(spans.start_ns, ends_ns, group),
+        ),
+        confidence=confidence,
+        message=("a sequence of {members} ops, {ops:of their time}," if others else "{ops}")
         + " runs {times_a_step} and launches {launches} kernels each time, copies included ({piece} on average)"
-        + (", at {lines}" if lines else "")
-        + _SIZED * sized,
-        advice=loop_advice(names, sent=bool(pieces.kind.one_of("copy_h2d").any()), sized=sized),
+        + (", at {lines}" if lines else ""),
+        advice=_SEND_ONCE if sent else next(text for ops, of, text in _ADVICE if of(map(ops.search, names))),
         evidence={
-            "ops": ", ".join(counted[:4]) + more,
+            "ops": members.name.sums(members.dur_ns),
             "members": len(names),
             "repeats": len(largest.first_ops),
             "launches": round(len(pieces) / len(largest.first_ops), 1),
@@ -268,32 +241,114 @@ def _hits(loops: Sequence[Repeats], *, sized: bool) -> Hits:
     )
 
 
-def loop_advice(names: Sequence[str], *, sent: bool = False, sized: bool = False) -> str:
-    """Advice to replace the repeats by one call.
+def _grown_work(ops: Calls, nodes: Calls, period: int, group: Rows, gpus: Gpus, floor_ns: int) -> Resize:
+    """The work of a repeat, or of a node, that does the work of all of its group.
+
+    A kernel of few blocks leaves most of the device empty. The same kernels of other repeats then fit next to it. The
+    start of a kernel, the floor, is paid once.
+    """
+    pieces, owner = ops.joined([ops, nodes]).launched()
+    span = np.append(np.arange(len(ops)) // period, len(ops) // period + np.arange(len(nodes)))[owner]
+    sms = np.array([gpus[device].sms or 0 for device in pieces.device.tolist()])
+    share = np.where((sms > 0) & (pieces.blocks > 0), np.minimum(pieces.blocks / np.maximum(sms, 1), 1), 1.0)
+    beyond_start = np.maximum(pieces.dur_ns - floor_ns, 0)
+    total = np.bincount(group[span], beyond_start * share, len(group))[group]
+    alone = np.maximum(np.bincount(span, beyond_start, len(group)), 1)
+    factor = np.maximum(total / alone, 1)[span]
+    return Resize(pieces.entries, pieces.dur_ns + beyond_start * (factor - 1))
+
+
+_SEND_ONCE = (
+    "Collect on the host what each repetition copies, copy it once as one tensor, and compute on all of it."
+)
+# Ops of the repeat, whether any or all of them are such, and the advice.
+_ADVICE = (
+    (
+        _HEAVY,
+        any,
+        "Stack the inputs, and call the layer once. For experts of other weights use bmm or grouped GEMMs.",
+    ),
+    (regex("^aten::zero_$"), all, "Set gradients to None: zero_grad(set_to_none=True) launches nothing."),
+    (
+        regex(r"^aten::(linalg_vector_)?norm$"),
+        any,
+        "Compute all norms at once by torch._foreach_norm; read one number.",
+    ),
+    (
+        regex("^aten::copy_$"),
+        all,
+        "If DistributedDataParallel copies its buffers, use broadcast_buffers=False.",
+    ),
+    (regex("_$"), all, "Update all tensors with one call: torch._foreach_ ops take the whole list."),
+    (regex(""), any, "Stack the inputs and use one op for all of them."),
+)
+
+
+def evaluation_hits(calls: Calls, outer: Calls, work: Work, idle: IdleTime) -> Iterator[Hits]:
+    """Equal runs of forward ops with layers, each differentiated before the next and again with the loss.
+
+    No gradient of a parameter is added up between them, as between micro-batches. No op between them takes a tensor of
+    the input's or of a weight's shape, as a solver or an inner training loop does.
 
     Args:
-        sent: the repeats copy from the host.
-        sized: the device counts the rows of each repeat.
+        outer: outermost ops.
     """
-    if sized:
-        return (
-            "Sort the rows once by the expert or class that each belongs to (argsort), read all sizes at once "
-            "(bincount(...).tolist()), and give each its slice of the sorted rows. Or use one grouped product."
+    engine, sums_ns = outer.name.matches(_ENGINE), np.sort(calls.start_ns[calls.name.one_of(_SUMS_UP)])
+    forward, number, signatures = with_inputs(without_views(outer[~engine]).in_order(by_step=True))
+    nodes, recorder = outer_nodes_of(calls, forward)
+    last_run = len(nodes) - 1 - np.unique(recorder[::-1], return_index=True)[1]
+    engine_runs = np.searchsorted(np.sort(outer.start_ns[engine]), forward.start_ns)
+    edges = np.flatnonzero(np.diff(forward.step) | np.diff(forward.thread) | np.diff(engine_runs)) + 1
+    # A node runs for a derivative, and again in the backward of the loss.
+    again = np.bincount(recorder, minlength=len(forward)) > 1
+    layers, runs = np.flatnonzero(forward.name.meets(LAYER.search)), dict[tuple[int, ...], list[int]]()
+    for low, high in pairwise([0, *edges.tolist(), len(forward)]):
+        inside = layers[slice(*np.searchsorted(layers, (low, high)))]
+        if len(inside) >= _MIN_LAYERS and again[inside].any():
+            runs.setdefault(tuple(number[inside[0] : high].tolist()), []).append(int(inside[0]))
+    for ops, places in runs.items():
+        times, size = np.bincount(forward.step[places])[forward.step[places]], len(ops)
+        begins = np.array(places)[(times > 1) & (times <= _MAX_EVALUATIONS)]
+        while len(begins) and begins[0] > 0 and (number[begins - 1] == number[begins[0] - 1]).all():
+            begins, size = begins - 1, size + 1
+        pairs = [pair for pair in pairwise(begins.tolist()) if len({*forward.step[[*pair]].tolist()}) == 1]
+        between = {which for begin, end in pairs for which in number[begin + size : end].tolist()}
+        summed = any(np.diff(np.searchsorted(sums_ns, forward.start_ns[[*pair]])).any() for pair in pairs)
+        network = [signatures[which] for which in number[begins[:1, None] + np.arange(size)].ravel().tolist()]
+        if not pairs or summed or _depend(network, [signatures[which] for which in between]):
+            continue
+        starts, ends = forward.start_ns[begins], forward.end_ns[begins + size - 1]
+        later = rank_within(forward.step[begins]) > 0
+        owner = np.searchsorted(begins, recorder[last_run], side="right") - 1
+        of_loss = (owner >= 0) & (recorder[last_run] < begins[owner] + size) & later[owner]
+        first, backward = forward[begins[later]], nodes[last_run[of_loss]]
+        spans = np.append(starts[later], backward.start_ns), np.append(ends[later], backward.end_ns)
+        lost = LostTime.joined([LostTime.spent_within(work, *spans), LostTime.launched_within(idle, *spans)])
+        lines = first.line.or_else(first.annotation).sums(ends[later] - starts[later])
+        yield Hits(
+            occurrences=first,
+            cause="evaluated-anew",
+            lost=lost.owned_by(np.append(np.arange(len(first)), (np.cumsum(later) - 1)[owner[of_loss]])),
+            fix=DropSpans(*spans),
+            confidence=Confidence.LOW,
+            message="one network ({members} ops) is evaluated {passes} times a step on inputs of one shape, {given}, "
+            "and differentiated each time before the next; the loss goes backward through each"
+            + (", at {lines}" if lines else ""),
+            advice="If the inputs are the same, as the points of several residuals: evaluate the network and its "
+            "derivatives once, and share them. Otherwise put them into one batch. The trace shows no values.",
+            evidence={
+                "members": size,
+                "passes": 1 + len(pairs) // len(distinct(forward.step[begins])),
+                "given": shape_text(tensors(network[0])[0]),
+                "lines": lines,
+            },
         )
-    if any(map(_HEAVY.search, names)):
-        return (
-            "Stack the inputs, and call the layer or model once. If each call has weights of its own, use bmm, vmap "
-            "or a grouped GEMM."
-        )
-    if sent:
-        return "Collect on the host what each repetition copies, copy it once as one tensor, and compute on all of it."
-    if set(names) == {"aten::zero_"}:
-        return "Set gradients to None instead of zero: zero_grad(set_to_none=True) launches nothing."
-    if any(map(_NORMS.search, names)):
-        return "Compute all norms with one call of torch._foreach_norm, and read one number."
-    if all(name.endswith("_") for name in names):
-        return (
-            "Update all tensors with one call: torch._foreach_ ops take the whole list. If DistributedDataParallel "
-            "copies its buffers, use broadcast_buffers=False if each rank may keep its own."
-        )
-    return "Stack the inputs and use one op for all of them."
+
+
+def _depend(network: Sequence[Signature], between: Sequence[Signature]) -> bool:
+    """True if an op between two evaluations takes a tensor of the input's or of a weight's shape."""
+    layers = [tensors(op)[1:] for op in network if LAYER.search(op.name)]
+    shapes: set[Shape] = {*tensors(network[0])[:1], *(shape for each in layers for shape in each)}
+    return not tensors(network[0]) or any(
+        shape in shapes for op in between for shape in tensors(op) if len(shape) > 1
+    )
