@@ -446,14 +446,6 @@ def test_reports_the_count_of_the_most_expensive_copies() -> None:
     assert (one.count, one.evidence["often"]) == (18, "4 times")
 
 
-def test_a_row_that_multinomial_copies_is_drawn_from_as_it_is() -> None:
-    copy = replace(copied(*EXPANDED), inside="aten::multinomial")
-    (one,) = found(program([copy, Op("aten::mm", NVJET, 100)]), "strided-copy")
-    assert "draw all samples from the one row" in one.advice
-    (both,) = found(program([copy, replace(copy, inside="aten::clone")]), "strided-copy")
-    assert "draw all samples from the one row" not in both.advice
-
-
 def test_requested_copies_may_write_parts_without_strides() -> None:
     own = replace(copied(262144, 32768, 64, 256, 1), strides=[])
     assert found(program([own, Op("aten::mm", NVJET, 100)]), "strided-copy") == []

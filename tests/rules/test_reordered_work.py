@@ -9,7 +9,6 @@ import pytest
 from tests.rules.kernel_programs import Op, found, program
 from tests.support.reordered_work import (
     F32,
-    GEMM,
     MOVE,
     SHAPES,
     upsampled,
@@ -39,29 +38,3 @@ def test_nonlinear_or_wide_layers_stay_after_upsampling() -> None:
     relu = Op("aten::relu", MOVE, 100, [[8, 128, 512, 512]], [F32])
     for ops in (upsampled(relu), upsampled(narrow=96), upsampled(kernel=3), [*upsampled(), relu]):
         assert found(program(ops), "late-projection") == []
-
-
-def frames(depth: int = 1, plane: int = 3) -> list[Op]:
-    """Channels and frames swapped by a copy, and a convolution of the volume."""
-    copied = "void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda>(int)"
-    before, after = [2, 12, 256, 64, 64], [2, 256, 12, 64, 64]
-    return [
-        Op("aten::copy_", copied, 70, [after, before, []], [F32, F32, "Scalar"], inside="aten::contiguous"),
-        Op(
-            "aten::cudnn_convolution",
-            GEMM,
-            300,
-            [after, [256, 256, depth, plane, plane]],
-            [F32, F32],
-            inside="aten::conv3d",
-        ),
-    ]
-
-
-def test_kernels_over_one_frame_fold_frames_into_the_batch() -> None:
-    (one,) = found(program(frames()), "strided-copy")
-    assert one.cause == "single-frames"
-    assert one.message.startswith("conv3d with a kernel of one frame needs channels before frames")
-    for others in (frames(depth=3), frames(plane=1)):  # the latter is a product, in any layout
-        (other,) = found(program(others), "strided-copy")
-        assert other.cause == "transposition"

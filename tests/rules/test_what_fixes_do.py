@@ -47,40 +47,6 @@ def test_double_gradients_are_not_sent_to_compile_silently() -> None:
     assert "torch.func" in one.advice
 
 
-COPY = "void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda>(int)"
-
-
-@pytest.mark.parametrize(
-    ("width", "strides", "cause"),
-    [
-        (8, [[128, 1, 16, 2], [64, 1, 8, 2]], "concatenation"),
-        (8, [[128, 1, 16, 2], [64, 32, 8, 1]], "transposition"),
-        (1, [[512, 1, 64, 64], [512, 1, 64, 1]], "concatenation"),  # the stride of one element says nothing
-    ],
-)
-def test_cat_of_parts_in_one_order_transposes_nothing(
-    width: int, strides: list[list[int]], cause: str
-) -> None:
-    half = [64, 64, 8, width]
-    join = Op("aten::cat", COPY, 300, [[half, half], []], strides=[strides, []])
-    (one,) = found(program([join, Op("aten::mm", NVJET, 300)]), "strided-copy")
-    assert one.cause == cause
-
-
-def residual(kept: bool) -> list[Op]:
-    """Norms that copy what additions hand on in another order, and a copy beside each."""
-    shape, other, rows = [32, 196, 1024], [200704, 1, 196], [200704, 1024, 1]
-    norm = Op("aten::copy_", COPY, 300, [shape, shape], strides=[rows, other], inside="aten::layer_norm")
-    add = Op("aten::add", POINTWISE, 100, [shape, shape], strides=[other if kept else rows, rows])
-    return [norm, add, replace(norm, dur=200, inside="aten::reshape")] * 4
-
-
-@pytest.mark.parametrize(("kept", "said"), [(True, ".contiguous() once"), (False, "drop .contiguous()")])
-def test_an_order_that_additions_hand_on_is_ended_by_one_copy(kept: bool, said: str) -> None:
-    (one,) = found(program(residual(kept)), "strided-copy")
-    assert said in one.advice
-
-
 EQ, REDUCE = (
     "elementwise_kernel<128, 4, at::native::compare_kernel>",
     "void at::native::reduce_kernel<512, 1>(int)",

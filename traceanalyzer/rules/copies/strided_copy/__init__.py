@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import DropWork, Insert, Resize
@@ -15,34 +14,19 @@ from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.consistency import ASSUMED
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence, op_times
-from traceanalyzer.rule.hits import reduce_to
-from traceanalyzer.rules.copies.strided_copy.lost_layout import (
-    VIEWED,
-    LostLayout,
-    around_single_frames,
-    cats_in_one_order,
-    keeps_dimension_order,
-    keeps_order,
-    surely_reordered,
-    writes_slices,
-)
-from traceanalyzer.rules.copies.strided_copy.repeated_readers import (
-    Readers,
+from traceanalyzer.rules.copies.strided_copy.copied_tensors import (
     appended_shape,
     growing_cats,
-    readers_of,
+    order_kept,
     write_count_text,
     write_counts,
+    writes_slices,
 )
+from traceanalyzer.rules.copies.strided_copy.repeated_readers import Readers, readers_of
 from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.timeline import kernel_families as families
 
-# What is advised where an op has no channels-last kernel.
-KERNELLESS = (
-    "Replace this op, or put it under {torch.compile}: it writes channels first whatever it reads. Or measure the "
-    "whole model channels first: one layout throughout needs no copies."
-)
 # cause -> (message, advice)
 TEXTS = {
     "growing-buffer": (
@@ -59,20 +43,6 @@ TEXTS = {
         "heads than query heads: {F.scaled_dot_product_attention}(enable_gqa=True), or reshape the "
         "queries of a group to rows of one product.",
     ),
-    "single-frames": (
-        (
-            "conv3d with a kernel of one frame needs channels before frames, so tensors are rewritten in that "
-            "order and back {times_a_step}, in {ops}"
-        ),
-        "Fold the frames into the batch: conv2d of (batch x frames, channels, height, width), with weight.squeeze(2), "
-        "gives the same without a copy.",
-    ),
-    "lost-layout": (
-        "{breaker} turns channels-last images into channels first{where}; copies between the layouts, and ops that "
-        "read both, run {times_a_step}, in {ops}",
-        "Stay channels last there: .contiguous(memory_format=torch.channels_last); mean((2, 3)) in place of a "
-        "view that needs contiguous(); a channel shuffle on the view x.permute(0, 2, 3, 1).",
-    ),
     "transposition": (
         "copies that change the order of dimensions run {times_a_step}, in {ops}",
         "Keep the layout that the next op reads: drop .contiguous() and .clone() where a view is enough, or create "
@@ -85,17 +55,8 @@ TEXTS = {
     ),
 }
 _MOVES = ("transposition", "slices")
-# Instead of that of a repetition, where multinomial makes it.
-DRAWN = (
-    "multinomial copies a row that is expanded, then scales and cumulates each copy. With replacement, draw all "
-    "samples from the one row: torch.multinomial(weights, rows * n, replacement=True).view(rows, n). Or keep the "
-    "cumulated weights, and look up random numbers in them with torch.searchsorted."
-)
-# Instead of that of a transposition, where norms make most of the copies.
-KEPT_ORDER = (
-    "Call .contiguous() once, where the other order begins (x.transpose(1, 2).contiguous() before the first layer): "
-    "additions keep the order of their first input, so every norm copies the tensor again."
-)
+# Ops with which the program asks for a copy.
+_ASKED = r"contiguous|clone|reshape|flatten|view|copy_|channel_shuffle|unfold"
 # CPU time that writing in place takes more than a cat: Python's indexing makes a view for each write, and often one for
 # each read. 0.7 to 4 us without the profiler; torch 2.11.
 _VIEWS_NS = 2_500.0
@@ -114,21 +75,9 @@ class Limits:
         "a cat is regarded as appending to a buffer if one input is at least this many times as large as "
         "all other inputs together",
     )
-    min_lost_share: float = limit(
-        0.03,
-        "if an op breaks channels-last: reported only if the copies back and the pointwise ops on both "
-        "layouts take at least this share of GPU time; if they take less, keeping one layout saves "
-        "little; chosen",
-    )
     append_ns: int = limit(
         3_000,
         "for the saving: writing a few rows in place takes this time; H200, torch 2.11",
-    )
-    norms_share: float = limit(
-        0.5,
-        "used if norms make at least this share of the transposing copies (they copy a transposed input), "
-        "and residual additions keep the transposed layout. The advice is then one contiguous() before "
-        "the first layer, which ends all later copies; chosen",
     )
     memory_share: float = limit(
         0.5,
@@ -150,17 +99,12 @@ def strided_copy(
     """Tensors are copied only to change their layout in memory.
 
     What it looks for: copies (contiguous, clone, reshape, copy_) of transposed, sliced or expanded data,
-    without a change of dtype. Concatenations (cat, stack) are reported, too. In five cases, the finding's
+    without a change of dtype. Concatenations (cat, stack) are reported, too. In three cases, the finding's
     title says which case it is:
     - `growing-buffer`: a buffer grows by cat;
     - `repetition`: repeat, or contiguous() of an expanded tensor, writes data several times. The next op may
       take longer to read the larger data;
-    - `slices`: contiguous() of a part of a tensor, in the same order of dimensions;
-    - `single-frames`: a conv3d whose filter covers one frame (1x3x3) needs its input in another layout, so
-      copies run before and after it;
-    - `lost-layout`: in a channels-last model, the result of an op is channels first. The cost includes copies
-      that restore the layout channels_last, and pointwise ops that are slow because their inputs have different
-      layouts.
+    - `slices`: contiguous() of a part of a tensor, in the same order of dimensions.
     Why it costs: these copies read and write all data before the next work can begin. Transposing copies
     reach only a quarter of the peak rate.
     Bad: cache = torch.cat([cache, new]) for each token. Good: a buffer of the final size that is written in
@@ -175,27 +119,18 @@ def strided_copy(
     """
     # an op that adds a product to its bias copies the bias: hidden-dtod-copy reports it
     copied = work.name.matches(families.STRIDED_COPY) & ~work.op.parent.name.matches(families.ADDS_PRODUCT)
-    by_cat = copied & cats_in_one_order(work, inputs)
-    concatenations, copied = work.name.matches(families.CONCATENATION) | by_cat, copied & ~by_cat
+    by_cat = copied & work.op.name.one_of("aten::cat")
+    concatenations = work.name.matches(families.CONCATENATION) | by_cat
     growing = growing_cats(work, concatenations, limits.grown_times)
-    moved, times = work[copied], write_counts(work[copied])
-    transposed, in_order = (times == 1) & ~writes_slices(moved), keeps_dimension_order(moved)
-    lost = LostLayout.of_trace(work, inputs, gpus)
-    for device in distinct(lost.work.device).tolist():
-        between = lost.of(device)
-        share = between.work.total_ns / max(work[work.device == device].total_ns, 1)
-        if between.asked.any() and share >= limits.min_lost_share:
-            yield _lost(between, share, limits)
-            # copies without an op were launched before the recording: they may be the same
-            transposed &= moved.op.there & ~np.isin(moved.entries, between.work.entries)
-    frames = transposed & around_single_frames(moved, inputs)
+    moved = work[copied & ~by_cat]
+    times, in_order = write_counts(moved, inputs), order_kept(moved, inputs) == 1
+    once = (times == 1) & ~writes_slices(moved, inputs)
     for cause, copies in (
         ("growing-buffer", work[growing]),
         ("concatenation", work[concatenations & ~growing & (work.op.there | ~growing.any())]),
         ("repetition", moved[times != 1]),
-        ("single-frames", moved[frames]),
-        ("transposition", moved[transposed & ~frames & ~in_order]),
-        ("slices", moved[transposed & ~frames & in_order]),
+        ("transposition", moved[once & ~in_order]),
+        ("slices", moved[once & in_order]),
     ):
         least = limits.min_moved_share if cause in _MOVES else limits.min_gpu_share
         for device, on_device in copies.by(copies.device):
@@ -203,31 +138,9 @@ def strided_copy(
             if share >= least:
                 hits = _hits(cause, on_device, inputs, share, flow, limits)
                 if cause == "repetition":
-                    hits = _read_once(
-                        hits, on_device, readers_of(on_device, work, inputs, gpus, limits.memory_share)
-                    )
+                    readers = readers_of(on_device, work, inputs, gpus, limits.memory_share)
+                    hits = _read_once(hits, on_device, readers)
                 yield hits
-
-
-def _lost(between: LostLayout, share: float, limits: Limits) -> Hits:
-    what, advice = TEXTS["lost-layout"]
-    breaker, where = between.breaker()
-    keeps_layout = VIEWED.search(breaker) is not None  # such ops can write channels last
-    return Hits(
-        **reduce_to(between.work, between.needed_ns),
-        cause="lost-layout",
-        message=what + ": {gpu} of all GPU work",
-        advice=advice if keeps_layout else KERNELLESS,
-        confidence=Confidence.HIGH,
-        evidence={
-            **gpu_time_evidence(between.work),
-            "gpu_share": share,
-            "breaker": breaker,
-            "where": where,
-            "asked_times": int(between.asked.sum()),
-        },
-        normal_share=0.0 if keeps_layout else limits.usual_share,
-    )
 
 
 def _hits(
@@ -237,12 +150,9 @@ def _hits(
     joins = grows or cause == "concatenation"  # its inputs are written in place: an op and a small write stay
     stays = np.minimum(copies.dur_ns, limits.append_ns if joins else 0)
     certain = grows or (flow is not None and flow.is_read_once(copies.op))
-    guessed = cause == "transposition" and not surely_reordered(copies)
+    sure = (order_kept(copies, inputs) == 0) | copies.outer_op.name.matches(_ASKED)
+    guessed = cause == "transposition" and 2 * copies[sure].total_ns < copies.total_ns
     what, advice = TEXTS[cause]
-    if cause == "transposition" and keeps_order(copies, inputs, limits.norms_share):
-        advice = KEPT_ORDER
-    if cause == "repetition" and copies.outer_op.name.one_of("aten::multinomial").all():
-        advice = DRAWN
     in_place = (
         Resize(copies.entries, stays.astype(np.float64)),
         Insert(copies.op.distinct().rows, _VIEWS_NS),
@@ -260,7 +170,7 @@ def _hits(
             "gpu_share": share,
             "spent_ns": copies.total_ns,
             "new": appended_shape(copies) if grows else "",
-            "often": write_count_text(copies) if cause == "repetition" else "",
+            "often": write_count_text(copies, inputs) if cause == "repetition" else "",
             **({ASSUMED: "the order of dimensions"} if guessed else {}),
         },
         normal_share=limits.usual_share if cause == "concatenation" else 0.0,

@@ -1,4 +1,4 @@
-"""Copies that repeat data, cats that grow a buffer, and ops that read repeated data."""
+"""Ops that read data which a copy wrote several times."""
 
 from __future__ import annotations
 
@@ -7,102 +7,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, grouped
+from traceanalyzer.model.arrays import Floats, Rows, distinct
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.lower_bounds import bound_of, reached_ns
 from traceanalyzer.roofline.peaks import Peaks
 from traceanalyzer.rule import Work
+from traceanalyzer.rules.copies.strided_copy.copied_tensors import layout, write_counts
 from traceanalyzer.tensors.launch_inputs import WorkInputs
-from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
+from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 
-# The write count is not recorded.
-SEVERAL = 0
-# Damaged files have shapes with larger counts.
-_MAX_COUNT = 2**31
-_OPS = r"^aten::(repeat|repeat_interleave|tile|expand_copy)$"
 # Products of few rows with many: their queries, or rows, of a group fold into one product. Pointwise ops are left out:
 # with a broadcast operand they reach 0.60 of the memory's rate instead of 0.86, which takes what fewer bytes give.
 _FOLDING = ("attention", "matmul")
-
-
-def write_counts(copies: Work) -> Rows:
-    """How often each copy writes each element of what it reads, int64 (copies,): mostly 1.
-
-    An expanded dimension has stride 0. Where no strides are recorded, the op that the user called may say that it
-    repeats: then `SEVERAL`.
-    """
-    dims, strides = copies.dims, copies.op.text("input_strides")
-    number, first = grouped([dims.code, strides.code])
-    by_signature = [_write_count(dims[row], strides[row]) for row in first.tolist()]
-    times = np.array([-1 if value is None else value for value in by_signature], np.int64)[number]
-    times = np.where(copies.op.name.one_of("aten::copy_"), times, -1)
-    by_name = np.where(copies.outer_op.name.matches(_OPS), SEVERAL, 1)
-    return np.where(times < 0, by_name, times)
-
-
-def write_count_text(copies: Work) -> str:
-    """`4 times` or `several times`: the write count of the copies that take most of the time."""
-    values, number = np.unique(write_counts(copies), return_inverse=True)
-    most = int(values[np.argmax(np.bincount(number, copies.dur_ns))])
-    return "several times" if most == SEVERAL else "twice" if most == 2 else f"{most:,} times"
-
-
-def _write_count(dims: str | None, strides: str | None) -> int | None:
-    """Write count of `copy_(written, read)` by the JSON of shapes and strides, None if unknown."""
-    shapes, steps = (Signature.parsed("", text, None, None) for text in (dims, strides))
-    try:
-        written, read, step = shapes.shape(0), shapes.shape(1), steps.shape(1)
-    except LookupError:
-        return None
-    if len(read) != len(step) or not math.prod(read):
-        return None
-    distinct_elements = math.prod(size for size, by in zip(read, step, strict=True) if by)
-    # One number for all is a fill.
-    times = math.prod(written) // distinct_elements if distinct_elements > 1 else 1
-    return min(max(times, 1), _MAX_COUNT)
-
-
-def growing_cats(work: Work, concatenations: Mask, times: float) -> Mask:
-    """Which of the concatenations append to what another one made, or make what another appends to; bool (work,).
-
-    Args:
-        times: how many times larger than all its other inputs together the largest input of such a cat is.
-    """
-    number, signatures = signatures_of(work.events.trace, work[concatenations].op.rows)
-    grows = [_growth(op, times) if op.name == "aten::cat" else None for op in signatures]
-    before, after = ({growth[side] for growth in grows if growth} for side in (0, 1))
-    growing = concatenations.copy()
-    chained = [growth is not None and (growth[1] in before or growth[0] in after) for growth in grows]
-    growing[concatenations] = np.array(chained, bool)[number]
-    return growing
-
-
-def appended_shape(work: Work) -> str:
-    """Shape of the input that the last cat appended, such as `8x1x64`."""
-    number, signatures = signatures_of(work.events.trace, work.op.rows)
-    return "x".join(map(str, min(_input_shapes(signatures[int(number[-1])]), key=math.prod)))
-
-
-def _growth(op: Signature, times: float) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """(shape of a cat's largest input, shape of its result) if the other inputs are small; else None."""
-    largest, *small_inputs = sorted(_input_shapes(op), key=math.prod, reverse=True) or [[]]
-    small = 0 < times * sum(map(math.prod, small_inputs)) <= math.prod(largest)
-    if not small or any(len(other) != len(largest) for other in small_inputs):
-        return None
-    differ = [
-        dim for dim, sizes in enumerate(zip(largest, *small_inputs, strict=True)) if len(set(sizes)) > 1
-    ]
-    if len(differ) != 1:
-        return None
-    (dim,) = differ
-    result = [*largest[:dim], largest[dim] + sum(other[dim] for other in small_inputs), *largest[dim + 1 :]]
-    return tuple(largest), tuple(result)
-
-
-def _input_shapes(op: Signature) -> list[list[int]]:
-    tensors = op.dims[0] if op.dims and isinstance(op.dims[0], list) else []
-    return [shape for shape in tensors if isinstance(shape, list)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +34,8 @@ class Repeated:
     @classmethod
     def of(cls, copy: Signature) -> Repeated | None:
         """The tensor that `copy_` of an expanded tensor writes, None if unknown."""
-        try:
-            written, read, steps = copy.shape(0), copy.shape(1), copy.stride(1)
-        except LookupError:
-            return None
-        if steps is None or read != written or not steps or not math.prod(written) or not steps[-1]:
+        written, steps = layout(copy, 1) or ((), ())
+        if not steps or not math.prod(written) or not steps[-1] or copy.dims[0] != list(written):
             return None
         sizes = [(size, bool(step)) for size, step in zip(written, steps, strict=True) if size > 1]
         unrepeated = frozenset(size for size, differs in sizes[:-1] if differs)
@@ -160,7 +74,7 @@ def readers_of(copies: Work, work: Work, inputs: WorkInputs, gpus: Gpus, least_s
     Args:
         least_share: of the memory's peak rate, that such an op reaches.
     """
-    times, numbers = write_counts(copies), inputs.number[copies.entries]
+    times, numbers = write_counts(copies, inputs), inputs.number[copies.entries]
     reads: list[tuple[int, int, float]] = []
     for number in distinct(numbers).tolist():
         repeated = Repeated.of(inputs.signatures[number])
