@@ -276,3 +276,50 @@ def test_values_are_read_also_where_the_host_never_pauses() -> None:
     program.kernel()
     (outcome,) = diagnose(program.trace.load(), select=["implicit-sync"]).outcomes
     assert outcome.status in (Status.FOUND, Status.CLEAR)
+
+
+def decoding(
+    before: str = "aten::argmax", after: str = "aten::embedding", *, upload: bool = False
+) -> Program:
+    """Four steps of three passes; each samples tokens, reads them, and looks up those of the next pass."""
+    program = Program()
+    for number in range(4):
+        program.step(number)
+        for _ in range(3):
+            program.kernel(after, 5 * US)
+            program.kernel()
+            program.kernel(before, 5 * US)
+            program.copy(PINNED_TO_HOST, 64, 2 * US, ("aten::to", "aten::_to_copy", "aten::copy_"))
+            if upload:
+                program.copy(TO_DEVICE, 64, 2 * US, ("aten::to", "aten::_to_copy", "aten::copy_"), sync=False)
+    return program
+
+
+def causes(program: Program) -> set[str]:
+    """Causes of read-backs but of the last one of each step."""
+    return {one.cause for one in found(program.trace, "implicit-sync")} - {"result"}
+
+
+def test_tokens_that_the_next_pass_has_on_the_gpu_are_read_later() -> None:
+    (read,) = [one for one in found(decoding().trace, "implicit-sync") if one.cause == "tokens"]
+    assert (read.by, read.count) == ("aten::to", 4 * 2)
+    assert read.title == "Sampled tokens are read back before the next pass is launched, twice a step"
+    assert read.advice.startswith("Launch step n+1 before you read the tokens of step n")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [decoding(upload=True), decoding("aten::mean"), decoding(after="aten::linear")],
+    ids=["tokens-go-back-up", "a-value-that-is-not-sampled", "an-action-for-an-environment"],
+)
+def test_other_values_are_no_tokens(program: Program) -> None:
+    assert "tokens" not in causes(program)
+
+
+def test_recorded_decoding_reads_tokens(shared: Shared) -> None:
+    for name, line in (
+        ("sixth/chat_stream.fixed", "corpus7.py(188)"),
+        ("seventh/json_decode.fixed", "corpus9.py(90)"),
+    ):
+        (read,) = [one for one in _report(shared(name)).findings if one.cause == "tokens"]
+        assert (read.by, line in read.message) == ("aten::to", True)

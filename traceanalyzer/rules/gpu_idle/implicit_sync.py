@@ -12,10 +12,11 @@ from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints, ints_at, matching, texts_of
-from traceanalyzer.replay.edits import Drop, DropSpans, Edit
+from traceanalyzer.replay.edits import Drop, DropSpans, Edit, ReadLater
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
 from traceanalyzer.rule.cpu_gaps import HostCalls
+from traceanalyzer.tensors.ops.table import is_view
 from traceanalyzer.timeline.host_round_trips import AwaitedValues
 from traceanalyzer.timeline.names import TRAINS
 
@@ -27,6 +28,9 @@ _DECIDES = (
 _ENDS = r"^aten::(any|all|_is_any_true|_is_all_true|eq|ne|lt|le|gt|ge|isnan|isinf|isfinite|logical_\w+|bitwise_\w+)$"
 # Ops that make one value, such as abs, gt, any or isnan, logical_or, any.
 _MAX_MAKERS = 4
+# What picks tokens from logits, and what the next pass begins with.
+_SAMPLES = r"^aten::(argmax|multinomial|topk|sort|max|searchsorted)$"
+_LOOKS_UP = r"^aten::embedding$"
 _CHECKS = " Turn the checks of torch.distributions off (validate_args=False)."
 # Only torch.distributions calls this op, before it raises an error; torch 2.11.
 _ANSWER = r"^aten::_is_all_true$"
@@ -119,6 +123,12 @@ KINDS = {
         "before you read this result: copy it with non_blocking=True to pinned memory.",
         only_reads=True,
     ),
+    "tokens": Awaited(
+        None,  # by the ops around it
+        "reads sampled tokens back to the host and waits for them",
+        "Launch step n+1 before you read the tokens of step n: copy them with non_blocking=True to pinned memory, and "
+        "read the copy one step later. If the CPU decides by them what runs next, keep the wait.",
+    ),
     "loss-scaling": Awaited(
         None,  # by the ops around it
         "is GradScaler's check for overflowed gradients, and waits for the answer",
@@ -174,7 +184,8 @@ def implicit_sync(
     would be idle anyway, so the saving is smaller. If the host runs a long loop over the values that it read,
     the cost includes this loop.
     When it is wrong: the next step needs the value. If only a later step needs it, read it one step later, or
-    less often. In inference, the last value that a step reads is usually its result, so the severity is info.
+    less often. Sampled tokens that the next pass takes from the GPU (cause `tokens`) can be read after its launch.
+    In inference, the last value that a step reads is usually its result, so the severity is info.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
     ops, outer = Calls(work.events, values.op), calls[calls.is_top_op]
@@ -264,6 +275,8 @@ def _fix(
     """The edits that remove the read. An op with another purpose stays and no longer waits."""
     if KINDS[cause].only_reads:
         return Drop(distinct(np.append(reads.rows, makers)))
+    if cause == "tokens":
+        return ReadLater(waiting.rows)
     if cause == "copy-to-device":
         return Drop(np.setdiff1d(waiting.rows, moved.launch.rows))
     if cause != "boolean-mask":
@@ -324,6 +337,8 @@ def kinds_of(ops: Calls, values: AwaitedValues, calls: Calls, work: Work) -> Tex
     if not calls.name.matches(TRAINS).any():
         read = np.flatnonzero(numbers == names.index("copy-to-host"))
         numbers[read[is_last_launch(ops[read], work)]] = names.index("result")
+        read = np.flatnonzero(np.isin(numbers, [names.index("copy-to-host"), names.index("read-back")]))
+        numbers[read[_of_tokens(ops[read], calls)]] = names.index("tokens")
     branches = np.flatnonzero(numbers == names.index("branch"))
     checks = _follow_checks(ops[branches], calls) | _checking(ops[branches])
     numbers[branches[checks]] = names.index("argument-check")
@@ -340,6 +355,17 @@ def is_last_launch(read: Calls, work: Work) -> Mask:
     )
     np.maximum.at(last, other_launches.step, other_launches.start_ns)
     return np.asarray((read.step >= 0) & (read.start_ns > last[read.step]))
+
+
+def _of_tokens(reads: Calls, calls: Calls) -> Mask:
+    """True for each op that reads what the op before it sampled, right before an embedding looks up something."""
+    outer = calls[calls.is_top_op & ~calls.name.meets(is_view)]
+    outer = outer[np.lexsort((outer.start_ns, outer.thread))]
+    place = np.flatnonzero(np.isin(outer.rows[1:-1], reads.outer_op.rows)) + 1
+    before, after, thread = outer[place - 1], outer[place + 1], outer.thread[place]
+    sampled = before.name.matches(_SAMPLES) & (before.thread == thread)
+    sampled &= after.name.matches(_LOOKS_UP) & (after.thread == thread)
+    return np.isin(reads.outer_op.rows, outer.rows[place[sampled]])
 
 
 def _follow_checks(branches: Calls, calls: Calls) -> Mask:
