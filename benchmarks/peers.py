@@ -181,7 +181,7 @@ def raw_gemms(events: Sequence[dict[str, Any]]) -> dict[Shape, tuple[int, float]
 
 def published_gemms(trace: str) -> dict[Shape, float]:
     """What TraceLens's own tests expect (MIT; commits 932e742 and 1e63824): op, batch, M, N, K -> TFLOP/s."""
-    with (_TRUTH / "tracelens_gemms.csv").open(encoding="utf-8") as file:
+    with (_TRUTH / "peers" / "tracelens_gemms.csv").open(encoding="utf-8") as file:
         return {
             (row["op"], int(row["batch"]), int(row["m"]), int(row["n"]), int(row["k"])): float(row["tflops"])
             for row in csv.DictReader(file)
@@ -213,7 +213,7 @@ def amd_units(folder: Path) -> Rows:
     """AMD's stand-alone unit cases: links, the op that takes most time, its rate, and the reference's."""
     yield "| case | linked | largest op: reference | ours | raw rate | our rate | reference | raw events agree with |"
     yield "|---|--:|---|---|--:|--:|--:|---|"
-    with (_TRUTH / "amd_units.csv").open(encoding="utf-8") as file:
+    with (_TRUTH / "peers" / "amd_units.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             yield unit_row(folder / f"{row['case']}.json.gz", row)
 

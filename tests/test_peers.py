@@ -12,7 +12,7 @@ from tests.support.fixtures import FIXTURES
 from tests.support.paths import REPOSITORY, SHARED
 from traceanalyzer import diagnose, load
 
-with (REPOSITORY / "benchmarks/truth/amd_units.csv").open(encoding="utf-8") as file:
+with (REPOSITORY / "benchmarks/truth/peers/amd_units.csv").open(encoding="utf-8") as file:
     UNITS = list(csv.DictReader(file))
 shared = pytest.mark.skipif(not SHARED.exists(), reason="no shared traces")
 
