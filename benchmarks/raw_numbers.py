@@ -103,7 +103,7 @@ def product(event: Event) -> tuple[int, int, int, int]:
 
 
 def operations(event: Event) -> int:
-    """FLOPs of a GEMM, a convolution, or an attention that is not causal; 0 of others."""
+    """FLOPs of a GEMM, a convolution, a fused MoE, or an attention that is not causal; 0 of others."""
     name, args = event["name"], event["args"]
     dims = args["Input Dims"]
     if name in ("aten::mm", "aten::bmm", "aten::addmm"):
@@ -116,6 +116,9 @@ def operations(event: Event) -> int:
         sides = zip(dims[0][2:], dims[1][2:], strides, pads, steps, strict=True)
         places = math.prod((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in sides)
         return 2 * dims[0][0] * places * math.prod(dims[1])
+    if name.endswith("fused_moe"):  # tokens, both weights of the experts, and the choices of each token
+        tokens, first, second, choices = dims[:4]
+        return 2 * tokens[0] * choices[1] * (math.prod(first[1:]) + math.prod(second[1:]))
     return 0
 
 
