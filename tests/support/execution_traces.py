@@ -30,7 +30,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Call:
-    """An op with its tensors; `writes` are positions of arguments that it writes."""
+    """An op with its tensors; `writes` are positions of arguments that it writes. `kernels` share `gpu`, ns."""
 
     name: str
     reads: tuple[Tensor, ...]
@@ -38,6 +38,8 @@ class Call:
     writes: tuple[int, ...] = ()
     numbers: tuple[float, ...] = ()
     backward: bool = False
+    kernels: tuple[str, ...] = ("void kernel()",)
+    gpu: int = 20 * US
 
     def schema(self) -> str:
         """Such as `aten::add_(Tensor(a!) a0, Tensor a1) -> Tensor`."""
@@ -66,8 +68,8 @@ def document(steps: Sequence[Sequence[Call]]) -> dict[str, Any]:
 
 
 def written(folder: Path, steps: Sequence[Sequence[Call]]) -> Path:
-    """Path of `built.json`, beside which lies `built.et.json`; each op takes 20 us and launches a kernel of 20 us."""
-    trace, at, number = TraceBuilder(devices=[H200], record_shapes=1), 0, 0
+    """Path of `built.json`, beside which lies `built.et.json`; each op takes 20 us on the CPU."""
+    trace, at, free, number = TraceBuilder(devices=[H200], record_shapes=1), 0, 0, 0
     for step, calls in enumerate(steps):
         begin = at
         for call in calls:
@@ -75,9 +77,13 @@ def written(folder: Path, steps: Sequence[Sequence[Call]]) -> Path:
             if call.backward:
                 trace.op("autograd::engine::evaluate_function: MulBackward0", at, 24 * US)
             trace.op(call.name, at + US, 20 * US, **{"Input Dims": dims, "Input type": ["float"] * len(dims)})
-            number += 1
-            trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number)
-            trace.kernel(at + 9 * US, 20 * US, number, name="void kernel()")
+            each = call.gpu // len(call.kernels)
+            free = max(free, at + 9 * US)
+            for place, kernel in enumerate(call.kernels):
+                number += 1
+                trace.launch("cudaLaunchKernel", at + (4 + place) * US, US, number)
+                trace.kernel(free, each, number, name=kernel)
+                free += each
             at += 25 * US
         trace.step(step, begin, at - begin)
     path = folder / "built.json"

@@ -49,6 +49,7 @@ class Flow:
         guessed: bool (recorded,), whether that holds only if numbers that Python passes are equal, too.
         constant: bool (recorded,), whether an op computes the same of weights alone in every step.
         unread: bool (recorded,), whether no op reads what it makes, directly or by way of others.
+        unread_results: int64 (recorded,), bit i is set if no needed op reads result i of a needed op.
         abandoned: bool (recorded,), which of the unread ones the caller of the step does not read, without backward.
         read_share: float64 (recorded,), share of its result that later ops need at most, of ops on rows; 1 of others.
     """
@@ -64,6 +65,7 @@ class Flow:
     guessed: Mask
     constant: Mask
     unread: Mask
+    unread_results: Rows
     abandoned: Mask
     read_share: Floats
 
@@ -82,7 +84,7 @@ class Flow:
         values, view, keys = values_of(recorded)
         outer = recorded.outer[number]
         leaf = np.array([name == LEAF for name in recorded.names], bool)[recorded.name][number]
-        unread = unread_ops(recorded, values, view)
+        unread, unread_results = unread_ops(recorded, values, view)
         again, guessed = computed_again(recorded, values, view, keys)
         return cls(
             ops=Calls(calls.events, rows[outer]),
@@ -96,6 +98,7 @@ class Flow:
             guessed=guessed,
             constant=_constant(recorded, values, view),
             unread=unread,
+            unread_results=unread_results,
             abandoned=abandoned_ops(recorded, values, unread),
             read_share=read_shares(recorded, values, view),
         )

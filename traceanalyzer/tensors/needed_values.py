@@ -9,28 +9,45 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, Value, distinct, no_rows
-from traceanalyzer.model.execution_trace import ExecutionTrace
+from traceanalyzer.model.execution_trace import Access, ExecutionTrace
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.tensors.ops.table import op_row
 from traceanalyzer.tensors.values import Values
 
+# Share of an op's unread results that were freed, from which on the others were freed, too; chosen.
+_MOST = 0.75
+# Results of an op that are told apart.
+_MOST_RESULTS = 32
 _NODE = regex(r"Backward\d*$")
 
 
-def unread_ops(recorded: ExecutionTrace, values: Values, view: Mask) -> Mask:
-    """Which ops make what no op reads that is needed, in storages that were freed, or in gradients nobody takes.
+def unread_ops(recorded: ExecutionTrace, values: Values, view: Mask) -> tuple[Mask, Rows]:
+    """(which ops make what no needed op reads, the unread results of the other ops).
 
-    What lasts beyond the trace, what leaves the device, what backward has saved, and what an op of a library does is
-    needed.
+    Results are in storages that were freed, or gradients that nobody takes. What lasts beyond the trace, what leaves
+    the device, what backward has saved, and what an op of a library does is needed. What only seems to last, because
+    nothing used its storage anew, is not: most results of the same op on the same shapes were freed unread.
+
+    Returns:
+        bool (recorded,) and int64 (recorded,): bit i is set if no needed op reads result i of a needed op.
     """
-    ops = len(recorded)
+    lasting = values.on_cpu | (values.replaced == len(recorded))
+    unread, _ = _unread_if(recorded, values, view, lasting)
+    seems = ~values.on_cpu & lasting & _mostly(recorded, values, unread, lasting)[values.producer]
+    unread, needed_value = _unread_if(recorded, values, view, lasting & ~seems)
+    outer = recorded.outer & ~view
+    parts = _unread_results(recorded, values, outer & ~unread, needed_value)
+    return _as_step_before(recorded, outer & unread), _as_step_before(recorded, parts)
+
+
+def _unread_if(recorded: ExecutionTrace, values: Values, view: Mask, lasting: Mask) -> tuple[Mask, Mask]:
+    """(which ops make nothing needed, which values are needed) if these values last."""
     known = np.array([name.startswith("aten::") for name in recorded.names], bool)[recorded.name]
-    needed_value = values.on_cpu | (values.replaced == ops)
     gradient = np.append(recorded.backward, False)[values.producer]
     taken = np.zeros(len(gradient), bool)
     taken[values.read[~recorded.backward[values.reads] & recorded.outer[values.reads]]] = True
     # Without an optimizer, somebody else reads the gradients.
-    needed_value = needed_value & ~gradient if (taken & gradient).any() else needed_value | gradient
+    needed_value = lasting & ~gradient if (taken & gradient).any() else lasting | gradient
     needed = ~known | _saved_for_backward(recorded)
     needed[_last_without_backward(recorded, values)] = True
     for op in np.flatnonzero(recorded.outer & ~view)[::-1].tolist():
@@ -40,7 +57,30 @@ def unread_ops(recorded: ExecutionTrace, values: Values, view: Mask) -> Mask:
             needed_value[values.read_by(op)] = True
             # Writing to a part leaves the others.
             needed_value[values.overwritten_by(op)] = True
-    return _as_step_before(recorded, recorded.outer & ~view & ~needed)
+    return recorded.outer & ~view & ~needed, needed_value
+
+
+def _mostly(recorded: ExecutionTrace, values: Values, unread: Mask, lasting: Mask) -> Mask:
+    """Ops of which most in the step, on the same shapes, are unread, and some only last; False for -1, no op."""
+    _, form = np.unique([recorded.step, recorded.name, recorded.inputs], axis=1, return_inverse=True)
+    lasts = np.zeros(len(recorded), bool)
+    lasts[values.results[lasting[values.made]]] = True
+    gone, left = np.bincount(form, unread), np.bincount(form, lasts & ~unread)
+    return np.append(((gone > 0) & (gone * (1 - _MOST) >= left * _MOST))[form], False)
+
+
+def _unread_results(recorded: ExecutionTrace, values: Values, chosen: Mask, needed_value: Mask) -> Rows:
+    """For each chosen op, bit i is set if its result i is not needed; int64 (recorded,)."""
+    storages: dict[tuple[int, int], int] = {}
+    is_result = (recorded.access == Access.RESULT) & chosen[recorded.op] & (recorded.position < _MOST_RESULTS)
+    columns = (recorded.op, recorded.storage, recorded.position)
+    for op, storage, position in zip(*(column[is_result].tolist() for column in columns), strict=True):
+        storages[op, storage] = 1 << position
+    parts = np.zeros(len(recorded), np.int64)
+    for place in np.flatnonzero(chosen[values.results] & ~needed_value[values.made]).tolist():
+        op, value = int(values.results[place]), int(values.made[place])
+        parts[op] |= storages.get((op, int(values.storage[value])), 0)
+    return parts
 
 
 def abandoned_ops(recorded: ExecutionTrace, values: Values, unread: Mask) -> Mask:

@@ -7,13 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, distinct
+from traceanalyzer.model.arrays import Mask, Rows, distinct
 from traceanalyzer.model.records import dataclass
-from traceanalyzer.replay.edits import Drop
+from traceanalyzer.replay.edits import Drop, DropWork
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, Work, limit, rule
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.flow import Flow
 
+# Kernels, or ops nested in an op, that make some of its results alone: op, bits of the results, kernel, nested op.
+_MAKERS = (
+    ("aten::convolution_backward", 0b001, r"dgrad|_bwd_data|backward_data", None),
+    ("aten::convolution_backward", 0b010, r"wgrad|_bwd_weight|backward_filter", None),
+    ("aten::convolution_backward", 0b100, None, "aten::sum"),
+    ("aten::native_layer_norm_backward", 0b110, "GammaBeta", None),
+    ("aten::native_group_norm_backward", 0b110, "GammaBeta", None),
+)
 # Share of the ops' time in a function that is named as their place; chosen.
 _COMMON = 0.8
 _ADVICE = {
@@ -54,7 +62,8 @@ def computed_unused(flow: Flow, idle: IdleTime, work: Work, limits: Limits) -> I
     op reads before their memory is freed. The findings' causes:
     `unread-results`: forward work, for example statistics in hooks, or a head whose output is dropped.
     `unread-gradients`: backward work, for example gradients of a frozen backbone, or of the discriminator in
-    the generator's step.
+    the generator's step. Of a convolution's or norm's backward whose input gradient is read, the part that
+    computes gradients of weights counts.
     `partly-read`: work on rows of which later ops read a small part, such as logits of all positions.
     Why it costs: the GPU computes it, and the CPU launches it.
     Bad: optimizer over the head alone, but backbone parameters with requires_grad. Good: requires_grad_(False)
@@ -93,25 +102,55 @@ def _unread_hits(
     limits: Limits,
     confidence: Confidence = Confidence.HIGH,
 ) -> Iterator[Hits]:
-    members, steps = flow.ops[chosen], max(len(distinct(flow.ops[chosen].step)), 1)
+    backward = cause == "unread-gradients"
+    in_part, parts, owner_of_part = _made_in_part(flow, chosen, backward=backward)
+    members = in_part.joined([flow.ops[chosen], in_part])
+    steps = max(len(distinct(members.step)), 1)
     if len(members) < limits.min_ops * steps:
         return
     needless = _with_nodes(flow, chosen)
     spent, owner = needless.launched()
+    lost = [
+        LostTime.launched_by(idle, needless),
+        LostTime.all_of(spent, owner),
+        LostTime.all_of(parts, len(needless) + owner_of_part),
+    ]
     yield Hits(
-        occurrences=needless,
+        occurrences=needless.joined([needless, in_part]),
         cause=cause,
-        lost=LostTime.joined([LostTime.launched_by(idle, needless), LostTime.all_of(spent, owner)]),
-        fix=Drop(needless.rows),
-        message="no op reads the results of {ops_a_step} ops a step: {by_ops:of these ops' time}. They take {cpu} of "
-        "CPU time, {gpu} of GPU time and {launches} launches a step"
+        lost=LostTime.joined(lost),
+        fix=(Drop(needless.rows), *([DropWork(parts.entries)] if len(parts) else [])),
+        message="no op reads the results of {ops_a_step} ops a step"
+        + (" ({parts_a_step} of them: some of the results)" if len(in_part) else "")
+        + ": {by_ops:of these ops' time}. They take "
+        + ("{cpu} of CPU time, " if len(needless) else "")
+        + "{gpu} of GPU time and {launches} launches a step"
         + _at(members)
         + ("; code outside of PyTorch may read them" if confidence is not Confidence.HIGH else ""),
         advice=_ADVICE[cause],
         confidence=confidence,
         info=confidence is Confidence.LOW,
-        evidence={**_evidence(members, spent), "cpu_ns": needless.total_ns // steps},
+        evidence={
+            **_evidence(members, spent, parts),
+            "cpu_ns": needless.total_ns // steps,
+            "parts_a_step": round(len(in_part) / steps),
+        },
     )
+
+
+def _made_in_part(flow: Flow, chosen: Mask, *, backward: bool) -> tuple[Calls, Work, Rows]:
+    """(other ops that make some results in vain, the work that makes these results alone, its positions of ops)."""
+    others = ~chosen & (flow.recorded.backward[flow.number] == backward)
+    bits = np.where(others, flow.unread_results[flow.number], 0)
+    ops = flow.ops[bits > 0]
+    pieces, owner = ops.launched()
+    vain = np.zeros(len(pieces), bool)
+    for name, results, kernel, nested in _MAKERS:
+        makes = pieces.name.matches(kernel) if kernel else pieces.op.name.one_of(nested or "")
+        of_op = ops.name.one_of(name) & ((bits[bits > 0] & results) == results)
+        vain |= makes & of_op[owner]
+    places, position = np.unique(owner[vain], return_inverse=True)
+    return ops[places], pieces[vain], position
 
 
 def _with_nodes(flow: Flow, chosen: Mask) -> Calls:
@@ -150,12 +189,12 @@ def _at(members: Calls) -> str:
     return ", at {lines}" if members.line.sums(members.dur_ns) else ""
 
 
-def _evidence(members: Calls, spent: Work) -> dict[str, Any]:
+def _evidence(members: Calls, *spent: Work) -> dict[str, Any]:
     steps = max(len(distinct(members.step)), 1)
     return {
         "ops_a_step": round(len(members) / steps),
         "by_ops": members.name.sums(members.dur_ns),
-        "gpu_ns": spent.total_ns // steps,
-        "launches": round(len(spent) / steps),
+        "gpu_ns": sum(part.total_ns for part in spent) // steps,
+        "launches": round(sum(map(len, spent)) / steps),
         "lines": members.lines_with_common(_COMMON),
     }

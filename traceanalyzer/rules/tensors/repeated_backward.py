@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, distinct, grouped, pick
+from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, no_rows, pick
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.tensors.flow import Flow
 
 _NODE = r"^[^:]+Backward\d*$"
 _SUMS = r"AccumulateGrad$"
@@ -29,7 +30,9 @@ class Limits:
 
 
 @rule(since="0.1", claims=Claims.PATTERN, limits=Limits)
-def repeated_backward(trace: Trace, calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
+def repeated_backward(
+    trace: Trace, calls: Calls, work: Work, flow: Flow | None, limits: Limits
+) -> Iterator[Hits]:
     """Backward passes run the same autograd nodes several times.
 
     What it looks for: backward nodes that run again, as a second backward pass goes through a graph that the
@@ -40,6 +43,7 @@ def repeated_backward(trace: Trace, calls: Calls, work: Work, limits: Limits) ->
     Bad: loss_a.backward(retain_graph=True) and then loss_b.backward(); a discriminator's loss on images that
     are not detached. Good: (loss_a + loss_b).backward();
     discriminator(images.detach()).
+    With an execution trace, computed-unused finds runs whose results no op reads. Their repeats are not counted here.
     How sure: the recorded sequence numbers show that a node runs again.
     When it is wrong: the passes cannot be joined. For example, the program compares the gradients of several
     losses.
@@ -48,7 +52,8 @@ def repeated_backward(trace: Trace, calls: Calls, work: Work, limits: Limits) ->
     nodes = calls[calls.is_op & calls.name.matches(_NODE)]
     if len(nodes) and (pick(ints(trace.lanes.cpu, "sequence"), nodes.rows) == NULL_INT).all():
         raise Unavailable("no sequence numbers in the trace", "record with a released torch.profiler")
-    repeated = _repeated_nodes(trace, calls, nodes)
+    unread = no_rows() if flow is None else flow.ops[flow.unread[flow.number]].outer_op.rows
+    repeated = _repeated_nodes(trace, calls, nodes, unread)
     if repeated.sum() <= limits.min_again_share * len(nodes):
         return
     evaluations = _with_sums(calls, nodes[repeated])
@@ -71,8 +76,8 @@ def repeated_backward(trace: Trace, calls: Calls, work: Work, limits: Limits) ->
     )
 
 
-def _repeated_nodes(trace: Trace, calls: Calls, nodes: Calls) -> Mask:
-    """Nodes that were computed before; bool of shape (nodes,)."""
+def _repeated_nodes(trace: Trace, calls: Calls, nodes: Calls, unread: Rows) -> Mask:
+    """Nodes that were computed before, and not in vain; bool of shape (nodes,)."""
     sequence = pick(ints(trace.lanes.cpu, "sequence"), nodes.rows)
     thread = pick(ints(trace.lanes.cpu, "fwd_thread"), nodes.rows)
     number, _ = grouped([sequence, thread, nodes.name.code])
@@ -82,7 +87,8 @@ def _repeated_nodes(trace: Trace, calls: Calls, nodes: Calls) -> Mask:
     recorded = calls[pick(ints(trace.lanes.cpu, "sequence"), calls.rows) != NULL_INT].parent.rows
     # with create_graph=True a second pass is usually needed
     twice_differentiable = np.isin(number, number[np.isin(nodes.rows, recorded)])
-    return np.asarray(later & (sequence != NULL_INT) & ~twice_differentiable)
+    in_vain = np.isin(number, number[np.isin(nodes.parent.rows, unread)])
+    return np.asarray(later & (sequence != NULL_INT) & ~twice_differentiable & ~in_vain)
 
 
 def _with_sums(calls: Calls, again: Calls) -> Calls:
