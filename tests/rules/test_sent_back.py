@@ -1,21 +1,17 @@
-"""Which op sends back what the host made of a copy, and which op the host works in meanwhile."""
+"""Which op the host works in between the copies of a round trip."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from tests.rules.programs import TO_DEVICE, TO_HOST, US
 from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.rule.views import Calls, Work
-from traceanalyzer.rules.copies.exposed_copy import copies_sent_back, replaced_by_device_pass
+from traceanalyzer.rule.views import Calls
 from traceanalyzer.rules.copies.host_round_trip import op_on_host
 from traceanalyzer.timeline.host_round_trips import HostRoundTrips
 
 DOWN, SIZE = "down", 8 << 20
-LEAST = 65_536  # bytes: what is larger is data
 
 
 class Host:
@@ -40,81 +36,6 @@ class Host:
 
     def work(self, at: int, dur: int = 50, name: str = "aten::argmax", tid: int = 1000) -> None:
         self.trace.op(name, at * US, dur * US, tid=tid)
-
-    def said(self, *spent: int) -> list[int | None]:
-        """When the op begins that sends back what was made of each copy to the host, in us."""
-        analysis = Analysis(self.trace.load())
-        calls, work = analysis.index(Calls), analysis.index(Work)
-        copies = work[work.kind.one_of("copy_d2h")]
-        rows = copies_sent_back(calls, work, copies, np.array(spent or [US] * len(copies), np.int64))
-        starts = calls.events.nesting.start_ns
-        return [int(starts[row]) // US if row >= 0 else None for row in rows.tolist()]
-
-
-def test_next_device_op_sends_the_result_back() -> None:
-    host = Host()
-    host.op(0, DOWN)
-    host.work(60)
-    host.op(120, "up", size=8)
-    host.op(200, "up", size=8)
-    assert host.said() == [120]
-    assert host.said(0) == [None]  # the host did nothing with it
-
-
-@pytest.mark.parametrize(
-    ("kinds", "size", "sent"),
-    [
-        (("up",), LEAST, 120),
-        (("up",), LEAST + 1, None),
-        (("up", "up"), 8, 120),
-        (("up", "kernel"), 8, None),
-        (("kernel",), 8, None),
-        ((), 8, 180),  # works on the host
-    ],
-)
-def test_small_upload_sends_back(kinds: tuple[str, ...], size: int, sent: int | None) -> None:
-    host = Host()
-    host.op(0, DOWN)
-    host.op(120, *kinds, size=size)
-    host.op(180, "up", size=8)
-    assert host.said() == [sent]
-
-
-def test_each_thread_sends_back_what_it_fetched_itself() -> None:
-    """Two threads fetch one after the other; the first to send anything is the second thread."""
-    host = Host()
-    host.op(0, DOWN)
-    host.op(5, DOWN, tid=2000)
-    host.op(100, "up", size=8, tid=2000)
-    host.op(120, "kernel", tid=2000)
-    host.op(200, "up", size=8)
-    assert host.said() == [200, 100]
-
-
-def test_op_may_follow_at_once() -> None:
-    host = Host()
-    host.op(0, DOWN)
-    host.op(50, "up", size=8)
-    host.op(150, DOWN)
-    assert host.said() == [50, None]
-
-
-def test_device_pass_replaces_host_work_and_copies() -> None:
-    """8 MiB at 0.75 of 4,800 GB/s: 2,330 ns; of the other device, which has a quarter of the data, 583 ns."""
-    host = Host()
-    host.op(0, DOWN)
-    host.op(100, "up", size=8)
-    host.op(200, DOWN, size=SIZE // 4, device=1)
-    host.op(300, "up", size=8, device=1)
-    analysis = Analysis(host.trace.load())
-    calls, work = analysis.index(Calls), analysis.index(Work)
-    copies = work[work.kind.one_of("copy_d2h")]
-    back = copies_sent_back(calls, work, copies, np.array([US, US]))
-    made = replaced_by_device_pass(calls, copies, back, analysis.index(Gpus))
-    first = int(np.min(made.starts_ns))
-    assert (np.asarray(made.starts_ns) - first).tolist() == [0, 200 * US]
-    assert (np.asarray(made.ends_ns) - first).tolist() == [150 * US, 350 * US]
-    assert np.round(np.asarray(made.work_ns)).tolist() == [[2_330], [583]]
 
 
 def trips(*works: tuple[str, int], moved: str = "", tid: int = 1000) -> str | None:

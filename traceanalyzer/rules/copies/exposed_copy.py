@@ -13,9 +13,7 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.replay.edits import Drop, Edit, MoveToSideStream
-from traceanalyzer.replay.rewrites import Replace
-from traceanalyzer.roofline.gpus import Gpus
+from traceanalyzer.replay.edits import Drop, DropSpans, Edit, MoveToSideStream
 from traceanalyzer.roofline.peaks import host_link, link_reached
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
 from traceanalyzer.tensors.ops.table import is_view, result_shape
@@ -26,21 +24,12 @@ from traceanalyzer.timeline.names import ALLOCATING_OP, DATA_LOADING
 from traceanalyzer.timeline.nesting import CalledOps
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
-# Of the memory's peak rate, which a kernel that reads the data once reaches; H200, torch 2.11.
-_REACHED = 0.75
-# CPU time of launching the op in ns; H200 host, torch 2.11.
-_OP_NS = 5_000.0
-NUMPY = "numpy"
-"""Stands for an op: what runs without one right after a tensor has become an array."""
-# Tensor.numpy() ends with this op.
-_AS_ARRAY = "aten::resolve_neg"
 _WORKER_MOVES = (
     r"^aten::(to|_to_copy|copy_|clone|contiguous|cuda|cpu|_?pin_memory|resolve_\w+|"
     r"empty\w*|zeros|lift_fresh)$"
 )
 _WIDTHS = frozenset(ITEM_BYTES.values())
 _MOVES = r"^aten::(to|_to_copy|copy_|cuda|cpu|clone|contiguous)$"
-_IN_TORCH = "Do the work on this data with torch on the device, and copy only the result. Else: "
 _WAYS = {"copy_h2d": "host to device", "copy_d2h": "device to host", "copy_p2p": "device to device"}
 # cause -> (what is wrong, remedy of copies to the device, remedy of others)
 _TEXTS = {
@@ -74,11 +63,6 @@ class Limits:
         0.5,
         "a copy is reported only if no kernel runs during at least this share of the copy's time; chosen",
     )
-    min_blocked_ns: int = limit(
-        100_000,
-        "a copy of a few bytes is reported only if its call takes at least this much longer than the copy itself; on "
-        "idle devices such calls return within 15 µs (measured on the host of an H200)",
-    )
     min_worker_ns: int = limit(
         20_000,
         "an op on CPU tensors is regarded as work on the copied data if it takes at least this time; the "
@@ -99,7 +83,6 @@ def exposed_copy(
     syncs: SyncCalls,
     called: CalledOps,
     trips: HostRoundTrips | None,
-    gpus: Gpus,
     limits: Limits,
 ) -> Iterator[Hits]:
     """A copy between host and device runs while no kernel does.
@@ -118,8 +101,7 @@ def exposed_copy(
     See also: implicit-sync for values that are read back; host-round-trip for data that goes to the host and
     back.
     Saving: predicted as if the copies used pinned memory at the link's peak, and overlapped with kernels.
-    Exception: the CPU computes something small from the copied data, and sends it back. The saving is then
-    predicted as if the device computed it, without any copy.
+    If the CPU computes something small from the copied data, and sends it back, all of this is left out.
     Source: CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device".
     """
     cover = work.of_kind("compute", "communication")
@@ -127,9 +109,7 @@ def exposed_copy(
     if not len(copies) and len(work.of_kind("copy_other")):
         raise Unavailable("the trace has copies, but not their direction")
     tripping = distinct(np.append(trips.down, trips.up)) if trips else np.empty(0, np.int64)
-    blocked = copies.launch.end_ns - copies.end_ns >= limits.min_blocked_ns
-    blocked &= copies.launch.there & copies.pageable
-    copies = copies[((copies.bytes > MAX_BYTES) | blocked) & ~np.isin(copies.entries, tripping)]
+    copies = copies[(copies.bytes > MAX_BYTES) & ~np.isin(copies.entries, tripping)]
     bare = LostTime.uncovered(copies, cover)
     bare_ns = sums_of(bare.owner, bare.end_ns - bare.start_ns, len(copies))
     copies = copies[bare_ns >= limits.min_bare_share * copies.dur_ns]
@@ -141,16 +121,12 @@ def exposed_copy(
         owner = np.where(late >= 0, find(copying, late), -1)
         what, to_device, else_where = _TEXTS[cause]
         lines = moves.line.sums(moves.dur_ns)
-        evidence, waited = _evidence(trace, moves, limits.min_blocked_ns), charged[owner >= 0]
+        evidence, waited = _evidence(trace, moves), charged[owner >= 0]
         converting = _converting(moves, called)
         remedy = to_device if kind == "copy_h2d" else else_where
-        workers = cpu_op_copies(calls, moves, limits.min_worker_ns)
-        purpose, advice, named = _purpose(
-            moves, _reading_op(moves, called, converting), remedy, workers, limits
-        )
-        trip = "worker" in named and kind == "copy_d2h"
-        back = copies_sent_back(calls, work, moves, workers[1]) if trip else np.full(len(moves), -1, np.int64)
-        there, away = back >= 0, back < 0
+        ops, sent_ns = _ops_on_host(calls, work, moves, limits)
+        purpose, advice, named = _purpose(moves, _reading_op(moves, called, converting), remedy, ops)
+        back = sent_ns > 0
         yield Hits(
             occurrences=moves,
             named_by=_WAYS[kind],
@@ -159,11 +135,11 @@ def exposed_copy(
                 [LostTime.uncovered(moves, cover), LostTime.all_of(waited, owner[owner >= 0])]
             ),
             fix=[
-                *([replaced_by_device_pass(calls, moves[there], back[there], gpus)] if there.any() else ()),
-                *(_fix(moves[away], awaiting, evidence["link_gbps"], converting[away]) if away.any() else ()),
+                *_fix(moves[(converting < 0) & ~back], awaiting, evidence["link_gbps"]),
+                Drop(converting[converting >= 0]),
+                DropSpans(moves.outer_op.start_ns[back], sent_ns[back]),
             ],
             message="a copy of {copy} goes from {by} {times_a_step}"
-            + (", and its call takes {call} on average" if evidence["call_ns"] else "")
             + (", at {lines}" if lines else "")
             + "; it reaches {gbps} GB/s (mean of all these copies"
             + ("; {link} gives {link_gbps} GB/s)" if evidence["link"] else ")")
@@ -173,34 +149,26 @@ def exposed_copy(
         )
 
 
-def _purpose(
-    copies: Work, reader: str, remedy: str, workers: tuple[Texts, Rows], limits: Limits
-) -> tuple[str, str, dict[str, str]]:
+def _purpose(copies: Work, reader: str, remedy: str, ops: Calls) -> tuple[str, str, dict[str, str]]:
     """(what the copies are for, as a part of a sentence; the remedy; the op that it names).
 
     Args:
         reader: the op that copies its inputs, empty where the user copies.
-        workers: as from `host_workers`.
+        ops: on the host, that make or read the data.
     """
     upward = bool(copies.kind.one_of("copy_h2d").all())
+    otherwise = f"Else: {remedy[0].lower()}{remedy[1:]}"
     if reader and upward:
-        keeps = f"Keep the inputs of {reader} on the device: each call copies them there. Else: {_lower_first(remedy)}"
-        return "; {reader} needs the data there", keeps, {"reader": reader}
-    names, spent_ns = workers
-    worker = next(iter(names.sums(spent_ns)), "")
-    if not worker or int(spent_ns.sum()) < limits.min_worker_share * copies.total_ns:
+        keeps = f"Keep the inputs of {reader} on the device: each call copies them there. "
+        return "; {reader} needs the data there", keeps + otherwise, {"reader": reader}
+    worker = next(iter(ops.name.sums(ops.dur_ns)), "")
+    if not worker:
         return "", remedy, {}
     if upward:
-        results = f"Create it on the device: {worker} with device='cuda', or on inputs on the device. Else: "
-        return "; on the host, {worker} makes the data", results + _lower_first(remedy), {"worker": worker}
-    if worker == NUMPY:
-        return "; on the host, numpy works on the data", _IN_TORCH + _lower_first(remedy), {"worker": worker}
-    done = f"Run {worker} on the device, where the tensor is: then nothing is copied. Else: "
-    return "; on the host, {worker} works on the data", done + _lower_first(remedy), {"worker": worker}
-
-
-def _lower_first(text: str) -> str:
-    return text[0].lower() + text[1:]
+        results = f"Create it on the device: {worker} with device='cuda', or on inputs on the device. "
+        return "; on the host, {worker} makes the data", results + otherwise, {"worker": worker}
+    done = f"Run {worker} on the device, where the tensor is: then nothing is copied. "
+    return "; on the host, {worker} works on the data", done + otherwise, {"worker": worker}
 
 
 def _causes(copies: Work, work: Work, called: CalledOps, waiting: Rows) -> Texts:
@@ -239,125 +207,61 @@ def _reading_op(copies: Work, called: CalledOps, converting: Rows) -> str:
     return next(iter(ops.name.sums(copies.dur_ns[inside])), "")
 
 
-def _fix(copies: Work, awaiting: Rows, link_gbps: float | None, converting: Rows) -> list[Edit]:
-    """The copies aside, from pinned memory as fast as the link; and nothing waits for them.
-
-    Those that another op makes of its inputs go.
-    """
-    needless = converting[converting >= 0]
-    if len(needless):
-        return [
-            Drop(needless),
-            *_fix(copies[converting < 0], awaiting, link_gbps, converting[converting < 0]),
-        ]
+def _fix(copies: Work, awaiting: Rows, link_gbps: float | None) -> list[Edit]:
+    """The copies aside, from pinned memory as fast as the link; and nothing waits for them."""
     dur = copies.dur_ns.astype(np.float64)
     if link_gbps:
         dur = np.where(copies.pageable, np.minimum(dur, copies.bytes / (link_reached() * link_gbps)), dur)
     return [MoveToSideStream(copies.entries, dur), Drop(awaiting[~np.isin(awaiting, copies.launch.rows)])]
 
 
-def _evidence(trace: Trace, copies: Work, least_ns: int) -> dict[str, Any]:
+def _evidence(trace: Trace, copies: Work) -> dict[str, Any]:
     names = {device.ordinal: device.name for device in trace.meta.devices}
     link = host_link(names.get(int(copies.device[0])))
-    after_ns = copies.launch.end_ns - copies.end_ns
-    blocked = copies.launch.there & copies.pageable & (after_ns >= least_ns)
-    call_ns = int(copies.launch.dur_ns[blocked].mean()) if 2 * blocked.sum() > len(copies) else 0
     return {
         "moved_bytes": int(copies.bytes.sum()),
         "copy_bytes": int(median(copies.bytes)),
-        "call_ns": call_ns,
         "gbps": float(copies.bytes.sum() / max(copies.total_ns, 1)),
         "link": link and link.name,
         "link_gbps": link and link.gbps,
     }
 
 
-def copies_sent_back(calls: Calls, work: Work, copies: Work, spent_ns: Rows) -> Rows:
-    """Row of the op that sends back what the host made of each copy to the host; int64 (copies,), -1 where none does.
+def _ops_on_host(calls: Calls, work: Work, copies: Work, limits: Limits) -> tuple[Calls, Rows]:
+    """(the op that works longest on the host next to each copy, when its result was sent back or 0: int64 (copies,)).
 
-    After work on the host it is the next op of the copy's thread that calls the device, and all that it launches are
-    uploads of few bytes: the host works on the data to choose or to sum up.
-
-    Args:
-        spent_ns: int64 (copies,), work on the host after each copy.
+    Before a copy to the device, after one to the host; no other op of the thread calls the device in between. Before a
+    copy only ops count whose result may have its size. Ops of a data loader do not count. None are returned if they
+    take a small share of the copies' time. A result is sent back if the next op launches only uploads of few bytes.
     """
     top = calls[calls.is_top_op]
-    owner = calls[calls.is_call].index_of_enclosing(top)
-    calling = top[distinct(owner[owner >= 0])]
-    uploading = np.isin(calling.rows, _uploading(work))
-    moves, launcher = np.full(len(copies), -1, np.int64), copies.outer_op
-    for thread in distinct(launcher.thread[launcher.there]).tolist():
-        members = np.flatnonzero(launcher.there & (launcher.thread == thread) & (spent_ns > 0))
-        of_thread = np.flatnonzero(calling.thread == thread)
-        order = of_thread[np.argsort(calling.start_ns[of_thread], kind="stable")]
-        after = np.searchsorted(calling.start_ns[order], launcher.end_ns[members])
-        following = order[np.minimum(after, len(order) - 1)]
-        back = (after < len(order)) & uploading[following]
-        moves[members[back]] = calling.rows[following[back]]
-    return moves
-
-
-def _uploading(work: Work) -> Rows:
-    """Rows of the outermost ops that launch only uploads of a few bytes."""
-    small: Mask = work.kind.one_of("copy_h2d") & (work.bytes <= MAX_BYTES)
-    return np.setdiff1d(work[small].outer_op.rows, work[~small].outer_op.rows)
-
-
-def replaced_by_device_pass(calls: Calls, copies: Work, back: Rows, gpus: Gpus) -> Replace:
-    """The host's work in one pass over the data on the device, without the copies there and back.
-
-    Args:
-        back: int64 (copies,), as from `sent_back`, for each of them.
-    """
-    passes_ns = copies.bytes / (_REACHED * gpus.memory_gbps(copies.device))
-    ends_ns = Calls(calls.events, back).end_ns
-    return Replace(copies.outer_op.start_ns, ends_ns, passes_ns[:, None], _OP_NS)
-
-
-def cpu_op_copies(calls: Calls, copies: Work, min_ns: int) -> tuple[Texts, Rows]:
-    """(the op that works longest on the host right before or after each copy, how long all of them do there).
-
-    Before a copy to the device, after one to the host: on its thread, as far as the next op that calls the device.
-    Before a copy only ops count whose result may have its size. What a data loader does is its own, and no op of the
-    step. Where no op works on the host, but the copy becomes an array of numpy, the time up to the next op, call or
-    annotation is numpy's.
-
-    Args:
-        min_ns: of an op; shorter ones are on the way.
-    """
-    top = calls[calls.is_top_op]
-    busy = np.zeros(len(top), bool)
-    owner = calls[calls.is_call].index_of_enclosing(top)
-    busy[owner[owner >= 0]] = True
-    works = ~busy & (top.dur_ns >= min_ns) & ~top.name.matches(_WORKER_MOVES)
+    top = top[np.lexsort((top.start_ns, top.thread))]
+    calling = np.isin(np.arange(len(top)), calls[calls.is_call].index_of_enclosing(top))
+    works = ~calling & (top.dur_ns >= limits.min_worker_ns) & ~top.name.matches(_WORKER_MOVES)
     works &= ~top.name.meets(is_view) & ~top.name.meets(ALLOCATING_OP.search)
     works &= ~top.annotation.meets(DATA_LOADING.search)
-    longest, spent = np.full(len(copies), -1, np.int64), np.zeros(len(copies), np.int64)
-    launcher, upward = copies.outer_op, copies.kind.one_of("copy_h2d")
-    for thread in distinct(launcher.thread[launcher.there]).tolist():
-        of_thread = np.flatnonzero(top.thread == thread)
-        order = of_thread[np.argsort(top.start_ns[of_thread], kind="stable")]
-        calling = order[busy[order]]
-        members = np.flatnonzero(launcher.there & (launcher.thread == thread))
-        low, high = _windows(top, calling, launcher, members, upward)
-        hosts = order[works[order]]
-        first = np.searchsorted(top.start_ns[hosts], low, side="left")
-        last = np.searchsorted(top.start_ns[hosts], high, side="left")
-        taken_ns = top.dur_ns[hosts]
-        for place, begin, end in zip(members.tolist(), first.tolist(), last.tolist(), strict=True):
-            if upward[place] and end > begin:
-                taken_ns[begin:end] *= _may_make(top[hosts[begin:end]], copies[place : place + 1])
-        sums = np.append(0, np.cumsum(taken_ns))
-        spent[members] = np.where(last > first, sums[np.maximum(last, first)] - sums[first], 0)
-        array_ns = np.where(upward[members] | (last > first), 0, _numpy_ns(calls, thread, low, high))
-        spent[members] = np.where(array_ns >= min_ns, array_ns, spent[members])
-        longest[members] = np.where(array_ns >= min_ns, len(top), longest[members])
-        for place, begin, end in zip(members.tolist(), first.tolist(), last.tolist(), strict=True):
-            if sums[end] > sums[begin]:
-                longest[place] = hosts[begin + int(np.argmax(taken_ns[begin:end]))]
-    names = top.name
-    code = np.append(names.code, (len(names.names), -1))[longest]  # -1, of no op, is the last
-    return Texts(code, np.append(names.names, NUMPY)), spent
+    launched, launcher = np.cumsum(calling), copies.outer_op
+    workers, since, callers = top[works], launched[works], top[calling]
+    upward = copies.kind.one_of("copy_h2d")
+    wanted = np.where(launcher.there, pick(launched, find(top.rows, launcher.rows)) - upward, -1)
+    small = work.kind.one_of("copy_h2d") & (work.bytes <= MAX_BYTES)
+    uploads = np.isin(callers.rows, np.setdiff1d(work[small].outer_op.rows, work[~small].outer_op.rows))
+    longest, sent_ns = [], np.zeros(len(copies), np.int64)
+    for copy in np.flatnonzero(wanted >= 0).tolist():
+        near = workers[slice(*np.searchsorted(since, (wanted[copy], wanted[copy] + 1)).tolist())]
+        near = near[near.thread == launcher.thread[copy]]
+        if upward[copy] and len(near):
+            near = near[_may_make(near, copies[copy : copy + 1])]
+        if not len(near):
+            continue
+        longest.append(int(near.rows[np.argmax(near.dur_ns)]))
+        following = callers[wanted[copy] : wanted[copy] + 1]
+        if not upward[copy] and uploads[wanted[copy] : wanted[copy] + 1].any():
+            sent_ns[copy] = following.end_ns[0] if following.thread[0] == launcher.thread[copy] else 0
+    found = Calls(calls.events, distinct(np.array(longest, np.int64)))
+    if found.total_ns < limits.min_worker_share * copies.total_ns:
+        return found[:0], np.zeros(len(copies), np.int64)
+    return found, sent_ns
 
 
 def _may_make(ops: Calls, copy: Work) -> Mask:
@@ -377,32 +281,3 @@ def _fits(op: Signature, size: int) -> bool | None:
     result = result_shape(op)
     shapes = tensors(op) if op.name.endswith("_") else [] if result is None else [result]
     return any(size in (each * math.prod(shape) for each in _WIDTHS) for shape in shapes) if shapes else None
-
-
-def _numpy_ns(calls: Calls, thread: int, low: Rows, high: Rows) -> Rows:
-    """Time in ns without a recorded event on the thread after a tensor became an array; 0 without an array."""
-    members = calls[calls.thread == thread]
-    results = members[members.name.one_of(_AS_ARRAY)]
-    results = results[np.argsort(results.start_ns, kind="stable")]
-    following = np.append(np.sort(members.start_ns), np.iinfo(np.int64).max)
-    next_ns = following[np.searchsorted(following, results.end_ns, side="left")]
-    which = np.searchsorted(results.start_ns, low, side="left")
-    begins, ends, nexts = (
-        np.append(ns, high.max(initial=0)) for ns in (results.start_ns, results.end_ns, next_ns)
-    )
-    there = (begins[which] < high) & (which < len(results))
-    return np.where(there, np.minimum(nexts[which], high) - ends[which], 0)
-
-
-def _windows(
-    top: Calls, calling: Rows, launcher: Calls, members: Rows, upward: np.ndarray
-) -> tuple[Rows, Rows]:
-    """(start, end) of the host's work for each copy: from the call before it, or to the call after it."""
-    starts, ends = top.start_ns[calling], top.end_ns[calling]
-    begun, done = launcher.start_ns[members], launcher.end_ns[members]
-    before = np.searchsorted(starts, begun, side="left") - 1
-    after = np.searchsorted(starts, done, side="left")
-    previous = pick(ends, before, 0)
-    following = np.where(after < len(starts), np.append(starts, 0)[after], done)
-    up = upward[members]
-    return np.where(up, previous, done), np.where(up, begun, following)
