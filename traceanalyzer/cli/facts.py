@@ -15,7 +15,7 @@ from traceanalyzer.cli.output import put_page
 @click.command(short_help="Observations that are not problems: hotspots, rates, dispatch chains.")
 @view_options("text", "json", "csv", "parquet")
 def facts(trace: Path, form: str, output: Path | None, force: bool) -> None:
-    """State what the trace shows that is no fault: what bounds it, hotspots, dispatch chains, rates.
+    """Print observations that are not problems: what limits the step, hotspots, dispatch chains, rates.
 
     \b
     Examples:

@@ -85,14 +85,10 @@ def fault_line(fault: FaultChange) -> str:
 
 def said_and_got(fault: FaultChange, *, interval: bool = False) -> str:
     """`predicted 17 % (12 % to 30 %), got 15 %`; of a fix that adds time `predicted to add 8 %`; empty if unknown."""
-    if fault.said_share is None:
+    if (share := fault.said_share) is None:
         return ""
-    text = (
-        f"predicted {fault.said_share:.0%}"
-        if fault.said_share >= 0
-        else f"predicted to add {-fault.said_share:.0%}"
-    )
-    if interval and fault.said_share >= 0:
+    text = f"predicted {share:.0%}" if share >= 0 else f"predicted to add {-share:.0%}"
+    if interval and share >= 0:
         text += f" ({max(fault.low_share or 0, 0):.0%} to {fault.high_share:.0%})"
     if fault.got_share is not None:
         text += f", got {fault.got_share:.0%}"

@@ -66,15 +66,13 @@ def render_facts(facts: Sequence[Fact], *, width: int = 100, ascii_only: bool = 
         page.blank()
         page.put(name.replace("-", " "), style="bold")
         for fact in same:
-            page.put(fact.text + _events(fact.event_ids), indent=2, hang=2)
+            ids = fact.event_ids
+            shown = ", ".join(map(str, ids[:_SHOWN])) + " ..." * (len(ids) > _SHOWN)
+            events = f" (event{'s' * (len(ids) > 1)} {shown})" * bool(ids)
+            page.put(fact.text + events, indent=2, hang=2)
     if not facts:
         page.put("The trace shows none of the facts that are known here.")
     return page.text()
-
-
-def _events(ids: Sequence[int]) -> str:
-    shown = ", ".join(map(str, ids[:_SHOWN])) + (" ..." if len(ids) > _SHOWN else "")
-    return f" (event{'s' * (len(ids) > 1)} {shown})" if ids else ""
 
 
 _COUNTED = ("count", "total", "mean", "min", "max", "share")
