@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,82 +10,12 @@ import pytest
 from tests.rules import programs
 from tests.rules.kernel_programs import BF16, NVJET, US, Op, begun_later, changed, found, program
 from tests.support.trace_builder import TraceBuilder
-from traceanalyzer import Trace
-from traceanalyzer.model.finding import Severity
 
-GATHER = "void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*, int, long, long, long, long, bool)"
-CHOICE, DECODED = Op("aten::topk", "gatherTopK", 10), Op("aten::mm", NVJET, 300)
-PICK = Op("aten::index_select", GATHER, 60, grid=(80, 750))  # rows of 749 to 750 times 4 KiB
 SLUG = "data-movement"
 COPY = "void at::native::vectorized_elementwise_kernel<4, at::native::direct_copy_kernel_cuda>(int)"
 PRODUCT = Op("aten::mm", NVJET, 100)
 CLONE = Op("aten::clone", COPY, 100)
 CACHE = [96, 16, 1088, 64]
-
-
-def beams(picks: Sequence[Op] = (PICK,) * 4, before: Sequence[Op] = (CHOICE,)) -> Trace:
-    """One token a step: a choice of beams, then the rows of each tensor."""
-    return program([DECODED, *before, *picks])
-
-
-def causes(trace: Trace) -> list[str]:
-    return [one.cause for one in found(trace, "data-movement")]
-
-
-def test_rows_of_several_tensors_after_a_choice_are_state() -> None:
-    (one,) = found(beams(), "data-movement")
-    assert (one.cause, one.by) == ("reorderings", "aten::index_select")
-    assert one.severity is Severity.HIGH
-    assert one.message.startswith(
-        "aten::index_select picks large rows of tensor after tensor after each topk or sort"
-    )
-    assert "cross-attention" in one.advice
-    assert one.evidence["gpu_share"] == pytest.approx(240 / 550)
-    assert one.cost_ns == 6 * 240_000
-
-
-@pytest.mark.parametrize(
-    "trace",
-    [
-        lambda: beams([PICK] * 3),  # as many tensors as a batch has
-        lambda: beams(before=[]),  # nothing was chosen
-        lambda: beams([PICK, DECODED, PICK, PICK, PICK]),  # not right after each other
-        lambda: beams([PICK, PICK, replace(PICK, grid=(79, 750)), PICK]),  # by different indices
-        lambda: beams([PICK, PICK, replace(PICK, stream=8), PICK]),
-        lambda: beams([replace(PICK, grid=(80, 16))] * 4),  # rows of 60 to 64 KiB
-        lambda: beams([replace(PICK, kernel="void indexSelectLargeIndex<float>(int)")] * 4),
-        lambda: beams(
-            [replace(PICK, dims=[[800, 16, 1500, 64], [], [80]], types=[BF16, "", "long int"])] * 4
-        ),
-    ],
-)
-def test_other_gathers_are_the_work_itself(trace: object) -> None:
-    assert callable(trace)
-    assert causes(trace()) == ["gathers"]
-
-
-def test_a_row_of_just_more_than_64_kib_is_large() -> None:
-    assert causes(beams([replace(PICK, grid=(80, 17))] * 4)) == ["reorderings"]
-    assert causes(beams([replace(PICK, grid=(80, 33), kernel=GATHER.replace("16", "8"))] * 4)) == [
-        "reorderings"
-    ]
-    assert causes(beams([replace(PICK, grid=(80, 32), kernel=GATHER.replace("16", "8"))] * 4)) == ["gathers"]
-
-
-def test_small_tensors_are_reordered_with_large_ones() -> None:
-    small = replace(PICK, grid=(80, 4), dur=10)
-    (one,) = found(beams([PICK, small, PICK, small, PICK, small, PICK]), "data-movement")
-    assert one.cause == "reorderings"
-    assert one.cost_ns == 6 * 270_000
-
-
-def test_each_run_needs_its_own_choice() -> None:
-    """The second run of a step picks what it likes."""
-    trace = program([DECODED, CHOICE, *[PICK] * 4, DECODED, *[replace(PICK, dur=90)] * 4])
-    assert {one.cause: one.cost_ns for one in found(trace, "data-movement")} == {
-        "reorderings": 6 * 240_000,
-        "gathers": 6 * 360_000,
-    }
 
 
 def picked(shape: list[int], along: str) -> Op:
@@ -149,22 +78,6 @@ def test_copies_after_a_graph_are_no_inputs(after: bool, cause: str) -> None:
         trace.kernel(last if after else first, 200 * US, number + 1, name=COPY)
     (one,) = programs.found(trace, SLUG)
     assert (one.by, one.cause) == ("aten::clone" if after else one.by, cause)
-
-
-def test_reordered_state_is_told_by_what_is_known_of_most_of_it() -> None:
-    """Of eight tensors the shapes of four are known: all their rows are put in another order."""
-    bare = replace(picked(CACHE, "0"), dims=[], types=[], scalars=[], grid=(80, 750))
-    (known,) = found(program([*[picked([96, 96, 1088, 64], "0")] * 4, PRODUCT]), SLUG)
-    (bare_only,) = found(program([Op("aten::topk", "gatherTopK", 10), *[bare] * 4, PRODUCT]), SLUG)
-    choice = Op("aten::topk", "gatherTopK", 10)
-    (both,) = found(program([choice, *[bare] * 4, *[picked([96, 96, 1088, 64], "0")] * 4, PRODUCT]), SLUG)
-    rows, picks = "puts all rows of a tensor in another order", "picks large rows of tensor after tensor"
-    assert [(rows in one.message, picks in one.message) for one in (known, bare_only, both)] == [
-        (True, False),
-        (False, True),
-        (True, False),
-    ]
-    assert both.count == 6 * 8
 
 
 @pytest.mark.parametrize(("times", "cause"), [(3, "gathers"), (4, "reorderings")])

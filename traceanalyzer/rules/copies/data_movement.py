@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows
+from traceanalyzer.model.arrays import Mask
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
-from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import DropWork
 from traceanalyzer.rule import Calls, Claims, Hits, Work, limit, rule
@@ -22,9 +20,6 @@ from traceanalyzer.timeline import kernel_families as families
 from traceanalyzer.timeline.device_work import find
 from traceanalyzer.timeline.names import COMPILED_RUN, GRAPH_LAUNCH
 
-_CHOICES = r"^aten::(topk|sort|argsort)$"
-# torch's kernel for rows: a block in x for each row, in y for each `threads` pieces of so many bytes of it.
-_ROWS = regex(r"vectorized_gather_kernel<(\d{1,4})\b")
 # Ops that compute nothing: whatever kernel they launch, it moves data.
 _MOVES = (
     r"^aten::(copy_|_to_copy|clone|contiguous|cat|stack|expand_copy|repeat|repeat_interleave|roll|flip|constant_pad_nd"
@@ -64,7 +59,6 @@ _DOES = {
     "copies": "moves or converts data",
     "gathers": "picks elements by index",
     "reorderings": "puts all rows of a tensor in another order, again and again,",
-    "picks": "picks large rows of tensor after tensor after each topk or sort, as to put state in another order,",
     "graph-inputs": "copies inputs into the fixed buffers of a CUDA graph",
 }
 _ADVICE = {
@@ -90,11 +84,6 @@ class Limits:
         4,
         "state is reported only if all rows of a tensor are reordered at least this many times in a step; a"
         " shuffle of the data happens only once; chosen",
-    )
-    min_tensors: int = limit(
-        4,
-        "without recorded shapes: gathers are regarded as reordered state if at least this many gathers of "
-        "large rows follow each other, for example of keys and values of two layers; chosen",
     )
 
 
@@ -139,7 +128,6 @@ def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     state = [_reorders(op, limits) and tensors(op)[0] not in computed for op in signatures]
     selects = selects[np.array(state, bool)[number]]
     reorders = gathers & work.op.inside(selects)
-    reorders |= gathers & reordered_state(work, calls, limits.min_row_bytes, limits.min_tensors)
     frequent = np.bincount(work.step[reorders & (work.step >= 0)]).max(initial=0) >= limits.min_times
     reorders &= frequent
     inputs = moving & ~gathers & _into_graphs(calls, work)
@@ -193,7 +181,6 @@ def _op_names(copies: Work) -> Texts:
 
 
 def _hits(op: str, copies: Work, share: float, cause: str) -> Hits:
-    unknown = cause == "reorderings" and (copies.dims.code < 0).all()
     return Hits(
         occurrences=copies,
         named_by=op,
@@ -201,57 +188,9 @@ def _hits(op: str, copies: Work, share: float, cause: str) -> Hits:
         info=cause == "gathers",
         fix=DropWork(copies.entries),
         message="{by} "
-        + _DOES["picks" if unknown else cause]
+        + _DOES[cause]
         + " and computes nothing; it runs {times_a_step} and takes {gpu} of all GPU work, in {kernels}{where}",
         advice=_ADVICE[cause],
         confidence=Confidence.LOW,
         evidence={**gpu_time_evidence(copies), "gpu_share": share, "spent_ns": copies.total_ns},
     )
-
-
-def reordered_state(work: Work, calls: Calls, min_row_bytes: int, min_tensors: int) -> Mask:
-    """Gathers of large rows, right after each other, of as many rows each, with a topk or sort since the last of them.
-
-    A beam search picks all tensors of its cache so. Of a batch from a data set, there are few tensors, and nothing is
-    chosen before. Embeddings, edges of graphs and tokens of experts have small rows.
-
-    Args:
-        min_row_bytes: what a row has at least to be one of a state.
-        min_tensors: how many such gathers follow each other at least.
-    """
-    order = np.lexsort((work.start_ns, work.stream, work.device))
-    ordered = work[order]
-    rows, row_bytes = _sizes(ordered)
-    picks = (ordered.op.text("input_dims").code < 0) & (rows > 0)
-    follows = picks[1:] & picks[:-1] & (rows[1:] == rows[:-1])
-    follows &= (ordered.stream[1:] == ordered.stream[:-1]) & (ordered.device[1:] == ordered.device[:-1])
-    run = np.cumsum(~np.append(False, follows)[: len(ordered)]) - 1
-    large = picks & (row_bytes >= min_row_bytes)
-    chosen = ordered.op.inside(calls[calls.name.matches(_CHOICES)])
-    before = np.cumsum(chosen)
-    keeps, last = np.zeros(len(run), bool), 0
-    for item in np.flatnonzero(np.bincount(run, large) >= min_tensors).tolist():
-        begin = int(np.searchsorted(run, item))
-        keeps[item], last = before[begin] > last, int(before[begin])
-    copies = np.zeros(len(work), bool)
-    copies[order] = picks & keeps[run]
-    return copies
-
-
-def _sizes(work: Work) -> tuple[Rows, Rows]:
-    """(rows, minimum bytes of a row) of each gather of rows; 0 for other work."""
-    grid = work.text("grid")
-    pieces = np.array([_piece(str(name)) for name in work.name.names] + [0], np.int64)[work.name.code]
-    blocks = np.array([_grid(str(name)) for name in grid.names] + [(0, 0)], np.int64)[grid.code]
-    least = (blocks[:, 1] - 1) * work.threads * pieces + 1
-    return np.where(pieces > 0, blocks[:, 0], 0), np.where(pieces > 0, least, 0)
-
-
-def _piece(kernel: str) -> int:
-    copies = _ROWS.search(kernel)
-    return int(copies[1]) if copies else 0
-
-
-def _grid(text: str) -> tuple[int, int]:
-    numbers = [int(item) for item in re.findall(r"\d{1,10}", text)[:2]]
-    return (numbers[0], numbers[1]) if len(numbers) == 2 else (0, 0)
