@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -152,3 +153,28 @@ def test_a_region_with_reduce_overhead_that_launches_kernels_is_named() -> None:
 @pytest.mark.parametrize("trace", [asking(graph=True), asking(stacks=False), asking(kernels=2)])
 def test_replays_and_other_modes_are_not_accused(trace: TraceBuilder) -> None:
     assert [one.cause for one in of_rule(trace, "compile") if one.cause == "not-replayed"] == []
+
+
+# Recorded on an H200 with torch 2.11. Eight blocks call torch._dynamo.graph_break(), 0.965 ms a step without the
+# profiler; and a function with mode='reduce-overhead' adds to an input in place, 0.225 ms a step.
+MANY_REGIONS, MUTATED_INPUT = (
+    Path(__file__).with_name(f"{name}.json.gz") for name in ("many_regions", "mutated_input")
+)
+
+
+def test_recorded_graph_breaks_are_counted_as_regions() -> None:
+    report = diagnose(MANY_REGIONS)
+    (one,) = [one for one in report.findings if one.rule == "compile"]
+    assert (one.cause, one.evidence["frames"], one.count) == ("tiny-regions", 3, 4 * 17)
+    assert "3 compiled regions, called 17 times a step in all, take 1.78 ms of CPU time" in one.message
+    assert one.advice.startswith("Remove graph breaks if you can (TORCH_LOGS=graph_breaks names them)")
+
+
+def test_recorded_input_that_is_changed_in_place_prevents_the_graph() -> None:
+    report = diagnose(MUTATED_INPUT)
+    first = report.findings[0]
+    assert (first.rule, first.cause, first.count) == ("compile", "not-replayed", 4)
+    assert first.title == "Compiled code asks for CUDA graphs, but launches its 13 kernels one by one"
+    step = report.traces[0].step
+    assert step is not None
+    assert step.unprofiled_ns == pytest.approx(225_000, rel=0.3)
