@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.region_programs import US, CodeProgram, calls_of, regions_of
+from tests.support.region_programs import US, CodeProgram, cached_gradients, calls_of, regions_of
 from traceanalyzer import load
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.regions.regions import Regions
@@ -119,6 +119,16 @@ def assert_adds_up(analysis: Analysis) -> Regions:
 )
 def test_recorded_regions_add_up(shared: Shared, name: str) -> None:
     assert_adds_up(Analysis(load(shared(name))))
+
+
+def test_work_in_a_hook_of_backward_belongs_to_its_function() -> None:
+    calls = calls_of(regions_of(cached_gradients()))
+    assert calls["forward and backward > train.py(10): encode"] == 1
+    assert calls["forward and backward in a hook > train.py(10): encode"] == 1
+    assert not any("AccumulateGrad" in path for path in calls)
+    backward = {path: count for path, count in calls.items() if path.endswith("AddmmBackward0")}
+    assert sum(backward.values()) == 4
+    assert all("in a hook > train.py(10): encode" in path for path in backward)
 
 
 pieces = st.lists(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.paths import SHARED
+from tests.support.region_programs import cached_gradients
 from traceanalyzer import Finding, diagnose, load
 from traceanalyzer.model.finding import Confidence, Severity
 
@@ -73,3 +74,15 @@ def test_a_rollout_is_no_second_forward() -> None:
     """It runs the policy more often without backward than training does."""
     report = diagnose(load(SHARED / "sixth/ppo_rollout.bad.json.gz"), select=("computed-again",))
     assert "forward-twice" not in {finding.cause for finding in report.findings}
+
+
+def test_a_hook_of_backward_repeats_the_forward_pass() -> None:
+    """What goes is the pass without gradients: 8 ops of 2 µs on the GPU."""
+    report = diagnose(cached_gradients().trace.load(), select=("computed-again",))
+    (finding,) = report.findings
+    assert (finding.cause, finding.confidence) == ("forward-in-hook", Confidence.MEDIUM)
+    assert (finding.evidence["ops_a_step"], finding.evidence["launches"]) == (8, 8)
+    assert finding.evidence["gpu_ns"] == 16_000
+    assert finding.title.startswith(
+        "The forward pass runs twice, without gradients and again in a backward hook"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
@@ -21,13 +22,22 @@ class CodeProgram:
         self.now = self.number = self.steps = self.functions = 0
         self._begin = 0
 
-    def op(self, name: str, *, sequence: int | None = None, thread: int = MAIN) -> None:
+    def op(
+        self,
+        name: str,
+        *,
+        sequence: int | None = None,
+        thread: int = MAIN,
+        forward: int | None = None,
+        **args: Any,
+    ) -> None:
+        """An op; `forward` is the profiler's number of the thread of a node's forward op."""
         self.number += 1
-        args = (
-            {}
-            if sequence is None
-            else {"Sequence number": sequence, "Fwd thread id": int(thread == AUTOGRAD)}
-        )
+        if sequence is not None:
+            args |= {
+                "Sequence number": sequence,
+                "Fwd thread id": int(thread == AUTOGRAD) if forward is None else forward,
+            }
         self.trace.op(name, self.now, _OP, tid=thread, **args)
         self.trace.launch("cudaLaunchKernel", self.now + 4 * US, 5 * US, self.number, tid=thread)
         self.trace.kernel(self.now + 9 * US, _KERNEL, self.number)
@@ -37,11 +47,11 @@ class CodeProgram:
         for name in names:
             self.op(name)
 
-    def node(self, name: str, sequence: int) -> None:
+    def node(self, name: str, sequence: int, forward: int = 1) -> None:
         """A node of backward, in the engine's row around it."""
         self.trace.op(f"autograd::engine::evaluate_function: {name}", self.now, _OP + 2 * US, tid=AUTOGRAD)
         self.now += US
-        self.op(name, sequence=sequence, thread=AUTOGRAD)
+        self.op(name, sequence=sequence, thread=AUTOGRAD, forward=forward)
 
     def pause(self, dur: int) -> None:
         self.now += dur
@@ -50,23 +60,46 @@ class CodeProgram:
         """An annotation from `start` to now."""
         self.trace.annotation(name, start, self.now - start, tid=MAIN)
 
-    def function(self, name: str, start: int, file: str = "train.py") -> None:
+    def function(self, name: str, start: int, file: str = "train.py", thread: int = MAIN) -> None:
         """A Python function of the user's, or of a package, from `start` to now."""
-        self._python(f"{file}(10): {name}", start)
+        self._python(f"{file}(10): {name}", start, thread)
 
     def module(self, name: str, start: int) -> None:
         """A module from `start` to now."""
         self._python(f"nn.Module: {name}_0", start)
 
-    def _python(self, name: str, start: int) -> None:
+    def _python(self, name: str, start: int, thread: int = MAIN) -> None:
         self.functions += 1
-        self.trace.python(name, start, self.now - start, tid=MAIN, python_id=self.functions)
+        self.trace.python(name, start, self.now - start, tid=thread, python_id=self.functions)
 
     def end_step(self) -> None:
         self.trace.step(self.steps, self._begin, self.now - self._begin, tid=MAIN)
         self.steps += 1
         self.now += _BETWEEN_STEPS
         self._begin = self.now
+
+
+def cached_gradients(layers: int = 4) -> CodeProgram:
+    """Each step runs `encode()` without gradients, a loss, and `encode()` again in a hook of the loss's backward."""
+    program = CodeProgram()
+    for step in range(4):
+        sequence = 100 * step
+        for thread in (MAIN, AUTOGRAD):
+            hook = begin = program.now
+            for layer in range(layers):
+                numbers = {} if thread == MAIN else {"sequence": sequence + layer, "forward": 0}
+                for name in ("aten::linear", "aten::gelu"):
+                    program.op(name, thread=thread, **{"Input Dims": [[8, 16 + layer]]}, **numbers)
+            program.function("encode", begin, thread=thread)
+            if thread == MAIN:
+                program.op("aten::logsumexp", sequence=sequence + 50, **{"Input Dims": [[8, 8]]})
+                program.node("LogsumexpBackward0", sequence + 50)
+        for layer in reversed(range(layers)):
+            program.node("AddmmBackward0", sequence + layer, forward=2)
+        name = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+        program.trace.op(name, hook, program.now - hook, tid=AUTOGRAD)
+        program.end_step()
+    return program
 
 
 def regions_of(program: CodeProgram) -> Regions:

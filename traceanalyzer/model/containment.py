@@ -163,6 +163,16 @@ def inherited(parent: Rows | Small, marked: Mask) -> Rows:
     return jump
 
 
+def marked_right_around(parent: Rows, op: Rows, marked: Mask) -> Rows:
+    """The marked ops with marked rows in them and no other op between; int64, each once.
+
+    Args:
+        op: the innermost op that is or contains each row, -1 for none.
+    """
+    above = pick(op, parent[marked])
+    return distinct(above[(above >= 0) & pick(marked, above)])
+
+
 def nearest_marked(parent: Rows | Small, marked: Mask, rows: Rows) -> Rows:
     """As `inherited`, of some rows only, -1 for none or where the row is -1; int64 of the rows' shape.
 

@@ -15,9 +15,11 @@ import numpy as np
 import orjson
 
 from traceanalyzer.model.arrays import Mask, Rows
+from traceanalyzer.model.containment import inherited, marked_right_around
 from traceanalyzer.model.errors import TraceAnalyzerError, UnreadableTrace
 from traceanalyzer.model.execution_trace import Access, ExecutionTrace, Layout
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import Damage, Trace
 from traceanalyzer.read.remote import is_url
@@ -211,6 +213,9 @@ class _Nodes:
         column = {name: values[order] for name, values in column.items()}
         parent = np.searchsorted(column["id"], column["parent"])
         parent = np.where(np.append(column["id"], -1)[parent] == column["parent"], parent, -1)
+        # The root is in itself.
+        parent[parent == np.arange(len(parent))] = -1
+        self._without_hooks(column, parent)
         outer, backward = _nesting(column["role"], parent)
         step = np.cumsum(column["role"] == _MARK) - 1
         ops = np.flatnonzero((column["role"] == _OP) | (column["role"] == _NODE))
@@ -235,6 +240,12 @@ class _Nodes:
                 for name in ("position", "access", "storage", "offset", "elements", "item_bytes", "layout")
             },
         )
+
+    def _without_hooks(self, column: dict[str, Rows], parent: Rows) -> None:
+        """Nodes whose hook calls backward are no nodes, as in `Nesting`: the hook runs forward ops there."""
+        engine = np.array([name.startswith(ENGINE) for name in self.names], bool)[column["name"]]
+        op = inherited(parent, np.isin(column["role"], (_OP, _NODE)))
+        column["role"][marked_right_around(parent, op, engine)] = _OTHER
 
 
 def _role(name: str, schema: str, scope: int) -> int:

@@ -1,4 +1,7 @@
-"""What encloses ops on the program's main thread: annotations, modules, functions of the user's code, wrapper ops."""
+"""What encloses ops on the program's main thread: annotations, modules, functions of the user's code, wrapper ops.
+
+So do those in a hook that calls backward on autograd's thread, for which the main thread waits.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,14 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, pick
+from traceanalyzer.model import intervals
+from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.containment import depths, nearest_reaching
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints, ints_at, matching
+from traceanalyzer.timeline.backward_nodes import hooks_of, in_hooks
 from traceanalyzer.timeline.names import STEP_MARK
 from traceanalyzer.timeline.selection import Events
 from traceanalyzer.timeline.steps import between_marks
@@ -27,7 +32,7 @@ _WRAPPER = regex(r"^(?!.*(::|Backward\d*$))\S")
 
 @dataclass(frozen=True, slots=True)
 class CodeSpans:
-    """Spans of one thread within steps, the outer before the inner; arrays of shape (spans,).
+    """Spans of the program within steps, the outer before the inner; arrays of shape (spans,).
 
     Attributes:
         start_ns, end_ns: int64.
@@ -72,13 +77,27 @@ class CodeSpans:
 
     @classmethod
     def of(cls, events: Events, thread: int, begins: Rows, ends: Rows) -> Self:
-        """The spans of a thread as in `Nesting` that lie within the steps [begins, ends)."""
+        """The spans of a thread as in `Nesting`, and of hooks, that lie within the steps [begins, ends)."""
         cpu, nesting = events.trace.lanes.cpu, events.nesting
+        hooks = np.flatnonzero(hooks_of(events) & (nesting.thread != thread))
         rows = nesting.thread_rows[thread].astype(np.int64)
+        if len(hooks):
+            rows = np.append(
+                rows, np.flatnonzero(in_hooks(events, np.arange(len(cpu))) & (nesting.thread != thread))
+            )
         marks = rows[nesting.annotation[rows] & ~matching(cpu, "name", STEP_MARK.match)[rows]]
         tops = rows[(nesting.op[rows] == rows) & (nesting.top_op(rows) == rows)]
         wrappers = tops[matching(cpu, "name", _WRAPPER.match)[tops]]
         tid = int(ints_at(cpu, "tid", rows[:1])[0])
+        hook_tid = ints_at(cpu, "tid", hooks)
+
+        def of_program(frame_tid: Rows, start: Rows, end: Rows) -> Mask:
+            """Frames of the thread, and those in hooks."""
+            chosen = np.asarray(frame_tid == tid)
+            for other in distinct(hook_tid).tolist():
+                of_hooks = intervals.union(*_bounds(events, hooks[hook_tid == other]))
+                chosen |= (frame_tid == other) & (intervals.covered(of_hooks, start, end) == end - start)
+            return chosen
 
         def within(start: Rows, end: Rows) -> Rows:
             step = np.searchsorted(begins, start, side="right") - 1
@@ -88,7 +107,7 @@ class CodeSpans:
             _of_rows(events, rows[within(*_bounds(events, rows))], kind)
             for rows, kind in ((marks, 0), (wrappers, 3))
         ]
-        parts += [_of_python(events, tid, within, modules=modules) for modules in (True, False)]
+        parts += [_of_python(events, of_program, within, modules=modules) for modules in (True, False)]
         parts.append(_between_iterations(events, within))
         start, end, kind, row = (np.concatenate([part[place] for part in parts]) for place in range(4))
         texts = [text for part in parts for text in part[4]]
@@ -123,19 +142,26 @@ def _between_iterations(events: Events, within: Callable[[Rows, Rows], Rows]) ->
     return _part(start[chosen], end[chosen], 0, np.full(len(chosen), -1), names)
 
 
-def _of_python(events: Events, tid: int, within: Callable[[Rows, Rows], Rows], *, modules: bool) -> _Part:
+def _of_python(
+    events: Events,
+    of_program: Callable[[Rows, Rows, Rows], Mask],
+    within: Callable[[Rows, Rows], Rows],
+    *,
+    modules: bool,
+) -> _Part:
     """Functions of the user's code, or modules by their class: what all of a class cost."""
     code, python = events.user_code, events.trace.lanes.python
     if not modules:
-        of_thread = np.flatnonzero(code.tid == tid)
         start, end, names = code.start_ns, code.end_ns, Texts(code.code, code.names)
+        chosen = of_program(code.tid, start, end)
     elif events.trace.meta.rows.get("python"):
         is_module = matching(python, "name", lambda name: bool(_MODULE.match(name)))
-        of_thread = np.flatnonzero(is_module & (ints(python, "tid") == tid))
         start = ints(python, "start_ns")
         end, names = start + ints(python, "dur_ns"), Texts.column(python, "name", np.arange(len(start)))
+        chosen = is_module & of_program(ints(python, "tid"), start, end)
     else:
         return _of_rows(events, np.empty(0, np.int64), 1)
-    rows = of_thread[within(start[of_thread], end[of_thread])]
+    rows = np.flatnonzero(chosen)
+    rows = rows[within(start[rows], end[rows])]
     part = _part(start[rows], end[rows], 1 if modules else 2, np.full(len(rows), -1), names[rows])
     return (*part[:4], [_MODULE.sub(r"\1", name) for name in part[4]])

@@ -19,7 +19,7 @@ from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import codes_at, texts_of
 from traceanalyzer.regions.code_spans import KINDS, CodeSpans
 from traceanalyzer.replay.cpu_timeline import CpuTimeline
-from traceanalyzer.timeline.backward_nodes import backward_nodes_of
+from traceanalyzer.timeline.backward_nodes import backward_nodes_of, hooks_of, in_hooks
 from traceanalyzer.timeline.calls_and_work import Calls
 from traceanalyzer.timeline.device_work import find
 from traceanalyzer.timeline.loops import NestedLoops, nested_loops
@@ -32,13 +32,13 @@ MIN_REPEATS = 4
 _MAX_FORWARDS = 4
 _BACKWARD = regex(r"^autograd::engine::evaluate_function|Backward\d*$|^torch::autograd::AccumulateGrad$")
 _OPTIMIZER = regex(r"^Optimizer\.(step|zero_grad)#")
-_LOADING, _STEPPING, _UNLINKED, _OTHER, _FORWARD = 0, 1, 2, 3, 4
+_LOADING, _STEPPING, _UNLINKED, _OTHER, _HOOK, _FORWARD = range(6)
 # Kinds of elements: ops, nodes of backward, and spans; and kernels of a CUDA graph.
 _KINDS = ("op", "backward", *KINDS, "kernel")
 KERNEL = len(_KINDS) - 1
 LOADING = "data loading"
 AFTER_BACKWARD = "code after backward"
-_PHASES = (LOADING, "optimizer", "backward", AFTER_BACKWARD)
+_PHASES = (LOADING, "optimizer", "backward", AFTER_BACKWARD, "forward and backward in a hook")
 
 
 class Nodes:
@@ -192,7 +192,8 @@ def _item_rows(events: Events, called: CalledOps, timeline: CpuTimeline, spans: 
     """Row of the item of each segment, -1 between items."""
     nesting, row = events.nesting, timeline.row
     top = nesting.top_op(row)
-    top = np.where((top < 0) & (row >= 0) & ~pick(nesting.annotation, row, True), row, top)
+    holds = nesting.annotation | hooks_of(events)
+    top = np.where((top < 0) & (row >= 0) & ~pick(holds, row, True), row, top)
     wrapped = np.isin(top, spans.row[spans.kind == KINDS.index("wrapper")]) & (top >= 0)
     inner = called.of(np.where(wrapped, row, -1))
     return np.where(wrapped, np.where(inner == top, -1, inner), top)
@@ -209,13 +210,16 @@ def _items(events: Events, spans: CodeSpans, rows: Rows, begins: Rows, main: int
     backward = (
         np.array([bool(_BACKWARD.search(name)) for name in names] or [False])[code] if len(row) else rows > 0
     )
-    span = np.where(nesting.thread[row] == main, spans.at(start, end), -1)
-    return Items(row, start, end, step, span, backward, _phases(spans, span, step, backward), code, names)
+    hooked = in_hooks(events, row)
+    span = np.where((nesting.thread[row] == main) | hooked, spans.at(start, end), -1)
+    phase = _phases(spans, span, step, backward, hooked)
+    return Items(row, start, end, step, span, backward, phase, code, names)
 
 
-def _phases(spans: CodeSpans, span: Rows, step: Rows, backward: Mask) -> Rows:
-    """The phase of each item: a step's runs of backward divide its forward passes."""
-    begins = backward & ~np.append(False, backward[:-1])
+def _phases(spans: CodeSpans, span: Rows, step: Rows, backward: Mask, hooked: Mask) -> Rows:
+    """The phase of each item: a step's runs of backward divide its forward passes; hooks are in these runs."""
+    of_run = backward | hooked
+    begins = of_run & ~np.append(False, of_run[:-1])
     before = np.cumsum(begins)
     first = np.searchsorted(step, step)
     before -= (before - begins)[first] if len(step) else 0
@@ -223,6 +227,7 @@ def _phases(spans: CodeSpans, span: Rows, step: Rows, backward: Mask) -> Rows:
     runs = np.bincount(step[begins] + 1, minlength=int(step.max()) + 2)[step + 1] if len(step) else before
     passes = np.where(runs <= _MAX_FORWARDS, before, 0)
     phase = np.where(before < runs, _FORWARD + passes, _OTHER)
+    phase[hooked] = _HOOK
     phase[backward] = _UNLINKED
     if not backward.any():
         phase[:] = -1

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
-from traceanalyzer.model.trace import NULL_INT, ints
+from traceanalyzer.model.containment import nearest_marked
+from traceanalyzer.model.short_names import ENGINE
+from traceanalyzer.model.trace import NULL_INT, ints, matching
 from traceanalyzer.timeline.calls_and_work import Calls, Work
 from traceanalyzer.timeline.selection import Events
 
@@ -13,6 +15,19 @@ _NODE = r"Backward\d*$"
 _CHECKPOINT = r"Checkpoint\w*Backward"
 # Share of a thread's nodes. It is below 1 because the recording may begin amid a step.
 _MOST = 0.95
+
+
+def hooks_of(events: Events) -> Mask:
+    """Which rows of `trace.cpu` are nodes of backward whose hook calls backward; see `Nesting.op`."""
+    op = events.nesting.op
+    engine = matching(events.trace.lanes.cpu, "name", lambda name: name.startswith(ENGINE))
+    return np.asarray(engine & (op != np.arange(len(op))))
+
+
+def in_hooks(events: Events, rows: Rows) -> Mask:
+    """Which rows of `trace.cpu` are, or lie in, such a node."""
+    hooks = events.once("hooks", lambda: hooks_of(events))
+    return np.asarray(nearest_marked(events.nesting.parent, hooks, rows) >= 0)
 
 
 def recomputed_ops(events: Events) -> Calls:

@@ -15,11 +15,13 @@ from traceanalyzer.model.containment import (
     child_sums,
     followed,
     inherited,
+    marked_right_around,
     nearest_reaching,
     outermost,
     thread_order,
 )
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, ints, matching
@@ -37,7 +39,8 @@ class Nesting:
         thread: int32, dense number of (pid, tid); -1 for overhead rows.
         parent: int32, row of the innermost containing row, -1 for none.
         self_ns: int64, duration less the children's.
-        op: int32, row of the innermost cpu_op that is or contains the row, -1 for none.
+        op: int32, row of the innermost cpu_op that is or contains the row, -1 for none. Nodes of backward whose hook
+            runs a backward pass are no ops, but places of what the hook runs.
         annotation: bool, annotations; torch before 1.12 wrote those as ops, and their names tell.
         thread_rows: per thread its rows as int32, by start, and the outer before the inner.
         thread_start_ns: per thread the starts of those rows, int64.
@@ -94,8 +97,13 @@ class Nesting:
         self_ns = dur - child_sums(parent, dur)
         bounds = np.searchsorted(ordered_thread, np.arange(1, thread.max(initial=-1) + 1))
         by_thread = tuple(np.split(_small(order), bounds)), tuple(np.split(start[order], bounds))
-        op = _small(inherited(parent, is_op))
-        return cls(start, end, _small(thread), _small(parent), self_ns, op, is_annotation, *by_thread)
+        op = inherited(parent, is_op)
+        engine = matching(cpu, "name", lambda name: name.startswith(ENGINE))
+        # A hook has called backward there: a node's function computes in the op of the node.
+        if len(hooks := marked_right_around(parent, op, engine)):
+            is_op[hooks] = False
+            op = inherited(parent, is_op)
+        return cls(start, end, _small(thread), _small(parent), self_ns, _small(op), is_annotation, *by_thread)
 
 
 def _small(numbers: Rows) -> Small:

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped
+from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, pick
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import ints_at
 from traceanalyzer.replay.edits import Drop
@@ -28,7 +28,7 @@ from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.ops.table import Kind, op_row
 from traceanalyzer.tensors.signatures import Shape, shape_text
 from traceanalyzer.tensors.top_ops import with_inputs, without_views
-from traceanalyzer.timeline.backward_nodes import backward_nodes_of
+from traceanalyzer.timeline.backward_nodes import backward_nodes_of, in_hooks
 from traceanalyzer.timeline.loops import LAYER, step_edges
 from traceanalyzer.timeline.names import DATA_LOADING
 
@@ -42,6 +42,9 @@ _ADVICE = {
     "second-pass": "Use the results of the first pass, for example its logits for the accuracy.",
     "forward-twice": "If both passes get the same batch and weights, use the results of the first, for example its "
     "logits for the accuracy. A target or teacher network has weights of its own, and needs its pass.",
+    "forward-in-hook": "If the batch fits into memory as one mini-batch, use the loss without gradient caching "
+    "(sentence-transformers: MultipleNegativesRankingLoss for CachedMultipleNegativesRankingLoss). Else use larger "
+    "mini-batches, which need fewer launches.",
     "unchanged-inputs": "Compute it once before the layers, and pass the result to each layer. If the tensors never "
     "change, compute it once for the whole run (cached=True in PyG's layers).",
     "constant-weights": "Compute it once after loading: remove_parametrizations, merge_and_unload for adapters, or "
@@ -100,11 +103,15 @@ def computed_again(calls: Calls, idle: IdleTime, flow: Flow | None, limits: Limi
     `second-pass`: a network runs a second time on the same inputs, for example to compute the accuracy.
     `forward-twice`: without an execution trace, a forward pass of the same ops and shapes runs again without a
     backward pass. Whether it gets the same batch is not recorded, so its severity is info.
+    `forward-in-hook`: a forward pass runs without gradients, and again in a hook of the backward pass, with a
+    backward pass of its own. Losses that cache gradients (GradCache) do this to save memory.
     `unchanged-inputs`: layers compute the same of index tensors (edges, positions, masks).
     `constant-weights`: inference computes a layer's weight in every step (casts, weight norm, adapters).
     `repeated-preparation`: inference normalises, sorts or reduces the same stored tensor in every step.
     `rebuilt-constants`: every step makes the same constants from numbers (arange, masks, windows).
     Why it costs: the result is the same. Each call pays again for kernels, launches and the backward pass.
+    Bad: CachedMultipleNegativesRankingLoss with a mini-batch as large as the batch. Good:
+    MultipleNegativesRankingLoss.
     Bad: k, v = layer.kv(encoder_output) in each decoding step. Good: k and v computed once per request.
     Bad: torch.hann_window(400).to(device) in forward(). Good: register_buffer.
     Bad: gcn_norm(edge_index) in each layer. Good: the edge weights computed once, before the layers.
@@ -112,25 +119,46 @@ def computed_again(calls: Calls, idle: IdleTime, flow: Flow | None, limits: Limi
     that Python passes (0.99 * x) are not recorded. Where most of the ops depend on them, and without an
     execution trace, confidence is medium.
     When it is wrong: host code changes a tensor without an op of PyTorch, or passes other numbers. Without an
-    execution trace: the layers get different graphs of the same shape.
-    Saving: the time of the repeated ops, and of the nodes of backward that belong to them.
+    execution trace: the layers get different graphs of the same shape. Cached gradients are right if memory is
+    short, which the trace does not show.
+    Saving: the time of the repeated ops, and of the nodes of backward that belong to them. Of `forward-in-hook`
+    it is the time of the pass without gradients.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """
+    of_pass = calls[:0]
     if flow is not None:
+        of_pass = _before_hooks(flow, calls)
         yield from _exact(flow, calls, idle, limits)
     ops = calls[calls.is_top_op & (calls.step >= 0)]
     nodes = ops[ops.name.matches(_NODES)]
     if not any(ops.text("input_dims").distinct()):
         raise Unavailable("no shapes recorded: record_shapes=True shows what ops compute")
     yield from _constants(ops, calls, idle, limits)
-    if flow is None and len(distinct(nodes.step)) >= limits.min_steps:
-        yield from _index_tensors(ops, nodes, calls, idle, limits)
-        yield from _forward_twice(ops, nodes, calls, idle, limits)
+    confidence = Confidence.HIGH if len(of_pass) else Confidence.MEDIUM
+    if len(distinct(nodes.step)) >= limits.min_steps:
+        before_hooks, again = _forward_twice(ops, nodes, limits)
+        # Tensors' ids do not show that a hook restores the state of random numbers for dropout.
+        of_pass = calls.joined([of_pass, before_hooks]).distinct()
+        if flow is None:
+            yield from _index_tensors(ops, nodes, calls, idle, limits)
+            if len(again):
+                yield _hits("forward-twice", again, calls, idle, Confidence.MEDIUM)
+    if len(of_pass):
+        yield _hits("forward-in-hook", of_pass, calls, idle, confidence)
+
+
+def _before_hooks(flow: Flow, calls: Calls) -> Calls:
+    """By the ids of tensors: ops outside of hooks of backward that are computed again in these."""
+    place = np.full(len(flow.again) + 1, -1, np.int64)
+    place[flow.number] = np.arange(len(flow.ops))
+    first, hooked = place[flow.again[flow.number]], in_hooks(calls.events, flow.ops.rows)
+    return flow.ops[distinct(first[(first >= 0) & hooked & ~pick(hooked, first, True)])]
 
 
 def _exact(flow: Flow, calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """By the ids of tensors."""
     computes = flow.ops.name.meets(lambda name: op_row(name).kind is not Kind.CREATION)
+    computes &= ~in_hooks(calls.events, flow.ops.rows)
     again = np.where(computes, flow.again[flow.number], -1)
     constant = flow.constant[flow.number] & computes & (again < 0)
     causes = np.full(len(flow.ops), "", object)
@@ -198,12 +226,16 @@ def _index_tensors(ops: Calls, nodes: Calls, calls: Calls, idle: IdleTime, limit
         yield _hits("unchanged-inputs", forward[members], calls, idle, Confidence.MEDIUM, inputs)
 
 
-def _forward_twice(ops: Calls, nodes: Calls, calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
-    """Forward ops in a row that no backward pass follows, equal to a row that one does follow."""
+def _forward_twice(ops: Calls, nodes: Calls, limits: Limits) -> tuple[Calls, Calls]:
+    """Forward ops in a row that no backward pass follows, equal to a row that one does follow.
+
+    Returns:
+        (those whose equal row is in a hook of backward, the others).
+    """
     forward, size = without_views(ops[~ops.inside(nodes)]).in_order(), limits.min_pass_ops
     if len(forward) < 2 * size:
-        return
-    _, recorder = backward_nodes_of(calls, forward)
+        return forward[:0], forward[:0]
+    _, recorder = backward_nodes_of(Calls.build(ops.events), forward)
     trained = np.bincount(recorder[recorder >= 0], minlength=len(forward)) > 0
     kind, _ = grouped([forward.name.code, forward.text("input_dims").code])
     row = _equal_rows(kind, size)
@@ -212,13 +244,17 @@ def _forward_twice(ops: Calls, nodes: Calls, calls: Calls, idle: IdleTime, limit
         forward.step[: len(row)] == forward.step[last]
     )
     trained_ops = np.convolve(trained, np.ones(size, np.int64), "valid")
-    with_backward = np.bincount(row[whole & (2 * trained_ops >= size)], minlength=len(row))
+    with_backward = whole & (2 * trained_ops >= size)
     without = whole & (trained_ops == 0)
-    # What runs more often without backward is a rollout or a generation.
-    again = without & (with_backward[row] >= np.bincount(row[without], minlength=len(row))[row])
-    if again.any():
-        covered = np.convolve(again, np.ones(size, np.int64)) > 0
-        yield _hits("forward-twice", forward[covered], calls, idle, Confidence.MEDIUM)
+    hooked = in_hooks(ops.events, forward.rows)[: len(row)]
+
+    def before(second: Mask) -> Mask:
+        """Which ops lie in rows without backward that are equal to these; more of them are a rollout, a generation."""
+        enough = np.bincount(row[second], minlength=len(row)) >= np.bincount(row[without], minlength=len(row))
+        return np.convolve(without & enough[row], np.ones(size, np.int64)) > 0
+
+    before_hooks = before(with_backward & hooked)
+    return forward[before_hooks], forward[before(with_backward & ~hooked) & ~before_hooks]
 
 
 def _equal_rows(kind: Rows, size: int) -> Rows:
@@ -268,7 +304,7 @@ def _hits(
         cause=cause,
         lost=LostTime.joined([LostTime.launched_by(idle, needless), LostTime.all_of(spent, owner)]),
         fix=Drop(needless.rows),
-        message="{ops_a_step} ops a step compute again what "
+        message="{ops_a_step} ops a step compute "
         + _BEFORE[cause]
         + (" ({shapes})" if largest else "")
         + ": {by_ops:of these ops' time}. They take {cpu} of CPU time, {gpu} of GPU time and {launches} launches a step"
@@ -289,11 +325,12 @@ def _hits(
 
 
 _BEFORE = {
-    "loop-invariant": "an earlier iteration has computed from the same tensors",
-    "second-pass": "the first pass has computed from the same tensors",
-    "forward-twice": "a pass with backward computes, from tensors of the same shapes",
-    "unchanged-inputs": "an earlier op has computed from the same tensors",
-    "constant-weights": "the step before has computed from the same weights",
-    "repeated-preparation": "the step before has computed from the same stored tensors",
-    "rebuilt-constants": "every step computes from the same numbers",
+    "loop-invariant": "again what an earlier iteration has computed from the same tensors",
+    "second-pass": "again what the first pass has computed from the same tensors",
+    "forward-twice": "again what a pass with backward computes, from tensors of the same shapes",
+    "forward-in-hook": "without gradients what a hook of the backward pass computes again with gradients",
+    "unchanged-inputs": "again what an earlier op has computed from the same tensors",
+    "constant-weights": "again what the step before has computed from the same weights",
+    "repeated-preparation": "again what the step before has computed from the same stored tensors",
+    "rebuilt-constants": "again what every step computes from the same numbers",
 }
