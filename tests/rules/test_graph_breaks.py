@@ -168,6 +168,11 @@ def test_recorded_graph_breaks_are_counted_as_regions() -> None:
     assert (one.cause, one.evidence["frames"], one.count) == ("tiny-regions", 3, 4 * 17)
     assert "3 compiled regions, called 17 times a step in all, take 1.78 ms of CPU time" in one.message
     assert one.advice.startswith("Remove graph breaks if you can (TORCH_LOGS=graph_breaks names them)")
+    first = report.findings[0]
+    assert first.rule == "launch-bound"
+    assert (
+        "if it has this mode already, TORCH_LOGS=perf_hints prints why no graph is replayed" in first.advice
+    )
 
 
 def test_recorded_input_that_is_changed_in_place_prevents_the_graph() -> None:

@@ -34,6 +34,10 @@ _GRAPH = (
     "Capture the step in a CUDA graph ({torch.cuda.graph}, or {torch.compile}(mode='reduce-overhead')). This is "
     "possible because every step launches the same kernels on the same grids."
 )
+_COMPILED = (
+    " Most launches come from compiled code: if it has this mode already, TORCH_LOGS=perf_hints prints why no graph is "
+    "replayed."
+)
 _GRAPH_AND_OPTIMIZER = (
     "Capture the step in a CUDA graph with {{torch.cuda.graph}}{0}. This is possible because every step launches the "
     "same kernels on the same grids. It is not enough to use {{torch.compile}}(mode='reduce-overhead') for the model: "
@@ -211,11 +215,14 @@ def remedy_of(
 
     graph, trained = GraphLaunch(), _optimizers(calls)
     exception = " (but not the optimizer's)" if trained else ""
+    compiled_code = eager.outer_op.name.matches(r"^Torch-Compiled Region|CompiledFunction")
     if not against and steps > 1:
-        return Remedy("graph", graph, saved(graph), Confidence.HIGH, _step_advice(trained))
+        advice = _step_advice(trained) + _COMPILED * bool(2 * compiled_code.sum() > len(eager))
+        return Remedy("graph", graph, saved(graph), Confidence.HIGH, advice)
     pointwise = eager.name.matches(_POINTWISE) & ~eager.name.matches(r"^triton_|complex<")
-    compiles = eager.outer_op.name.matches(r"^Torch-Compiled Region|CompiledFunction").any()
-    if (share := float(pointwise.sum()) / max(len(eager), 1)) >= min_pointwise_share and not compiles:
+    if (
+        share := float(pointwise.sum()) / max(len(eager), 1)
+    ) >= min_pointwise_share and not compiled_code.any():
         compiled = Compile(eager.entries[pointwise])
         gain = saved(compiled)
         if gain is None or gain.share >= min_compile_share:
