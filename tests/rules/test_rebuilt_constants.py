@@ -60,6 +60,12 @@ def test_what_is_made_of_numbers_alone_is_made_once(made: list[Call], launches: 
     assert one.saving.share > 0.2
 
 
+def test_constants_on_the_cpu_are_named_without_gpu_time() -> None:
+    mask = [(name, dims, scalars, False) for name, dims, scalars, _ in SINES]
+    (one,) = of_rule(calling(*[[*mask, *USE]] * 4, types="double"), "computed-again")
+    assert one.message.endswith("They take 40.0 µs of CPU time a step")
+
+
 def test_chain_begins_without_tensors_and_ends_at_data() -> None:
     """The product of 400 numbers follows what was made of 128, and those of 400 were made before others came."""
     data: Call = ("aten::mul", [[400], [400]], [], True)

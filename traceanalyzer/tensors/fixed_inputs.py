@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -55,7 +56,6 @@ def stretches(
     min_ops: int,
     *,
     starts_node: Mask | None = None,
-    max_elements: int = 0,
 ) -> Iterator[Stretch]:
     """Stretches of at least so many ops that are no views.
 
@@ -64,75 +64,49 @@ def stretches(
         number: int64 (ops,), position of each op's inputs in `signatures`.
         starts_node: bool (ops,), which ops add a node to autograd's graph: they read parameters. None: only
             stretches that read recorded numbers alone.
-        max_elements: with `starts_node`, a vector of numbers up to this length may be a constant.
     """
-    table = _Table(signatures, max_elements, index_tensors=starts_node is not None)
-    nodes = np.zeros(len(number), bool) if starts_node is None else starts_node
-    edges = {*step_edges(ops)}
-    begin, inputs, results = -1, frozenset[Shape](), set[Shape]()
-    for place in range(len(number) + 1):
-        which = int(number[place]) if place < len(number) else -1
-        if begin >= 0 and place in edges:
-            yield from table.stretch(number, begin, place, inputs, min_ops)
-            begin = -1
-        taken = None
-        if which >= 0 and not nodes[place]:
-            taken = table.taken(which, results if begin >= 0 else set())
-            if taken is None and begin >= 0:
-                yield from table.stretch(number, begin, place, inputs, min_ops)
-                begin, taken = -1, table.taken(which, set())
-        elif begin >= 0:
-            yield from table.stretch(number, begin, place, inputs, min_ops)
-            begin = -1
-        if taken is None:
-            continue
-        if begin < 0:
-            begin, inputs, results = place, frozenset(), set()
-        inputs |= taken
-        result = result_shape(signatures[which])
-        results |= {result} if result is not None else set()
+    table = _Table(signatures, index_tensors=starts_node is not None)
+    views = np.array([is_view(op.name) for op in signatures], bool)[number]
+    which = np.where(False if starts_node is None else starts_node, -1, number).tolist()
+    for low, high in pairwise(step_edges(ops)):
+        begin, inputs, results = low, frozenset[Shape](), set[Shape]()
+        for place in range(low, high + 1):
+            op = which[place] if place < high else -1
+            fixed = table.fixed_inputs(op, results)
+            if fixed is None:
+                made = begin + np.flatnonzero(~views[begin:place])
+                if len(made) >= min_ops:
+                    yield Stretch(begin, int(made[-1]) + 1, inputs)
+                begin, inputs, results = place, frozenset(), set()
+                fixed = table.fixed_inputs(op, results)
+            if fixed is None:
+                begin = place + 1
+                continue
+            inputs |= fixed
+            result = result_shape(signatures[op])
+            results |= {result} if result is not None else set()
 
 
 class _Table:
     """What ops read and make, by their signatures."""
 
-    def __init__(self, signatures: Sequence[Signature], max_elements: int, *, index_tensors: bool) -> None:
-        self._signatures, self._max_elements = signatures, max_elements
-        self._views = [is_view(op.name) for op in signatures]
-        self._index_tensors = index_tensors
+    def __init__(self, signatures: Sequence[Signature], *, index_tensors: bool) -> None:
+        self._signatures, self._index_tensors = signatures, index_tensors
         self._fixed = self._fixed_tensors() if index_tensors else set()
+        self._fixed_shapes = {shape for shape, _ in self._fixed}
 
-    def stretch(
-        self, number: Rows, begin: int, end: int, inputs: frozenset[Shape], min_ops: int
-    ) -> Iterator[Stretch]:
-        """The stretch without the views at its end, if it is long enough."""
-        made = [place for place in range(begin, end) if not self._views[int(number[place])]]
-        if len(made) >= min_ops:
-            yield Stretch(begin, made[-1] + 1, inputs)
-
-    def taken(self, which: int, results: set[Shape]) -> frozenset[Shape] | None:
+    def fixed_inputs(self, which: int, results: set[Shape]) -> frozenset[Shape] | None:
         """Fixed tensors that an op reads; None if it reads others, or does not compute the same each time."""
         op = self._signatures[which]
-        if not self._computes_same(op) or (not self._index_tensors and constant_shape(op) is None):
+        if which < 0 or not self._computes_same(op):
             return None
-        inputs = set()
-        for shape, kind in _typed(op):
-            if shape in results:
-                continue
-            if (shape, kind) in self._fixed:
-                inputs.add(shape)
-            elif (
-                kind in _INTEGERS
-                or not self._index_tensors
-                or len(shape) > 1
-                or math.prod(shape) > self._max_elements
-            ):
-                return None
-        shapes = {shape for shape, _ in self._fixed}
-        listed = [shape for shape in tensors(op)[len(_typed(op)) :] if shape not in results | shapes]
-        if listed or (not tensors(op) and constant_shape(op) is None):
+        if constant_shape(op) is None and not (self._index_tensors and tensors(op)):
             return None
-        return frozenset(inputs)
+        typed = [tensor for tensor in _typed(op) if tensor[0] not in results]
+        listed = set(tensors(op)[len(_typed(op)) :]) - results
+        if not self._fixed.issuperset(typed) or not listed <= self._fixed_shapes:
+            return None
+        return frozenset(shape for shape, _ in typed)
 
     def _computes_same(self, op: Signature) -> bool:
         row = op_row(op.name)

@@ -79,9 +79,6 @@ class Limits:
         "cause `forward-twice`: at least this many ops in a row run again, views not counted; fewer may be equal by "
         "chance, as in a head or a loss; chosen",
     )
-    max_elements: int = limit(
-        65_536, "without an execution trace, a float vector up to this length may be a constant; chosen"
-    )
 
 
 @rule(
@@ -204,14 +201,7 @@ def _index_tensors(ops: Calls, nodes: Calls, calls: Calls, idle: IdleTime, limit
     forward, number, signatures = with_inputs(forward)
     runs: dict[tuple[int, ...], dict[int, list[Stretch]]] = {}
     starts = _starts_node(forward)
-    for run in stretches(
-        forward,
-        number,
-        signatures,
-        limits.min_index_ops,
-        starts_node=starts,
-        max_elements=limits.max_elements,
-    ):
+    for run in stretches(forward, number, signatures, limits.min_index_ops, starts_node=starts):
         by_step = runs.setdefault(tuple(number[run.begin : run.end].tolist()), {})
         by_step.setdefault(int(forward.step[run.begin]), []).append(run)
     steps = len(distinct(nodes.step))
@@ -307,7 +297,8 @@ def _hits(
         message="{ops_a_step} ops a step compute "
         + _BEFORE[cause]
         + (" ({shapes})" if largest else "")
-        + ": {by_ops:of these ops' time}. They take {cpu} of CPU time, {gpu} of GPU time and {launches} launches a step"
+        + ": {by_ops:of these ops' time}. They take {cpu} of CPU time"
+        + (", {gpu} of GPU time and {launches} launches a step" if len(spent) else " a step")
         + (", at {lines}" if lines else ""),
         advice=_ADVICE[cause],
         confidence=confidence,
