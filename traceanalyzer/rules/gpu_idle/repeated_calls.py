@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, distinct, grouped, ranges, rank_within
+from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, ranges, rank_within
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
@@ -297,25 +297,14 @@ def evaluation_hits(calls: Calls, outer: Calls, work: Work, idle: IdleTime) -> I
     forward, number, signatures = with_inputs(without_views(outer[~engine]).in_order(by_step=True))
     nodes, recorder = outer_nodes_of(calls, forward)
     last_run = len(nodes) - 1 - np.unique(recorder[::-1], return_index=True)[1]
-    engine_runs = np.searchsorted(np.sort(outer.start_ns[engine]), forward.start_ns)
-    edges = np.flatnonzero(np.diff(forward.step) | np.diff(forward.thread) | np.diff(engine_runs)) + 1
     # A node runs for a derivative, and again in the backward of the loss.
-    again = np.bincount(recorder, minlength=len(forward)) > 1
-    layers, runs = np.flatnonzero(forward.name.meets(LAYER.search)), dict[tuple[int, ...], list[int]]()
-    for low, high in pairwise([0, *edges.tolist(), len(forward)]):
-        inside = layers[slice(*np.searchsorted(layers, (low, high)))]
-        if len(inside) >= _MIN_LAYERS and again[inside].any():
-            runs.setdefault(tuple(number[inside[0] : high].tolist()), []).append(int(inside[0]))
-    for ops, places in runs.items():
-        times, size = np.bincount(forward.step[places])[forward.step[places]], len(ops)
-        begins = np.array(places)[(times > 1) & (times <= _MAX_EVALUATIONS)]
-        while len(begins) and begins[0] > 0 and (number[begins - 1] == number[begins[0] - 1]).all():
-            begins, size = begins - 1, size + 1
+    layers = forward.name.meets(LAYER.search) & (np.bincount(recorder, minlength=len(forward)) > 1)
+    for begins, size in _equal_runs(forward, number, layers, np.sort(outer.start_ns[engine])):
         pairs = [pair for pair in pairwise(begins.tolist()) if len({*forward.step[[*pair]].tolist()}) == 1]
         between = {which for begin, end in pairs for which in number[begin + size : end].tolist()}
         summed = any(np.diff(np.searchsorted(sums_ns, forward.start_ns[[*pair]])).any() for pair in pairs)
-        network = [signatures[which] for which in number[begins[:1, None] + np.arange(size)].ravel().tolist()]
-        if not pairs or summed or _depend(network, [signatures[which] for which in between]):
+        network = [signatures[which] for which in number[begins[0] : begins[0] + size].tolist()]
+        if summed or _depend(network, [signatures[which] for which in between]):
             continue
         starts, ends = forward.start_ns[begins], forward.end_ns[begins + size - 1]
         later = rank_within(forward.step[begins]) > 0
@@ -343,6 +332,24 @@ def evaluation_hits(calls: Calls, outer: Calls, work: Work, idle: IdleTime) -> I
                 "lines": lines,
             },
         )
+
+
+def _equal_runs(forward: Calls, number: Rows, layers: Mask, engine_ns: Rows) -> Iterator[tuple[Rows, int]]:
+    """(first op of each run, number of ops) of equal runs with layers, several a step, that backward separates."""
+    engine_runs = np.searchsorted(engine_ns, forward.start_ns)
+    edges = np.flatnonzero(np.diff(forward.step) | np.diff(forward.thread) | np.diff(engine_runs)) + 1
+    runs: dict[tuple[int, ...], list[int]] = {}
+    for low, high in pairwise([0, *edges.tolist(), len(forward)]):
+        inside = low + np.flatnonzero(layers[low:high])
+        if len(inside) >= _MIN_LAYERS:
+            runs.setdefault(tuple(number[inside[0] : high].tolist()), []).append(int(inside[0]))
+    for ops, places in runs.items():
+        times, size = np.bincount(forward.step[places])[forward.step[places]], len(ops)
+        begins = np.array(places)[(times > 1) & (times <= _MAX_EVALUATIONS)]
+        while len(begins) and begins[0] > 0 and (number[begins - 1] == number[begins[0] - 1]).all():
+            begins, size = begins - 1, size + 1
+        if len(begins):
+            yield begins, size
 
 
 def _depend(network: Sequence[Signature], between: Sequence[Signature]) -> bool:
