@@ -93,13 +93,9 @@ def test_collectives_that_compute_hides_are_clear(kind: str) -> None:
         ("broadcast", {"beside_us": 51}, "Start it earlier, with async_op=True"),
         ("barrier", {}, "Remove the barrier from the loop"),
         ("allreduce", {}, "If the result is needed at once"),
-        ("allreduce", {"count": 64}, "Merge collectives whose inputs are ready"),
-        ("allreduce", {"count": 63}, "If the result is needed at once"),
         ("allreduce", {"trains": True}, "Reduce gradients during the backward pass, not after it"),
-        ("allreduce", {"trains": True, "count": 64}, "Merge many collectives into one"),
         ("allreduce", {"around": NODE}, "Overlap it with the backward pass"),
         ("allreduce", {"around": NODE, "ddp": True}, "Try another size of DistributedDataParallel's buckets"),
-        ("allreduce", {"around": NODE, "ddp": True, "count": 64}, "Merge many collectives into one"),
         ("allreduce", {"ddp": True}, "If the result is needed at once"),
     ],
 )
@@ -326,25 +322,6 @@ def test_who_has_all_ranks_is_not_told_to_diagnose_all_ranks(shared: Shared) -> 
     assert not any("all ranks together" in one.advice for one in jobs_findings(shared, "ddp/straggler_gpu"))
     (alone,) = found(shared("ddp/straggler_gpu.rank0"), "exposed-communication")
     assert "all ranks together" in alone.advice
-
-
-@pytest.mark.parametrize(("count", "joined"), [(404, True), (9, False)])
-def test_many_small_all_reduces_belong_into_buckets(count: int, joined: bool) -> None:
-    """Neither their sizes are recorded nor who asks for them."""
-    trace, at, number = TraceBuilder(distributedInfo={"rank": 0, "world_size": 8}), 0, 0
-    for step in range(4):
-        begin = at
-        for _ in range(count):
-            number += 1
-            trace.op("c10d::allreduce_", at, 28 * US)
-            trace.op("record_param_comms", at + 2 * US, 24 * US, **{"Collective name": "allreduce"})
-            trace.launch("cudaLaunchKernel", at + 8 * US, 6 * US, number)
-            trace.kernel(at + 16 * US, 20 * US, number, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL")
-            at += 40 * US
-        trace.step(step, begin, at - begin)
-    (one,) = of_rule(trace, "exposed-communication")
-    assert one.advice.startswith("Merge collectives whose inputs are ready") is joined
-    assert "DistributedDataParallel" not in one.advice  # nothing trains here
 
 
 def small_ones(kernels: int) -> TraceBuilder:

@@ -174,7 +174,6 @@ def exchanges(kernel: str, beside: int) -> TraceBuilder:
     [
         ("deep_ep::internode::combine<8>", 0, "Split the batch"),
         ("deep_ep::internode::combine<8>", 8, "Most of it already overlaps"),
-        ("deep_ep::internode_ll::combine<3, 10>", 0, "Let compute run between the sending and"),
     ],
 )
 def test_an_exchange_that_is_hidden_already_needs_no_second_half(

@@ -153,7 +153,7 @@ def test_overlapping_compute_shortens_exposed_time() -> None:
     assert "during {exposed_of_step} of it, the GPU computes nothing" in half.message
     assert [one.evidence["exposed_ns"] for one in (whole, half) if one.evidence] == [400 * US, 200 * US]
     left: list[Any] = [one.fix for one in (whole, half)]
-    assert [np.asarray(one.factor).tolist() for one in left] == [[0.7, 0.7], [0.85, 0.85]]
+    assert [np.asarray(one.dur_ns).tolist() for one in left] == [[140 * US] * 2, [170 * US] * 2]
 
 
 @pytest.mark.parametrize(("late", "told"), [(False, True), (True, False)])

@@ -12,29 +12,28 @@ from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import texts_of
-from traceanalyzer.replay.edits import Drop, DropWork, MoveToSideStream, Resize, Scale
+from traceanalyzer.replay.edits import Drop, DropWork, MoveToSideStream, Resize
 from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.lost_time import split_waiting
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.collective_work import Arrivals, collective_names, collectives_of
 from traceanalyzer.timeline.hidden_waits import HiddenWaits
 
-_SPLIT = "Split the batch in two, so that one half computes while the other communicates."
+_SPLIT = (
+    "Split the batch in two: one half computes while the other communicates (DeepEP: return_recv_hook=True)."
+)
 _MOSTLY_HIDDEN = (
     "Most of it already overlaps with compute: start the rest earlier, or put more compute beside it."
-)
-_IN_PHASES = (
-    "Let compute run between the sending and the receiving kernel (return_recv_hook=True and two micro-batches). If "
-    "your code already does this, nothing is left to gain."
 )
 _ADVICE = {
     "allreduce": "Overlap it with the backward pass: DistributedDataParallel with small enough buckets "
     "(bucket_cap_mb), or async_op=True and a late wait().",
     "allgather": "Prefetch the next layer's parameters (FSDP: forward and backward prefetch).",
     "reducescatter": "Overlap it with the next layer's backward pass: use smaller FSDP units.",
-    "alltoall": _SPLIT,
+    **dict.fromkeys(("alltoall", "sendrecv", "dispatch", "combine"), _SPLIT),
     "barrier": "Remove the barrier from the loop: collectives already synchronise the ranks.",
-    "sendrecv": _SPLIT,
+    "recv": "This rank waits for the sending rank: look at what that rank does before it sends. In a pipeline, use "
+    "more and smaller micro-batches.",
 }
 _AFTER_BACKWARD = "Reduce gradients during the backward pass, not after it (DistributedDataParallel). "
 _LAST_BUCKET = (
@@ -42,15 +41,9 @@ _LAST_BUCKET = (
     "of the transfer overlaps with the backward pass; larger ones need fewer launches."
 )
 _NEEDED = (
-    "If the result is needed at once, use fewer or smaller collectives (one for several layers, a smaller "
+    "If the result is needed at once, use fewer or smaller collectives (one for several layers, a smaller dtype), or "
+    "split the batch."
 )
-# All-reduces a step. 64 of 25 MB, DistributedDataParallel's default, are 1.6 GB of gradients.
-_MANY = 64
-_JOIN = (
-    "Merge many collectives into one: larger DistributedDataParallel buckets (bucket_cap_mb), or one flat tensor "
-    "where you call them yourself. "
-)
-_JOIN_SOME = "Merge collectives whose inputs are ready at the same time; those of consecutive layers cannot be merged. "
 _PARTS = (
     "If possible, let the next op work only on this rank's part of the tensor. Then no collective is needed. "
     "Else use fewer and larger collectives, or split the batch, so that one half computes while the other communicates."
@@ -60,10 +53,6 @@ _SHARED_QUEUE = (
     "launch the collective after the kernels that may run beside it."
 )
 _ELSE = "Start it earlier, with async_op=True, and wait where the result is needed."
-_PIPELINE = (
-    "This rank waits for the sending rank: look at what that rank does before it sends. In a pipeline, use more and "
-    "smaller micro-batches."
-)
 _PEERS = (
     "The rank that waits least is the late one: compare its compute and host time with those of the others."
 )
@@ -79,15 +68,12 @@ ALL_WAITING = ("barrier", "recv")
 """What these take is the way of the others to get there."""
 _BACKWARD = r"^autograd::|Backward"
 _DDP = regex(r"^DistributedDataParallel\.forward|^torch\.distributed\.ddp\.reducer::")
-# DeepEP: one kernel sends and another receives, if asked to.
-_PHASES = r"internode_ll::(dispatch|combine)"
 # Highest severity: waiting of this rank is no fault of its own.
 _HINT = Severity.LOW
 # Share that rounds to 100 %.
 _WHOLE = 0.995
 # Share of a collective's time with overlapping compute from which it counts as overlapped; chosen.
 _HIDDEN = 0.5
-_PART_TEXTS = {True: "slow", False: "quick"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,18 +142,20 @@ def exposed_communication(
     arrivals, what = Arrivals.of(every, waits), collective_names(every)
     for name, collectives in every.by(what):
         members = np.flatnonzero(what.one_of(name))
-        exposed_part = lost[np.isin(lost.owner, members)]
-        owner = np.searchsorted(members, exposed_part.owner)
-        exposed_part, on_device = replace(exposed_part, owner=owner, spans=None), arrivals[members]
-        serial = _serialised(every[members], exposed_part, hidden)
+        exposed, on_device = _of(lost, members), arrivals[members]
+        serial = _serialised(collectives, exposed, hidden)
         if 2 * collectives.dur_ns[serial].sum() >= collectives.total_ns:
-            yield _serialised_hits(every[members][serial], name, exposed_part, serial)
+            yield _serialised_hits(collectives[serial], name, _of(exposed, serial))
         elif collectives.dur_ns[on_device.measured].sum() >= limits.min_measured_share * collectives.total_ns:
-            yield from measured_hits(every[members], name, exposed_part, on_device, limits)
+            yield from measured_hits(collectives, name, exposed, on_device, limits)
         else:
-            yield from waiting_hits(
-                every[members], name, exposed_part, on_device, limits, single=waits is None
-            )
+            yield from waiting_hits(collectives, name, exposed, on_device, limits, single=waits is None)
+
+
+def _of(lost: LostTime, members: Rows) -> LostTime:
+    """The time that these owners lost; they are numbered anew."""
+    part = lost[np.isin(lost.owner, members)]
+    return replace(part, owner=np.searchsorted(members, part.owner), spans=None)
 
 
 def _serialised(collectives: Work, lost: LostTime, hidden: HiddenWaits) -> Rows:
@@ -177,14 +165,13 @@ def _serialised(collectives: Work, lost: LostTime, hidden: HiddenWaits) -> Rows:
     return np.flatnonzero(awaited & exposed)
 
 
-def _serialised_hits(collectives: Work, name: str, lost: LostTime, serial: Rows) -> Hits:
+def _serialised_hits(collectives: Work, name: str, lost: LostTime) -> Hits:
     """Hits for collectives that the order of the launches keeps from overlapping."""
-    exposed = lost[np.isin(lost.owner, serial)]
     return Hits(
         occurrences=collectives,
         named_by=name,
         cause="serialised",
-        lost=replace(exposed, owner=np.searchsorted(serial, exposed.owner), spans=None),
+        lost=lost,
         fix=MoveToSideStream(collectives.entries),
         confidence=Confidence.MEDIUM,
         message="{by} runs {times_a_step} for {all_a_step}, never beside compute; queued kernels of another stream "
@@ -201,13 +188,12 @@ def measured_hits(
     waiting, moving = split_waiting(collectives, lost, arrivals.transfer_ns)
     late_ns, moved_ns = waiting.sums(len(collectives)), moving.sums(len(collectives))
     late = np.flatnonzero((late_ns >= limits.min_waiting_ns) & arrivals.measured)
-    waiting = waiting[np.isin(waiting.owner, late)]
     if len(late):
         yield Hits(
             occurrences=collectives[late],
             named_by=name,
             cause="waiting",
-            lost=replace(waiting, owner=np.searchsorted(late, waiting.owner), spans=None),
+            lost=_of(waiting, late),
             message="{by} runs {times_a_step}; this rank computes nothing for {per_step} a step, while it waits for "
             "{late:of these waits}",
             advice=late_ranks_text(name.split(" ")[0], arrivals.last[late], late_ns[late]),
@@ -218,179 +204,127 @@ def measured_hits(
                 "late": waited_by_rank(arrivals.last[late], late_ns[late]),
             },
         )
-    kind, transfer_ns = name.split(" ")[0], int(arrivals.transfer_ns.sum())
-    rest = (
-        np.where(arrivals.measured, arrivals.transfer_ns, collectives.dur_ns) - limits.gain_share * moved_ns
-    )
-    whole = int(moved_ns.sum()) >= _WHOLE * transfer_ns
-    hidden = int(moved_ns.sum()) < (1 - _HIDDEN) * transfer_ns
-    moves = "sending and receiving" if is_exchange_only(collectives) else "transfer"
-    yield Hits(
-        occurrences=collectives,
-        named_by=name,
-        cause="transfer",
-        lost=moving,
-        fix=_dropped(collectives)
-        if may_be_needless(kind, collectives)
-        else Resize(collectives.entries, rest),
-        confidence=Confidence.MEDIUM,
-        message=f"{{by}} runs {{times_a_step}}, with {{transfer_a_step}} of {moves}; "
-        + (
-            "the GPU computes nothing meanwhile"
-            if whole
-            else "during {exposed_of_step} of it, the GPU computes nothing"
-        ),
-        advice=advice(kind, collectives, hidden=hidden),
-        evidence={
-            "all_ns": collectives.total_ns,
-            "exposed_ns": int(moved_ns.sum()),
-            "transfer_ns": transfer_ns,
-            "ops": collectives.outer_op.name.sums(moved_ns),
-        },
-    )
-
-
-def _dropped(collectives: Work) -> Drop | DropWork:
-    """The edit that removes the collectives, with their ops if the trace has them."""
-    return (
-        Drop(collectives.outer_op.distinct().rows)
-        if collectives.op.there.all()
-        else DropWork(collectives.entries)
+    transfer_ns = int(arrivals.transfer_ns.sum())
+    rest_ns = np.where(arrivals.measured, arrivals.transfer_ns, collectives.dur_ns)
+    hits = _transfer(collectives, name, moving, rest_ns, moved_ns, limits)
+    yield replace(
+        hits,
+        message="{by} runs {times_a_step}, with {transfer_a_step} of transfer; "
+        + _overlap(moved_ns, transfer_ns),
+        advice=advice(name.split(" ")[0], collectives, exposed_share=moved_ns.sum() / max(transfer_ns, 1)),
+        evidence=dict(hits.evidence or {}) | {"transfer_ns": transfer_ns},
     )
 
 
 def waiting_hits(
     collectives: Work, name: str, lost: LostTime, arrivals: Arrivals, limits: Limits, *, single: bool
 ) -> Iterator[Hits]:
-    """Hits for waiting collectives and for transferring ones; all are waiting if most of their time is."""
-    least_ns = np.maximum(
-        limits.waiting_times * arrivals.transfer_ns, arrivals.transfer_ns + limits.min_late_ns
-    )
-    late = collectives.dur_ns > least_ns
+    """Hits for waiting collectives and for transferring ones; all are waiting if most of their time is.
+
+    Args:
+        single: this is the only trace of the job.
+    """
+    kind, slow_ns = name.split(" ")[0], limits.waiting_times * arrivals.transfer_ns
+    late = collectives.dur_ns > np.maximum(slow_ns, arrivals.transfer_ns + limits.min_late_ns)
     if len(distinct(collectives.step[late])) == 1 < len(distinct(collectives.step)):
         late[:] = False  # in the first step other ranks begin to record, in another it is a hiccup
-    if (
-        collectives.total_ns > limits.waiting_times * arrivals.transfer_ns.sum()
-        or name.split(" ")[0] in ALL_WAITING
-    ):
+    if collectives.total_ns > slow_ns.sum() or kind in ALL_WAITING:
         late[:] = True
-    for peers in (True, False):
-        inside = np.flatnonzero(late == peers)
-        members = lost[np.isin(lost.owner, inside)]
-        members = replace(members, owner=np.searchsorted(inside, members.owner), spans=None)
-        if len(inside):
-            spread = _PART_TEXTS[peers] if len(inside) < len(collectives) else ""
-            yield _estimated_hits(
-                collectives[inside],
-                name,
-                members,
-                arrivals[inside],
-                limits,
-                spread,
-                peers=peers,
-                single=single,
+    for peers, chosen in ((True, np.flatnonzero(late)), (False, np.flatnonzero(~late))):
+        if len(chosen) == 0:
+            continue
+        part, members = collectives[chosen], _of(lost, chosen)
+        exposed_ns = members.sums(len(part))
+        moved_ns = np.minimum(exposed_ns, arrivals.transfer_ns[chosen])
+        hits = _transfer(part, name, members, part.dur_ns, moved_ns, limits)
+        spread = ("slow" if peers else "quick") if len(chosen) < len(collectives) else ""
+        waiting_ns = int((exposed_ns - moved_ns).sum())
+        hits = replace(
+            hits,
+            message=(
+                f"of all calls of {{by}}, the {spread} ones ({{number_a_step}}) take {{all_a_step}}; "
+                if spread
+                else "{by} runs {times_a_step} and takes {all_a_step}; "
             )
+            + _overlap(exposed_ns, part.total_ns)
+            + "{elsewhere}"
+            + late_rank_text(kind, waiting=waiting_ns, peers=peers),
+            advice=advice(kind, part, exposed_share=exposed_ns.sum() / max(part.total_ns, 1)),
+            evidence=dict(hits.evidence or {})
+            | {"exposed_ns": int(exposed_ns.sum()), "waiting_ns": waiting_ns},
+        )
+        if peers:
+            hits = replace(hits, cause="waiting", fix=(), confidence=Confidence.LOW, max_severity=_HINT)
+            hits = replace(
+                hits, advice=_ADVICE[kind] if kind in ALL_WAITING else _ALONE if single else _PEERS
+            )
+        yield hits
 
 
-def _estimated_hits(
-    collectives: Work,
-    name: str,
-    lost: LostTime,
-    arrivals: Arrivals,
-    limits: Limits,
-    spread: str,
-    *,
-    peers: bool,
-    single: bool,
+def _transfer(
+    collectives: Work, name: str, lost: LostTime, rest_ns: Rows, moved_ns: Rows, limits: Limits
 ) -> Hits:
-    exposed = lost.sums(len(collectives))
-    moved = np.minimum(exposed, arrivals.transfer_ns)
-    waiting, kind = int((exposed - moved).sum()), name.split(" ")[0]
-    whole = int(exposed.sum()) >= _WHOLE * collectives.total_ns
-    hidden = int(exposed.sum()) < (1 - _HIDDEN) * collectives.total_ns
-    gain = 1.0 if may_be_needless(kind, collectives) else limits.gain_share
+    """Hits for transfer: a part of what moves data while nothing computes is saved.
+
+    Args:
+        rest_ns: int64 (collectives,), without waiting.
+        moved_ns: int64 (collectives,), time of transfer while nothing computes.
+    """
+    needless = may_be_needless(name.split(" ")[0], collectives)
     return Hits(
         occurrences=collectives,
         named_by=name,
-        cause="waiting" if peers else "transfer",
+        cause="transfer",
         lost=lost,
-        fix=() if peers else Scale(collectives.entries, 1 - gain * moved / np.maximum(collectives.dur_ns, 1)),
-        confidence=Confidence.LOW if peers else Confidence.MEDIUM,
-        message=(
-            f"of all calls of {{by}}, the {spread} ones ({{number_a_step}}) take {{all_a_step}}; "
-            if spread
-            else "{by} runs {times_a_step} and takes {all_a_step}; "
-        )
-        + (
-            "the GPU computes nothing meanwhile"
-            if whole
-            else "during {exposed_of_step} of it, the GPU computes nothing"
-        )
-        + "{elsewhere}"
-        + late_rank_text(kind, waiting=waiting, peers=peers),
-        advice=remedy(kind, collectives, hidden=hidden, peers=peers, single=single),
-        max_severity=_HINT if peers else Severity.HIGH,
+        fix=_dropped(collectives)
+        if needless
+        else Resize(collectives.entries, rest_ns - limits.gain_share * moved_ns),
+        confidence=Confidence.MEDIUM,
+        message="",
+        advice="",
         evidence={
             "all_ns": collectives.total_ns,
-            "exposed_ns": int(exposed.sum()),
-            "transfer_ns": int(moved.sum()),
-            "waiting_ns": waiting,
-            "ops": collectives.outer_op.name.sums(exposed),
+            "exposed_ns": int(moved_ns.sum()),
+            "transfer_ns": int(moved_ns.sum()),
+            "ops": collectives.outer_op.name.sums(moved_ns),
         },
     )
 
 
-_ADVICE |= dict.fromkeys(("dispatch", "combine"), _ADVICE["alltoall"])  # of experts: DeepEP
+def _overlap(exposed_ns: Rows, total_ns: int) -> str:
+    """A part of a message: whether the GPU computes during the collectives."""
+    if int(exposed_ns.sum()) >= _WHOLE * total_ns:
+        return "the GPU computes nothing meanwhile"
+    return "during {exposed_of_step} of it, the GPU computes nothing"
 
 
-_NEEDED += "dtype), or split the batch."
+def _dropped(collectives: Work) -> Drop | DropWork:
+    """The edit that removes the collectives, with their ops if the trace has them."""
+    if collectives.op.there.all():
+        return Drop(collectives.outer_op.distinct().rows)
+    return DropWork(collectives.entries)
 
 
-def advice(kind: str, collectives: Work, *, hidden: bool = False) -> str:
+def advice(kind: str, collectives: Work, *, exposed_share: float = 1.0) -> str:
     """By what it is, such as "allreduce"; outside of the backward pass the next op usually needs the result.
 
     Args:
-        hidden: compute overlaps most of its time.
+        exposed_share: of its time, in which nothing computes.
     """
     if may_be_needless(kind, collectives):
         return _PARTS
-    if is_exchange_only(collectives):
-        return _IN_PHASES
-    if hidden and _ADVICE.get(kind) is _SPLIT:
+    if exposed_share < 1 - _HIDDEN and _ADVICE.get(kind) is _SPLIT:
         return _MOSTLY_HIDDEN
     if kind != "allreduce":
         return _ADVICE.get(kind, _ELSE)
     backward = bool(collectives.outer_op.name.matches(_BACKWARD).any())
-    min_count = len(collectives) >= _MANY * len(distinct(collectives.step))
     names = map(str, texts_of(collectives.events.trace.lanes.cpu, "name"))
     reduced = any(map(_DDP.search, names))  # what is called outside of the backward pass is no gradient then
     if not backward and (reduced or not _trains(collectives)):
-        return _JOIN_SOME * min_count + _NEEDED
+        return _NEEDED
     if reduced:
-        return _JOIN if min_count else _LAST_BUCKET
-    return _JOIN * min_count + (_ADVICE[kind] if backward else _AFTER_BACKWARD + _NEEDED)
-
-
-def is_exchange_only(collectives: Work) -> bool:
-    """True if kernels only send and receive, and the network moves the data between them."""
-    return bool(collectives.name.matches(_PHASES).all())
-
-
-def remedy(kind: str, collectives: Work, *, hidden: bool, peers: bool, single: bool) -> str:
-    """Where it was not measured who is late.
-
-    Args:
-        hidden: compute overlaps most of its time.
-        peers: most of it is probably waiting.
-        single: this is the only trace of the job.
-    """
-    if kind == "recv":
-        return _PIPELINE
-    return (
-        (_ALONE if single else _PEERS)
-        if peers and kind != "barrier"
-        else advice(kind, collectives, hidden=hidden)
-    )
+        return _LAST_BUCKET
+    return _ADVICE[kind] if backward else _AFTER_BACKWARD + _NEEDED
 
 
 def late_rank_text(kind: str, *, waiting: int, peers: bool) -> str:
@@ -415,8 +349,8 @@ def late_ranks_text(kind: str, last: Rows, waited_ns: Rows) -> str:
         return _ADVICE[kind]
     waited_for = waited_by_rank(last, waited_ns)
     late = next(iter(waited_for))
-    item = waited_for[late] >= _ONE_RANKS * sum(waited_for.values())
-    return _LATE.format(late=late.capitalize()) if item else _IN_TURN
+    single = waited_for[late] >= _ONE_RANKS * sum(waited_for.values())
+    return _LATE.format(late=late.capitalize()) if single else _IN_TURN
 
 
 def may_be_needless(kind: str, collectives: Work) -> bool:
