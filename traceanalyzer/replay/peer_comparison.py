@@ -32,6 +32,7 @@ _MORE_NS = 100_000.0  # a step, beyond what the peers take: less is noise of a h
 _MORE_WORK = 1.1  # times the peers' compute: equal work differs by up to 6 % between two H200
 _ALIKE = 0.5  # share of a rank's CPU time in what its peers do, too: else it runs another program; chosen
 _SAME = 0.8  # of the kernels; ranks choose another kernel for some of equal shapes; chosen
+_MORE_KERNELS = 0.02  # of the kernels: by which the numbers of ranks with equal work differ at most; chosen
 _DROPPED = 0.02  # of its time that is left: then it is not there; chosen
 LATE_SHARE = "late_share"
 """Evidence of a finding: share of the recorded step that the others wait for what the rank takes more."""
@@ -208,6 +209,6 @@ def _median_of_others(values: Floats) -> Floats:
 
 
 def _same(own: Mapping[int, float], other: Mapping[int, float]) -> bool:
-    """Whether most kernels are those of the other, as often."""
-    alike = sum(times for name, times in own.items() if other.get(name) == times)
-    return alike >= _SAME * sum(own.values()) > 0
+    """Whether most kernels are those of the other, as often, and both run as many."""
+    alike, count = sum(times for name, times in own.items() if other.get(name) == times), sum(own.values())
+    return alike >= _SAME * count > 0 and abs(count - sum(other.values())) <= _MORE_KERNELS * count
