@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,10 @@ from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.causes import Idle
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.units import format_ns
+from traceanalyzer.regions.regions import Regions
+from traceanalyzer.render.html.redaction import NO_REDACTION, Redactor
+from traceanalyzer.render.html.region_data import Region, RegionView, region_view
 from traceanalyzer.render.html.timelines import flame, flame_data
 from traceanalyzer.report.time_tree import NO_OP, OUTSIDE, Node, flame_of, flame_of_cpu, flame_of_idle
 from traceanalyzer.report.words import in_words
@@ -117,10 +123,6 @@ def test_small_frames_are_one_and_deep_ones_end() -> None:
     assert len(list(nodes(root))) < 300
     assert root.ns == analysis.index(Work).total_ns == sum(ns for _, ns in paths(root))
     assert max(len(path) for path, _ in paths(root)) <= 70
-    data = flame_data(root)
-    assert data is not None
-    assert data["root"][2] == root.ns
-    assert len(data["names"]) == len(data["shorts"])
 
 
 def test_without_gpu_work_there_is_none() -> None:
@@ -128,7 +130,6 @@ def test_without_gpu_work_there_is_none() -> None:
     made.op("aten::add", 0, 1_000)
     with pytest.raises(Unavailable):
         flame_of(Analysis(made.load()))
-    assert flame_data(None) is None
 
 
 def test_copies_and_memsets_are_no_kernels() -> None:
@@ -143,9 +144,6 @@ def test_copies_and_memsets_are_no_kernels() -> None:
     assert sums["copy"] > 0
     assert sums["kernel"] > 0
     assert sum(sums.values()) == root.ns
-    drawn = str(flame(0, root))
-    assert "f-copy" in drawn
-    assert "f-communication" not in drawn
 
 
 @pytest.mark.parametrize("name", ["implicit-sync/bad", "launch-bound/bad"])
@@ -179,89 +177,83 @@ def test_idle_time_is_that_of_the_books_by_cause(name: str) -> None:
     assert found[largest] == pytest.approx(idle[largest], rel=0.02)
 
 
-GEMM = "void at::native::gemm_kernel<float, 4>(float*, int)"
+def regions(region: Region) -> Iterator[Region]:
+    yield region
+    for one in region.inside:
+        yield from regions(one)
 
 
-MODULE = "nn.Module: Linear_0"
+def view(name: str, **more: Any) -> RegionView:
+    return region_view(analysed(FIXTURES / f"{name}.json.gz"), NO_REDACTION, **more)
 
 
-ENGINE = "autograd::engine::evaluate_function: MmBackward0"
+def test_regions_of_a_page_cost_what_the_tree_says() -> None:
+    analysis = analysed(FIXTURES / "implicit-sync" / "bad.json.gz")
+    tree = analysis.index(Regions)
+    found = list(regions(view("implicit-sync/bad").root))
+    assert [one.name for one in found][:1] == ["step"]
+    assert found[0].gpu_ns == round(tree.totals["gpu_ns"][0])
+    assert found[0].cpu_ns == round(tree.totals["predicted_ns"][0])
+    for one in found:
+        assert one.gpu_ns >= sum(inner.gpu_ns for inner in one.inside) - len(one.inside)
+        assert one.start_ns <= one.end_ns
+    assert len(list(regions(view("implicit-sync/bad", most=5).root))) <= 6
+
+
+def test_a_region_begins_where_its_first_op_does() -> None:
+    """In the first step that is replayed, the second."""
+    analysis = Analysis(two_steps().load())
+    root = region_view(analysis, NO_REDACTION).root
+    places = {one.name: (one.start_ns, one.end_ns) for one in regions(root)}
+    origin = analysis.trace.meta.origin_ns
+    assert places["aten::mm"] == (origin + 1_100_000, origin + 1_150_000)
+    assert places["aten::add"] == (origin + 1_400_000, origin + 1_450_000)
+
+
+def two_steps() -> TraceBuilder:
+    """Each 1 ms, of a product and a sum; the product's kernel takes 100 us, the sum's 20."""
+    made = TraceBuilder()
+    for step in range(4):
+        begin = step * 1_000_000
+        made.step(step, begin, 1_000_000)
+        for i, (name, at, ns) in enumerate((("aten::mm", 100_000, 100_000), ("aten::add", 400_000, 20_000))):
+            made.op(name, begin + at, 50_000)
+            made.launched((begin + at + 10_000, 5_000), (begin + at + 20_000, ns), 2 * step + i + 1)
+    return made
+
+
+LEAF = Region("aten::mm", "op", 5, 70, 1, 3.0, 1_100, 1_150, ())
+ROOT = Region("step", "step", 9, 100, 4, 0.0, 1_000, 2_000, (replace(LEAF, kind="module", inside=(LEAF,)),))
 
 
 def test_names_are_there_once_and_nodes_point_to_them() -> None:
-    leaf = Node(GEMM, "kernel", 700, 3, [])
-    tree = Node(
-        "all", "all", 1_000, 5, [Node(MODULE, "module", 900, 4, [leaf]), Node(GEMM, "kernel", 100, 1, [])]
-    )
-    data = flame_data(tree)
-    assert data is not None
-    assert data["names"] == ["all", MODULE, GEMM]
-    assert data["shorts"] == ["all", "Linear_0", "gemm_kernel"]
-    assert data["kinds"] == ["all", "module", "kernel"]
-    assert data["root"] == [0, 0, 1_000, 5, [[1, 1, 900, 4, [[2, 2, 700, 3, []]]], [2, 2, 100, 1, []]]]
-    assert data["told"] == {}  # each is in what is shown
+    data = flame_data(RegionView(ROOT, (), 2_000, replayed=True), 1_000)
+    assert data["names"] == ["step", "aten::mm"]
+    assert data["kinds"] == ["step", "module", "op"]
+    leaf = [1, 2, 5, 70, 1, 3.0, 100, 50, []]
+    assert data["root"] == [0, 0, 9, 100, 4, 0.0, 0, 1_000, [[1, 1, 5, 70, 1, 3.0, 100, 50, [leaf]]]]
 
 
-def test_similar_names_stay_distinct_and_searchable() -> None:
-    kernels = [f"void at::native::gemm_kernel<{kind}, 4>(int)" for kind in ("float", "half")]
-    data = flame_data(Node(ENGINE, "op", 2, 2, [Node(name, "kernel", 1, 1, []) for name in kernels]))
-    assert data is not None
-    assert data["names"] == [ENGINE, *kernels]
-    first, *shorts = data["shorts"]
-    assert first == "MmBackward0"
-    assert ["float" in shorts[0], "half" in shorts[1]] == [True, True]
-    assert len(set(shorts)) == 2
-
-
-def test_kernel_is_named_as_in_findings() -> None:
-    """Names of more than 160 characters lose their middle; of two that look alike the shorter keeps its beginning."""
-    filled, far = "int, " * 30, "a::" * 30
-    kernels = [f"void {far}hidden_kernel<{filled * 2}int>(int)"]
-    kernels += [
-        f"void {'b' * 30}::gemm_kernel<{filled}{kind}, {filled}int>(int)" for kind in ("float", "half")
-    ]
-    alone = flame_data(Node("all", "all", 1, 1, [Node(kernels[0], "kernel", 1, 1, [])]))
-    both = flame_data(Node("all", "all", 2, 2, [Node(name, "kernel", 1, 1, []) for name in kernels[1:]]))
-    assert alone is not None
-    assert both is not None
-    assert ("hidden_kernel" in alone["names"][1], "hidden_kernel" in alone["shorts"][1]) == (False, True)
-    assert alone["told"] == {}
-    assert ["gemm_kernel" in name for name in both["names"]] == [False, True, True]
-    assert ["gemm_kernel" in name for name in both["shorts"]] == [False, False, False]
-    assert both["told"] == {}
-
-
-def test_the_largest_eight_branches_stand_there_without_scripts() -> None:
-    tree = Node(
-        "all", "all", 45_000, 9, [Node(f"op{at}", "op", 9_000 - 1_000 * at, 1, []) for at in range(9)]
-    )
-    page = parsed(str(flame(3, tree)).encode())
-    branches = [
-        one.text
-        for one in page.elements
-        if one.name == "li" and one.text.startswith("op") and "µs" in one.text
-    ]
-    assert branches == [f"op{at} {9 - at}.00 µs" for at in range(8)]
-
-
-@pytest.mark.parametrize(
-    ("kinds", "legend"),
-    [
-        (("op",), ["op"]),
-        (("copy", "op", "module", "other"), ["module", "op", "copy"]),
-        (
-            ("memset", "kernel", "annotation", "communication"),
-            ["annotation", "kernel", "communication", "memset"],
-        ),
-    ],
-)
-def test_the_legend_has_the_kinds_that_are_anywhere_in_the_graph(
-    kinds: tuple[str, ...], legend: list[str]
-) -> None:
-    """In one order; with those of the CPU's graph and of idle time."""
-    tree = Node("all", "all", 1, 1, [])
-    for kind in kinds:
-        tree = Node("all", "all", 1, 1, [Node("x", kind, 1, 1, [tree])])
-    page = parsed(str(flame(0, tree)).encode())
+def test_the_legend_has_the_kinds_that_are_in_the_graph() -> None:
+    page = parsed(str(flame(0, RegionView(ROOT, (), 2_000, replayed=True))).encode())
     looks = [str(one.attributes["class"]).split()[-1] for one in page.of_class("swatch")]
-    assert looks == [*(f"f-{kind}" for kind in legend), "f-call", "f-idle"]
+    assert looks == ["f-module", "f-op"]
+
+
+def test_the_table_of_regions_has_forward_and_backward_apart() -> None:
+    rows = view("healthy/train").rows
+    assert rows[0].name == "forward and backward"
+    assert 0 < rows[0].backward_gpu_ns < rows[0].gpu_ns
+    assert 0 < rows[0].backward_cpu_ns < rows[0].cpu_ns
+    page = parsed(str(flame(0, view("healthy/train"))).encode())
+    cells = [one.text for one in page.elements if one.name in ("th", "td") and "tbody" in one.parents]
+    assert cells[0] == "forward and backward"
+    assert cells[2] == format_ns(rows[0].gpu_ns - rows[0].backward_gpu_ns)
+    assert cells[3] == format_ns(rows[0].backward_gpu_ns)
+
+
+def test_regions_of_the_user_are_shown_by_kind_on_request() -> None:
+    analysis = Analysis(modules().load())
+    names = {one.name for one in regions(region_view(analysis, Redactor({}, on=True)).root)}
+    assert "[module]" in names
+    assert not any("Model" in name or "Linear" in name for name in names)

@@ -7,8 +7,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from tests.html.pages import Parsed, quotes, shown
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS, ORIGIN
@@ -17,7 +15,7 @@ from traceanalyzer.model.finding import Finding, Occurrence, Severity
 from traceanalyzer.model.report import AnalysedWindow, TraceReport, Verdict
 from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.model.trace import Damage, Device
-from traceanalyzer.render.html.head import fixes, ranks, recorded, shown_first, step_bars, verdicts
+from traceanalyzer.render.html.head import ranks, recorded, shown_first, step_bars, verdict
 
 
 def page_of(
@@ -87,20 +85,23 @@ def test_the_ends_of_an_interval_are_drawn_below_it() -> None:
 
 
 def told(trace: TraceReport) -> list[str]:
-    return [one.text for one in shown(verdicts(page_of(trace))).elements if one.name == "dt"]
+    return [one.text for one in shown(verdict(page_of(trace))).elements if one.name == "dt"]
 
 
 def test_the_step_is_said_where_no_bars_show_it() -> None:
     summary = Verdict("18 ms", "the GPU", "")
     damage = (Damage("truncated", "it ends", 9, 1), Damage("garbled", "and begins", 9, 1))
     assert told(samples.trace(summary=summary)) == ["Step", "Limit"]
-    assert told(samples.trace(summary=summary, step=samples.estimate())) == ["Limit"]
+    assert told(samples.trace(summary=summary, step=samples.estimate())) == ["Step", "Limit"]
+    named = samples.trace(summary=summary, parts={"step()": 0.6, "other": 0.4}, parts_of="GPU")
+    (parts,) = shown(verdict(page_of(named))).of_class("parts")
+    assert parts.text == "GPU timestep() 60 %other 40 %"
     damaged = samples.trace(meta=samples.meta(damage=damage))
     assert told(damaged) == ["Not read"]
-    assert [one.text for one in shown(verdicts(page_of(damaged))).elements if one.name == "dd"] == [
+    assert [one.text for one in shown(verdict(page_of(damaged))).elements if one.name == "dd"] == [
         "it endsand begins"
     ]
-    assert shown(verdicts(page_of(samples.trace()))).elements[1].text == "The step is not known."
+    assert shown(verdict(page_of(samples.trace()))).elements[1].text == "The step is not known."
 
 
 def test_of_a_job_the_slowest_rank_s_verdict_stands_first() -> None:
@@ -114,7 +115,7 @@ def test_of_a_job_the_slowest_rank_s_verdict_stands_first() -> None:
         )
         for rank in range(4)
     ]
-    page = shown(verdicts(page_of(*traces)))
+    page = shown(verdict(page_of(*traces)))
     assert [one.text for one in page.elements if one.name == "li"] == [
         "rank 2, the slowest V2",
         "rank 0, replayed alone The step is not known.",
@@ -143,34 +144,11 @@ def test_ranks_stand_beside_each_other() -> None:
     found = [samples.finding(0, rank=1), samples.finding(0, rank=1), info, samples.finding(0, rank=0)]
     page = shown(ranks(page_of(bare, busy, findings=found)))
     cells = [one.text for one in page.elements if one.name in ("td", "th") and "tbody" in one.parents]
-    assert cells[:6] == ["rank 0", "", "", "", "", "1"]
-    assert cells[6:10] == ["rank 1", "25.0 ms", "18.0 ms", "50.0 %"]
-    assert cells[11] == "2"
-    assert cells[10] not in ("", "not explained")
-
-
-@pytest.mark.parametrize(("count", "more"), [(3, []), (5, ["2 more to fix"])])
-def test_the_first_three_to_fix_are_named_with_what_they_save(count: int, more: list[str]) -> None:
-    one = samples.finding(0, rank=1, saving=samples.saving(), title="It waits twice")
-    info, vain = replace(one, severity=Severity.INFO), replace(one, saving=samples.saving(-0.1))
-    found = [info, one, vain, *[one] * (count - 2)]
-    page = shown(fixes(page_of(samples.trace(0), samples.trace(1), findings=found, drawn=1)))
-    items = [at for at in page.elements if at.name == "li"]
-    assert [at.attributes["value"] for at in items] == ["2", "3", "4"]
-    assert [at.text.strip() for at in items] == [
-        "It waits twice rank 1 saves 9.00 ms a step",
-        "It waits twice rank 1",
-        "It waits twice rank 1 saves 9.00 ms a step",
-    ]
-    assert [at.text for at in page.elements if at.name == "p"] == more
-    assert [
-        at.attributes["href"] for at in page.elements if at.text.endswith("more to fix") and at.name == "a"
-    ] == ["#finding-4"] * bool(more)
-    assert not page.having("data-at")  # rank 1 has no timeline
-    assert fixes(page_of(samples.trace(0), findings=[replace(info, rank=0)])) is None
-    alone = shown(fixes(page_of(samples.trace(), findings=[samples.finding(0)])))
-    assert [at.attributes["data-at"] for at in alone.having("data-at")] == ["#at-1-1"]
-    assert not alone.of_class("rank")
+    assert cells[:7] == ["rank 0", "", "", "", "", "", "1"]
+    assert cells[7] == "rank 1"
+    assert cells[9:12] == ["25.0 ms", "18.0 ms", "50.0 %"]
+    assert cells[13] == "2"
+    assert cells[12] not in ("", "not explained")
 
 
 def test_finding_place_is_its_first_or_a_typical_one() -> None:
@@ -277,17 +255,17 @@ def test_a_row_of_a_rank_has_its_own_numbers_and_leads_to_it() -> None:
     assert links == [("rank 1", "#trace-0"), ("rank 3", "#trace-1")]
     heads = [at.text for at in page.elements if at.name == "th" and "thead" in at.parents]
     assert heads == [
-        *("rank", "step as recorded", "without the profiler", "busy"),
-        *("most of the idle time", "to fix"),
+        *("rank", "where the time went, as recorded", "step", "without the profiler", "busy"),
+        *("most idle time by", "to fix"),
     ]
 
 
 def test_damaged_trace_is_shown_with_its_verdict() -> None:
     damage = (Damage("truncated", "it ends", 9, 1), Damage("skipped files", "one was skipped"))
-    page = shown(verdicts(page_of(samples.trace(meta=samples.meta(damage=damage)))))
+    page = shown(verdict(page_of(samples.trace(meta=samples.meta(damage=damage)))))
     assert [pair for pair in places(page) if "damage" in pair[0]] == [
         ("diagnose#/traces/0/meta/damage/0/message", "it ends"),
         ("diagnose#/traces/0/meta/damage/1/message", "one was skipped"),
     ]
     assert [at.text for at in page.elements if at.name == "dt"][-1] == "Not read"
-    assert "Not read" not in shown(verdicts(page_of(samples.trace()))).elements[0].text
+    assert "Not read" not in shown(verdict(page_of(samples.trace()))).elements[0].text

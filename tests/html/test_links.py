@@ -18,9 +18,7 @@ from traceanalyzer.idle.causes import Idle
 from traceanalyzer.model.report import Report
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.html.document import MOST_BYTES, render_html
-from traceanalyzer.render.html.markup import said
-from traceanalyzer.render.html.page_data import MOST_RANKS, Page, TracePage, page_of, thinner
-from traceanalyzer.render.html.timelines import flame_data
+from traceanalyzer.render.html.page_data import MOST_RANKS, Page, TracePage, page_of
 from traceanalyzer.report.diagnosis import analyses_of, report_of
 from traceanalyzer.rule.views import Work
 
@@ -46,6 +44,7 @@ def test_a_step_says_where_its_gpu_time_went() -> None:
 
 
 def test_a_step_leads_to_the_timeline(opened: Visit) -> None:
+    opened.page.locator("#steps-0 summary").first.click()
     row = opened.page.locator(".steps-table tbody tr").nth(1)
     op = row.locator("code").first.inner_text()
     number = row.locator("a").inner_text()
@@ -59,6 +58,7 @@ def test_the_longest_gap_says_what_the_cpu_did(opened: Visit) -> None:
     stretches = page(ONE).traces[0].stretches
     longest = stretches[0].end_ns - stretches[0].start_ns
     assert longest == analysed(ONE).index(Idle).gap_dur_ns.max()
+    opened.page.locator("#idle-0 summary").first.click()
     opened.page.locator(".stretches tbody a").first.click()
     said = panel(opened, "Nothing runs on GPU 0")
     assert f"for\n{format_ns(longest)}" in said
@@ -76,7 +76,7 @@ def test_idle_stretches_name_the_line(shared: Callable[[str], Path]) -> None:
     assert str(lines[0]) not in rendered(trace, True).decode()
 
 
-def test_an_op_leads_to_its_work_and_to_the_flame_graph(opened: Visit) -> None:
+def test_an_op_leads_to_its_work(opened: Visit) -> None:
     drawn = page(ONE).traces[0].timeline
     assert drawn is not None
     row = opened.page.locator(".ops-table tbody").first
@@ -86,17 +86,15 @@ def test_an_op_leads_to_its_work_and_to_the_flame_graph(opened: Visit) -> None:
     ]
     pieces = sum(drawn.events.op[at] == drawn.texts.index(name) for at in places)
     assert pieces > 1
+    opened.page.locator("#ops-0 summary").first.click()
     row.get_by_role("button", name="timeline").click()
     assert f"\nop\n{name}\n" in panel(opened, f"1 of {pieces} pieces of {name}")
     opened.page.get_by_role("button", name="Next").click()
     assert "starts at" in panel(opened, f"2 of {pieces} pieces of {name}")
-    row.get_by_role("button", name="flame graph").click()
-    assert opened.page.locator(".flame .found").inner_text().startswith("1 frame found")
-    opened.page.get_by_role("button", name="Clear").click()
-    assert opened.page.get_by_label("Search").input_value() == ""
 
 
 def test_findings_lead_to_ops(opened: Visit) -> None:
+    opened.page.evaluate("document.querySelectorAll('.card details').forEach((one) => { one.open = true; })")
     link = opened.page.locator(".card a[href^='#op-']").first
     name = link.inner_text()
     link.click()
@@ -106,46 +104,13 @@ def test_findings_lead_to_ops(opened: Visit) -> None:
     assert row.is_visible()
 
 
-def test_the_flame_graph_by_op_alone(opened: Visit) -> None:
-    ops = page(ONE).traces[0].ops
-    assert ops is not None
-    opened.page.locator("select.by").select_option("op")
-    frames = opened.page.locator(".graph [role=treeitem][aria-level='2']")
-    names = frames.all_inner_texts()
-    assert len(set(names)) == len(names)
-    assert names[0] == ops.rows[0].name
-    assert format_ns(ops.rows[0].gpu_ns) in str(frames.first.get_attribute("aria-label"))
-    opened.page.locator("select.which").select_option("2")
-    assert opened.page.locator(".graph [role=treeitem]").first.inner_text() == "all idle time"
-    assert opened.page.locator(".graph .f-idle").count() > 0
-
-
-def test_the_search_knows_every_name_that_is_shown(browser: Browser, tmp_path: Path) -> None:
-    """Of a kernel the short name of findings, the name that is drawn, and the whole one of the trace."""
-    trace = FIXTURES / "dense-gradient" / "bad.json.gz"
-    data = flame_data(page(trace).traces[0].flame)
-    assert data is not None
-    whole = {name for name in loaded(trace).gpu["name"] if len(name) > 160 and "elementwise" in name}
-    drawn = [name for name in whole if said(name, 160) in data["names"]]
-    assert len(drawn) > 3
-    assert "vectorized_elementwise_kernel(BinaryFunctor)" in data["told"].values()
-    path = tmp_path / "report.html"
-    path.write_bytes(rendered(trace))
-    with visited(browser, path) as visit:
-        ready(visit)
-        for name in {*data["told"].values(), *data["shorts"], *drawn}:
-            visit.page.get_by_label("Search").fill(name)
-            assert not visit.page.locator(".flame .found").inner_text().startswith("0 "), name
-        visit.page.get_by_label("Search").fill(f"no {drawn[0]}")
-        assert visit.page.locator(".flame .found").inner_text().startswith("0 ")
-
-
 def test_narrow_steps_stack_without_a_box(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_bytes(rendered(FIXTURES / "launch-bound" / "bad.json.gz"))
     with visited(browser, path, width=390) as visit:
         ready(visit)
-        box = visit.page.locator(".scroll.short").first
+        visit.page.locator("#steps-0 summary").first.click()
+        box = visit.page.locator("#steps-0 .scroll").first
         assert box.evaluate("(one) => one.scrollHeight <= one.clientHeight + 1")
         assert box.evaluate("(one) => one.scrollWidth <= one.clientWidth + 1")
         assert box.locator("tbody td").first.evaluate("(one) => one.dataset.label") == "time"
@@ -240,8 +205,7 @@ def test_jobs_of_many_ranks_and_findings_stay_small(job: Page) -> None:
     pages = tuple(
         replace(drawn[i % 2], rank=i) if i < MOST_RANKS else TracePage(i, detailed=False) for i in range(64)
     )
-    strips = tuple(job.strips[i % len(job.strips)] for i in range(40)) + (None,) * 360
-    html = render_html(replace(job, report=many, traces=pages, strips=strips))
+    html = render_html(replace(job, report=many, traces=pages))
     assert len(html) <= MOST_BYTES
     made = parsed(html)
     assert len(made.of_class("card")) == 40
@@ -249,17 +213,6 @@ def test_jobs_of_many_ranks_and_findings_stay_small(job: Page) -> None:
     there = {one.attributes["id"] for one in made.having("id")}
     links = {str(one.attributes["href"])[1:] for one in made.having("href") if one.name == "a"}
     assert links <= there
-
-
-def test_what_is_thinned_is_drawings_first(job: Page) -> None:
-    less = thinner(job)
-    assert less is not None
-    assert sum(one is not None for one in less.strips) == sum(one is not None for one in job.strips) // 2
-    assert less.traces == job.traces
-    none = thinner(replace(job, strips=(None,) * len(job.strips)))
-    assert none is not None
-    culprits = (job.report.job and job.report.job.culprits) or ()
-    assert [one.rank for one in none.traces if one.detailed] == [*culprits]
 
 
 def test_occurrences_without_events_say_where_to_see_them(

@@ -67,10 +67,11 @@ def test_keys_choose_findings_and_occurrences_on_a_fresh_page(opened: Visit) -> 
     page.keyboard.press("n")
     assert "Occurrence 2 of " in panel(opened)
     assert "of finding 1, " in panel(opened)
-    page.get_by_label("Search").focus()
+    search = page.locator(".tl input[type=search]")
+    search.focus()
     page.keyboard.press("n")
     assert "Occurrence 2 of " in panel(opened)
-    assert page.get_by_label("Search").input_value() == "n"
+    assert search.input_value() == "n"
 
 
 @pytest.mark.slow
@@ -125,6 +126,7 @@ def test_keys_and_buttons_zoom_and_move(opened: Visit) -> None:
 def test_the_mouse_drags_and_zooms(opened: Visit) -> None:
     page = opened.page
     whole = seen(opened)
+    page.locator(".tl-view").scroll_into_view_if_needed()
     box = page.locator(".tl-over").bounding_box()
     y = box["y"] + 10
     page.mouse.move(box["x"] + box["width"] * 0.4, y)
@@ -146,6 +148,58 @@ def test_the_mouse_drags_and_zooms(opened: Visit) -> None:
     page.mouse.wheel(0, -100)
     page.locator(f".tl-view:not([data-low='{moved[0]}'])").wait_for()
     assert seen(opened)[1] - seen(opened)[0] < moved[1] - moved[0]
+
+
+def test_slash_searches_names_and_enter_goes_on(opened: Visit) -> None:
+    page = opened.page
+    kernels = loaded(ONE).gpu
+    copies = int(kernels["name"].str.contains("Memcpy HtoD").sum())
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.type") == "search"
+    page.keyboard.type("memcpy htod")
+    page.keyboard.press("Enter")
+    page.locator(".tl-count", has_text="1 of ").wait_for()
+    kept = int(page.locator(".tl-count").inner_text().split()[2])
+    assert 1 < kept <= copies
+    assert "Memcpy HtoD" in panel(opened)
+    page.keyboard.press("Enter")
+    assert page.locator(".tl-count").inner_text() == f"2 of {kept} kept"
+
+
+def test_an_area_has_sums_by_name_and_a_list_of_events(opened: Visit) -> None:
+    """By the mouse with Shift, and by the key `m` of all that is visible."""
+    page = opened.page
+    page.locator(".tl-view").scroll_into_view_if_needed()
+    box = page.locator(".tl-view").bounding_box()
+    x, y = box["x"] + box["width"] * 0.4, box["y"] + 60
+    page.keyboard.down("Shift")
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 100, y, steps=4)
+    page.mouse.up()
+    page.keyboard.up("Shift")
+    assert "GPU, sums by name" in panel(opened)
+    part = page.locator(".tl-panel .note").inner_text()
+    page.locator(".tl-view").focus()
+    page.keyboard.press("m")
+    assert page.locator(".tl-panel .note").inner_text() != part
+    gpu = page.locator(".tl-panel table").first
+    assert gpu.locator("th").all_inner_texts() == ["name", "kind", "count", "time", "of the part"]
+    assert gpu.locator("tbody tr").count() > 1
+    page.locator(".tl-panel summary", has_text="Events").click()
+    events = page.locator(".tl-panel table").nth(2)
+    assert events.locator("th").all_inner_texts()[4:] == ["launched with", "shapes"]
+    events.locator("button").first.click()
+    assert "event in the file" in panel(opened)
+
+
+def test_a_kernel_says_its_grid_and_registers(opened: Visit) -> None:
+    opened.page.keyboard.press("/")
+    opened.page.keyboard.type("nvjet")
+    opened.page.keyboard.press("Enter")
+    said = panel(opened)
+    assert "launched with\ngrid 2x66x1, block " in said
+    assert ", 168 registers" in said
 
 
 @pytest.mark.slow
@@ -177,7 +231,7 @@ def test_a_job_leads_to_the_late_rank_s_op_in_three(
     with visited(browser, path) as visit:
         ready(visit)
         assert visit.page.locator(".tl:visible").get_attribute("aria-label") == f"Timeline of rank {culprit}"
-        assert visit.page.locator(".rank-steps").count() == 2
+        assert visit.page.locator(".ranks .parts").count() == 2
         assert visit.page.locator(".heat .holds").count() > 0
         for key in ("Tab", "Enter"):
             visit.page.keyboard.press(key)
@@ -188,7 +242,7 @@ def test_a_job_leads_to_the_late_rank_s_op_in_three(
         assert visit.page.evaluate(LOOSE) == []
         assert visit.complaints == []
         visit.page.locator(".tl:visible [data-do=whole]").click()
-        visit.page.locator(".fixes a[data-at]").first.click()  # by mouse
+        visit.page.locator(".to-timeline:visible").first.click()  # by mouse
         visit.page.locator(".tl:visible .tl-panel", has_text="Occurrence ").wait_for()
         assert "\nop\n" in str(visit.page.locator(".tl:visible .tl-panel").inner_text())
         visit.page.locator(".heat a").nth(1).click()
@@ -206,10 +260,11 @@ def test_a_finding_is_copied_as_markdown(opened: Visit) -> None:
     found = reported(ONE).findings[0]
     assert text.startswith(f"### 1 {found.title} ({found.severity})\n")
     assert "**Remedy:** " in text
-    assert "traceanalyzer diagnose " in text
+    assert "traceanalyzer open bad.json.gz --finding 1" in text
 
 
 def test_tables_sort_by_exact_values(opened: Visit) -> None:
+    opened.page.locator("#ops-0 summary").first.click()
     table = opened.page.locator(".ops-table")
     values = "(table) => [...table.tBodies].map((body) => Number(body.rows[0].cells[1].querySelector('data').value))"
     head = table.locator("th").nth(1)

@@ -23,6 +23,8 @@ from traceanalyzer.render.html.plots import (
     class_of,
     parts_bar,
     range_bar,
+    ranked_causes,
+    round_values,
     spread_svg,
     steps_svg,
 )
@@ -33,7 +35,7 @@ from traceanalyzer.report.words import in_words
 def card(finding: Finding, *, step: bool = True, **ops: str) -> Card:
     """The second finding of a report."""
     head = samples.trace(step=samples.estimate() if step else None)
-    return Card(1, finding, head, 0, None, False, False, False, "", True, "trace-0", ops)
+    return Card(1, finding, head, 0, False, False, False, "", True, "trace-0", ops)
 
 
 def shown(content: object) -> Parsed:
@@ -47,7 +49,13 @@ def text_of(content: object) -> str:
 def test_bar_parts_lie_side_by_side_and_wide_ones_have_letters() -> None:
     """From 7 % of the width on."""
     page = parsed(
-        str(parts_bar([("compute", 60), ("memset", 7), ("idle", 27), ("copy_h2d", 6)], "time")).encode()
+        str(
+            parts_bar(
+                [("compute", 60), ("memset", 7), ("idle:python", 27), ("copy_h2d", 6)],
+                "time",
+                ["idle:python"],
+            )
+        ).encode()
     )
     rects = [one for one in page.elements if one.name == "rect"]
     assert [(one.attributes["x"], one.attributes["width"]) for one in rects] == [
@@ -56,7 +64,8 @@ def test_bar_parts_lie_side_by_side_and_wide_ones_have_letters() -> None:
         ("67.000%", "27.000%"),
         ("94.000%", "6.000%"),
     ]
-    assert [one.text for one in page.of_class("letters")] == ["compute", "memset", "idle"]
+    assert [one.attributes["class"] for one in rects] == ["c-compute", "c-memset", "i-0", "c-copy-h2d"]
+    assert [one.text for one in page.of_class("letters")] == ["compute", "memset", in_words("idle:python")]
     assert [one.text for one in rects][-1] == "copy to the device: 6 ns, 6.0 %"
 
 
@@ -100,12 +109,12 @@ def test_a_spread_reaches_to_twice_the_usual_time_or_the_longest(
 
 @pytest.mark.parametrize(("count", "numbered"), [(24, list(range(24))), (25, list(range(0, 25, 2)))])
 def test_number_stands_below_as_many_steps_as_fit(count: int, numbered: list[int]) -> None:
-    steps = tuple(StepTime(number, 100, {"compute": 60, "idle": 40}) for number in range(count))
+    steps = tuple(StepTime(number, 100, {"kernel": 60, "other": 40}) for number in range(count))
     page = parsed(str(steps_svg(StepSeries(0, 100, 1, steps))).encode())
     assert [int(one.text) for one in page.of_class("tick")] == numbered
     assert float(page.of_class("median")[0].attributes["y1"] or "nan") == 0.0
     busy, idle = [one for one in page.elements if one.name == "rect"][:2]
-    assert [busy.attributes["class"], idle.attributes["class"]] == ["c-compute", "c-idle"]
+    assert [busy.attributes["class"], idle.attributes["class"]] == ["c-compute", "w-other"]
     assert [(one.attributes["y"], one.attributes["height"]) for one in (busy, idle)] == [
         ("60.00", "90.00"),
         ("0.00", "60.00"),
@@ -292,17 +301,17 @@ def test_shares_of_parts_are_of_their_sum_and_exact() -> None:
     assert [one.attributes["value"] for one in page.elements if one.name == "data"] == ["3.0", "1.0", "0"]
 
 
-def test_steps_are_as_high_as_they_take_with_idle_time_on_top() -> None:
-    one = StepTime(3, 100, {"idle": 40, "compute": 60})
-    two = StepTime(4, 200, {"copy_d2h": 50, "idle": 50, "compute": 100})
+def test_steps_are_as_high_as_they_take_with_the_rest_on_top() -> None:
+    one = StepTime(3, 100, {"kernel": 60, "runtime": 40})
+    two = StepTime(4, 200, {"kernel": 100, "copy": 50, "other": 50})
     page = parsed(str(steps_svg(StepSeries(0, 150, 1, (one, two)))).encode())
     rects = [one.attributes for one in page.elements if one.name == "rect"]
     assert [(one["class"], one["y"], one["height"], one["x"]) for one in rects] == [
         ("c-compute", "105.00", "45.00", "4.000%"),
-        ("c-idle", "75.00", "30.00", "4.000%"),
+        ("b-call", "75.00", "30.00", "4.000%"),
         ("c-compute", "75.00", "75.00", "54.000%"),
-        ("c-copy-d2h", "37.50", "37.50", "54.000%"),
-        ("c-idle", "0.00", "37.50", "54.000%"),
+        ("c-copy", "37.50", "37.50", "54.000%"),
+        ("w-other", "0.00", "37.50", "54.000%"),
     ]
     assert {one["width"] for one in rects} == {"42.000%"}
     assert page.of_class("median")[0].attributes["y1"] == "37.5"
@@ -314,11 +323,28 @@ def test_steps_are_as_high_as_they_take_with_idle_time_on_top() -> None:
     assert titles[0].startswith("step 3: 100 ns; ")
 
 
+@pytest.mark.parametrize(
+    ("most", "values"),
+    [(42.9, [10, 20, 30, 40]), (9, [2, 4, 6, 8]), (1.2, [0.5, 1.0]), (100, [50, 100]), (250, [100, 200])],
+)
+def test_axes_have_round_values(most: float, values: list[float]) -> None:
+    assert round_values(most) == pytest.approx(values)
+
+
 def test_a_spread_goes_from_the_least_to_the_most() -> None:
     page = parsed(str(spread_svg(KernelSpread("gemm", 0, 8, 8_000, 1_000, 0.2, 0.9, 1.2, 1.6))).encode())
     line, end = (one.attributes for one in page.of_class("whisker"))
     assert (line["x1"], line["x2"]) == ("10.00%", "80.00%")
     assert (end["x1"], end["x2"]) == ("80.00%", "80.00%")
+
+
+def test_causes_are_ranked_by_the_idle_time_of_all_devices() -> None:
+    one = samples.accounting(parts_ns={"idle:a": 10, "idle:b": 30, "compute": 99})
+    two = samples.accounting(parts_ns={"idle:a": 25, "idle:c": 30, "idle:d": 0})
+    report = replace(
+        samples.report(), traces=(samples.trace(accounting=(one,)), samples.trace(1, accounting=(two,)))
+    )
+    assert ranked_causes(report) == ["idle:a", "idle:b", "idle:c"]
 
 
 def test_device_parts_are_window_shares_with_idle_last() -> None:

@@ -13,13 +13,22 @@ from tests.report import report_samples as samples
 from tests.report.report_samples import MS, ORIGIN
 from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
 from traceanalyzer.model.report import Report, TraceReport
-from traceanalyzer.render.html import document, timelines
+from traceanalyzer.render.html import document
 from traceanalyzer.render.html.document import facts, kernels, memory, ops, steps
 from traceanalyzer.render.html.page_data import Inputs, OpRow, OpTable
-from traceanalyzer.render.html.plot_data import KernelSpread, MemoryCurve, Owner, StepSeries, StepTime
-from traceanalyzer.render.html.plots import memory_svg
+from traceanalyzer.render.html.plot_data import (
+    KernelRow,
+    KernelSpread,
+    KernelTable,
+    MemoryCurve,
+    Owner,
+    StepSeries,
+    StepTime,
+)
+from traceanalyzer.render.html.plots import memory_svg, spread_svg
 from traceanalyzer.render.html.summary import summary_svg
 from traceanalyzer.report.facts import Fact
+from traceanalyzer.report.words import in_words
 
 MIB = 1 << 20
 
@@ -96,30 +105,53 @@ def test_long_names_of_ops_are_told_apart() -> None:
 # -- steps and kernels ------------------------------------------------------------------------------------
 
 
-def test_step_has_busy_and_idle_time_and_its_main_part() -> None:
-    first = StepTime(3, 10 * MS, {"compute": 7 * MS, "idle": 3 * MS}, (("aten::mm", 5 * MS),), "idle:python")
-    second = StepTime(4, 8 * MS, {"compute": 8 * MS, "memset": 0})
+def test_a_step_has_what_the_gpu_and_the_cpu_did() -> None:
+    first = StepTime(
+        3, 10 * MS, {"kernel": 7 * MS, "runtime": 3 * MS}, (("aten::mm", 5 * MS),), "idle:python"
+    )
+    second = StepTime(4, 8 * MS, {"kernel": 8 * MS})
     page = shown(steps(StepSeries(0, 9 * MS, 1, (first, second)), 2))
-    assert rows_of(page)[0].startswith("310.0 ms7.00 ms3.00 msaten::mm 5.00 ms")
-    assert rows_of(page)[1] == "48.00 ms8.00 ms0 ns"
-    assert len(rows_of(page)[0]) > len("310.0 ms7.00 ms3.00 msaten::mm 5.00 ms")
+    heads = [one.text for one in page.elements if one.name == "th" and "thead" in one.parents]
+    assert heads == ["step", "time", "kernel", "runtime", "most idle time by", "most GPU time in"]
+    assert rows_of(page) == [
+        f"310.0 ms7.00 ms3.00 ms{in_words('idle:python')}aten::mm 5.00 ms",
+        "48.00 ms8.00 ms",
+    ]
     assert [one.attributes["data-at"] for one in page.having("data-at")] == ["#step-2-3", "#step-2-4"]
-    legend = [one.text for one in page.elements if one.name == "li"]
-    assert legend == ["compute", "memset", "idle"]
+    assert [one.text for one in page.elements if one.name == "li"] == ["kernel", "runtime"]
+    assert [one.text for one in page.of_class("level")] == ["5.00 ms", "10.0 ms"]
     (caption,) = [one.text for one in page.elements if one.name == "figcaption"]
-    assert caption == "Time of each step on device 0; the line is the median, 9.00 ms. "
+    assert caption.endswith("the line is the median, 9.00 ms. ")
     many = shown(steps(StepSeries(0, 9 * MS, 2, (first,)), 2))
     (caption,) = [one.text for one in many.elements if one.name == "figcaption"]
     assert caption.endswith("One bar is the longest of 2 steps.")
 
 
-def test_a_kernel_has_its_count_its_median_and_its_spread() -> None:
-    one = KernelSpread("void gemm<float>(int)", 0, 1_200, 36 * MS, 25_000, 0.5, 0.9, 1.1, 2.5)
-    page = shown(kernels([one, replace(one, blocks=64)]))
-    plain, blocks = rows_of(page)
-    assert plain.endswith("1,20036.0 ms25.0 µs0.90× to 1.10×2.50×")
-    assert "blocks" not in plain
-    assert " 64 blocks" in blocks
+def test_a_kernel_has_its_units_its_occupancy_and_its_spread() -> None:
+    spread = KernelSpread("void gemm<float>(int)", 0, 1_200, 36 * MS, 25_000, 0.5, 0.9, 1.1, 2.5, 64)
+    one = KernelRow("void gemm<float>(int)", "gemm", 1_200, 36 * MS, 0.75, True, 50.0, 0.9, spread)
+    other = KernelRow("add", "elementwise", 2, 1 * MS, 0.25, False, None, None)
+    every = replace(other, occupancy_pct=40.0, sm_share=0.8)
+    page = shown(kernels(KernelTable((one, other), every, 0.75, 3)))
+    assert rows_of(page) == [
+        "gemm 64 blocks1,20036.0 ms75 %30.0 µsyes50 %90 %2.50×" + words(spread),
+        "add21.00 ms25 %500 µs",
+    ]
+    texts = [one.text for one in page.elements if one.name == "p"]
+    assert texts == [
+        "Tensor cores compute in 75 % of the time of kernels, by their names. "
+        "Theoretical occupancy is 40 % on average. 80 % of the SMs have a block.",
+        "3 other kernels are left out: traceanalyzer list kernels.",
+    ]
+    assert [str(one.attributes["class"]) for one in page.of_class("swatch")] == [
+        "swatch b-gemm",
+        "swatch b-elementwise",
+    ]
+
+
+def words(spread: KernelSpread) -> str:
+    """What the picture of a spread is called."""
+    return parsed(str(spread_svg(spread)).encode()).elements[0].text
 
 
 # -- memory -----------------------------------------------------------------------------------------------
@@ -228,7 +260,9 @@ def page_of(*sources: str, confidential: bool = False, **drawn: Any) -> Any:
         samples.trace(rank if several else None, meta=samples.meta(source))
         for rank, source in enumerate(sources)
     )
-    parts = dict.fromkeys(("flame", "cpu_flame", "idle_flame", "steps", "memory", "ops", "timeline"))
+    parts = dict.fromkeys(
+        ("flame", "steps", "memory", "ops", "timeline", "stretches", "kernels", "facts"), None
+    )
     own = [SimpleNamespace(rank=one.rank, detailed=True, **{**parts, **drawn}) for one in traces]
     return SimpleNamespace(report=samples.report(traces=traces), traces=own, confidential=confidential)
 
@@ -236,7 +270,7 @@ def page_of(*sources: str, confidential: bool = False, **drawn: Any) -> Any:
 @pytest.mark.parametrize(
     ("sources", "title", "heading"),
     [
-        (("/data/a.json",), "a.json, traceanalyzer report", "/data/a.json"),
+        (("/data/a.json",), "a.json, traceanalyzer report", "a.json"),
         (
             ("/data/a.json", "b.json", "c.json"),
             "a.json and 2 more, traceanalyzer report",
@@ -249,7 +283,7 @@ def test_a_page_is_named_by_its_files_unless_it_is_confidential(
 ) -> None:
     page = page_of(*sources)
     assert document.title(page) == title
-    assert shown(document.heading(page)).elements[0].text == heading
+    assert shown(document.heading(page)).elements[0].text.startswith(f"{heading} ")
     secret = page_of(*sources, confidential=True)
     assert document.title(secret) == "traceanalyzer report"
     assert "a.json" not in shown(document.heading(secret)).elements[0].text
@@ -258,22 +292,25 @@ def test_a_page_is_named_by_its_files_unless_it_is_confidential(
 @pytest.mark.parametrize(
     ("drawn", "parts"),
     [
-        ({}, ["trace-0"]),
-        ({"flame": 1}, ["trace-0", "flame-0"]),
-        ({"cpu_flame": 1, "steps": 1}, ["trace-0", "flame-0", "steps-0"]),
-        ({"memory": (1,), "ops": 1}, ["trace-0", "memory-0", "ops-0"]),
+        ({"flame": 1}, ["flame-0"]),
+        ({"steps": 1, "kernels": 1}, ["steps-0", "kernels-0"]),
+        ({"memory": (1,), "ops": 1}, ["ops-0", "memory-0"]),
     ],
 )
-def test_the_contents_lead_to_what_is_there(drawn: dict[str, Any], parts: list[str]) -> None:
+def test_the_contents_lead_to_what_is_there(
+    drawn: dict[str, Any], parts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("flame", "steps", "kernels", "ops", "memory", "roofline"):
+        monkeypatch.setattr(document, name, lambda *_: None)
+
     def leads(page: Any) -> list[str]:
         return [str(one.attributes["href"])[1:] for one in shown(document.contents(page)).having("href")]
 
-    assert leads(page_of("a.json", **drawn)) == ["findings", *parts, "facts-0", "rules"]
-    there = leads(page_of("a.json", timeline=1))
-    assert there[:2] == ["timeline", "findings"]
+    assert leads(page_of("a.json", **drawn)) == ["findings", "time-0", *parts, "recorded-0", "rules"]
+    assert leads(page_of("a.json", timeline=1))[:2] == ["findings", "timeline"]
     job = page_of("a.json", "b.json", **drawn)
     job.traces[0].detailed = False
-    assert leads(job) == ["findings", "ranks", "trace-1", "rules"]
+    assert leads(job) == ["ranks", "findings", "trace-1", "rules"]
 
 
 def test_keyboard_users_skip_to_the_first_finding() -> None:
@@ -285,13 +322,6 @@ def test_keyboard_users_skip_to_the_first_finding() -> None:
     none = page_of("a.json", timeline=1)
     none.report = replace(none.report, findings=())
     assert texts(none) == ["To the findings"]
-
-
-def test_severities_are_counted_and_lead_to_the_first_of_each() -> None:
-    low, high = samples.finding(0, severity=Severity.LOW), samples.finding(0, severity=Severity.HIGH)
-    page = shown(document.counts(samples.report(findings=(high, low, low))))
-    assert [one.text for one in page.elements if one.name == "a"] == ["▲ 1 high", "● 2 low"]
-    assert [one.attributes["href"] for one in page.having("href")] == ["#finding-1", "#finding-2"]
 
 
 def test_rules_with_one_reason_share_its_longest_text() -> None:
@@ -316,20 +346,6 @@ def test_rules_with_one_reason_share_its_longest_text() -> None:
     assert paths == ["diagnose#/outcomes/1/why", "diagnose#/outcomes/3/why"]
     alone = shown(document.rules(samples.report(outcomes=outcomes[:1])))
     assert [one.text for one in alone.elements if one.name == "li"] == ["a"]
-
-
-def test_causes_are_ranked_by_the_idle_part_of_the_window() -> None:
-    """Of 100 in each part of the window, what is not busy; -1 is no cause."""
-    first = SimpleNamespace(names=["b", "a"], why=[0, 1, -1, 1], busy=[10, 60, 0, 90])
-    other = SimpleNamespace(names=["c"], why=[0], busy=[50])
-    page: Any = SimpleNamespace(
-        traces=[
-            SimpleNamespace(timeline=SimpleNamespace(overviews=[first])),
-            SimpleNamespace(timeline=None),
-            SimpleNamespace(timeline=SimpleNamespace(overviews=[other])),
-        ]
-    )
-    assert timelines.ranked_causes(page) == ["b", "a", "c"]  # 90, 40 + 10, 50: a before c
 
 
 def drawn(report: Report) -> Parsed:

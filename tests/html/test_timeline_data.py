@@ -35,12 +35,14 @@ from traceanalyzer.render.html.timeline_data import (
     Overview,
     Timeline,
     Track,
+    launch_words,
     overviews,
     timeline_of,
 )
 from traceanalyzer.render.html.timeline_events import Band
 from traceanalyzer.render.html.timelines import coverage, packed_timelines, shifts, timeline_section
 from traceanalyzer.report.diagnosis import analyses_of, report_of
+from traceanalyzer.timeline.kernel_families import family_of
 
 SOME = [FIXTURES / name / "bad.json.gz" for name in ("implicit-sync", "launch-bound", "exposed-copy")]
 
@@ -226,6 +228,7 @@ EVENTS = Columns(
     op=(-1, 0, 1),
     shapes=(2, -1, -1),
     line=(-1, 3, -1),
+    launched=(-1, -1, 2),
 )
 OVERVIEW = Overview(0, ("compute", "idle:python"), (80, 10), (0, 0), (1, 1))
 MARKS = Marks(1, (0, 2), (ORIGIN + 100, ORIGIN + 5 * MS), (ORIGIN + 130, ORIGIN + 7 * MS), (0, -1))
@@ -277,7 +280,7 @@ def test_times_count_from_the_first_event() -> None:
     assert one["tracks"] == [["thread", None, 31, 2, 0, 2], ["stream", 0, 7, 1, 2, 1]]
     assert one["kinds"] == ["op", "compute", "copy_d2h"]
     assert [len(text) for text in one["texts"]] == [8, 6, 3, 200]
-    assert one["causes"] == ["idle:python"]
+    assert one["causes"][:1] == ["idle:data-loading"]
     assert one["over"] == [
         {"device": 0, "names": ["compute", "idle:python"], "busy": [80, 10], "doing": [0, 0], "why": [1, 1]}
     ]
@@ -296,6 +299,7 @@ def test_starts_and_ids_are_differences_along_each_track() -> None:
         "o": [-1, 0, 1],
         "h": [2, -1, -1],
         "i": [-1, 3, -1],
+        "g": [-1, -1, 2],
         "e": [5, 4, 7],
     }
 
@@ -404,31 +408,58 @@ def test_findings_are_chosen_by_their_numbers() -> None:
 
 
 @pytest.mark.parametrize(("count", "others"), [(5, []), (6, ["idle: other causes"])])
-def test_five_causes_have_a_colour_of_their_own(count: int, others: list[str]) -> None:
-    names = tuple(f"idle:cause {at}" for at in reversed(range(count)))
-    over = Overview(0, names, tuple(reversed(range(count))), (-1,) * count, tuple(range(count)))
-    made = replace(
-        ONE, overviews=(over,), kinds=("op", "python", "copy_d2h", "copy_h2d", "memset", "compute")
-    )
-    section = parsed(str(timeline_section(built_page(report(None), made))).encode())
+def test_five_causes_have_a_color_of_their_own(count: int, others: list[str]) -> None:
+    parts = {f"idle:cause {at}": 9 - at for at in reversed(range(count))}
+    of = with_time(report(None), parts)
+    made = replace(ONE, kinds=("op", "python", "copy_d2h", "copy_h2d", "memset", "gemm"))
+    section = parsed(str(timeline_section(built_page(of, made))).encode())
     (listed,) = section.of_class("legend")
     items = [(one.attributes["class"] or "").split()[-1] for one in section.of_class("swatch")]
-    threads = ["b-annotation", "b-op", "b-call", "b-wait"]
     causes = [f"i-{at}" for at in range(5)] + ["i-5"] * len(others)
-    assert items == [*threads, "b-compute", "b-copy", "b-memset", *causes]
-    assert "blocking callkernelcopymemsetidle: cause 0idle: cause 1" in listed.text
+    assert items == ["b-op", "b-gemm", "b-copy", "b-memset", *causes]
+    assert "opGEMM, convolutioncopymemsetidle: cause 0idle: cause 1" in listed.text
     assert listed.text.endswith("idle: cause 4" + "".join(others))
 
 
-def test_ops_are_no_kernels_of_the_legend() -> None:
-    section = parsed(
-        str(timeline_section(built_page(report(None), replace(ONE, kinds=("op", "copy_d2h"))))).encode()
-    )
-    items = [(one.attributes["class"] or "").split()[-1] for one in section.of_class("swatch")]
-    assert items == ["b-annotation", "b-op", "b-call", "b-wait", "b-copy", "i-0"]
+def with_time(of: Report, parts: dict[str, int]) -> Report:
+    (trace,) = of.traces
+    return replace(of, traces=(replace(trace, accounting=(samples.accounting(parts_ns=parts),)),))
 
 
-def test_of_causes_that_idle_alike_the_first_by_name_comes_first() -> None:
-    over = Overview(0, ("idle:b", "idle:a", "idle:c"), (50, 50, 10), (-1,) * 3, (0, 1, 2))
-    (one,) = data(built_page(report(None), replace(ONE, overviews=(over,))))
+@pytest.mark.parametrize(
+    ("kernel", "family"),
+    [
+        ("nvjet_sm90_tst_192x128_64x5_1x2_h_bz_coopB_TNT", "gemm"),
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_", "attention"),
+        ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>", "reduction"),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::AUnaryFunctor>", "elementwise"),
+        ("void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>", "moving"),
+        ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<float, 4>", "moving"),
+        ("cudnn::ops::nchwToNhwcKernel<float>", "moving"),
+        ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<Adam>", "elementwise"),
+        ("my_kernel", "kernel"),
+    ],
+)
+def test_kernels_differ_by_family(kernel: str, family: str) -> None:
+    assert family_of(kernel) == family
+
+
+@pytest.mark.parametrize(
+    ("launch", "words"),
+    [
+        (
+            ("[48, 1, 1]", "[128,1,1]", 40, 16 << 10, -1),
+            "grid 48x1x1, block 128x1x1, 40 registers, 16.0 KiB shared memory",
+        ),
+        ((None, None, -1, -1, 2048), "2.00 KiB"),
+        ((None, None, -1, -1, -1), ""),
+    ],
+)
+def test_a_launch_is_said_in_one_line(launch: tuple[Any, ...], words: str) -> None:
+    assert launch_words(*launch) == words
+
+
+def test_causes_of_the_timeline_are_those_of_the_whole_report() -> None:
+    of = with_time(report(None), {"idle:b": 50, "idle:a": 50, "idle:c": 90, "compute": 10})
+    (one,) = data(built_page(of, ONE))
     assert one["causes"] == ["idle:c", "idle:a", "idle:b"]

@@ -13,7 +13,7 @@ from tests.report import report_samples as samples
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding
-from traceanalyzer.render.html.event_bars import cpu_bars, entries_of, rows_of
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.render.html.page_data import (
     MOST_INPUTS,
     MOST_OPS,
@@ -25,10 +25,10 @@ from traceanalyzer.render.html.page_data import (
     thinner,
 )
 from traceanalyzer.render.html.plot_data import Stretch, longest_stretches
-from traceanalyzer.render.html.strip_data import MOST_BARS
-from traceanalyzer.render.html.timeline_data import overviews
+from traceanalyzer.render.html.region_data import MOST_REGIONS
+from traceanalyzer.render.html.timeline_data import cpu_kinds, overviews
+from traceanalyzer.render.html.timeline_events import entries_of, rows_of
 from traceanalyzer.report.diagnosis import report_of
-from traceanalyzer.report.time_tree import MOST_NODES
 from traceanalyzer.rule.registry import all_rules
 from traceanalyzer.timeline.selection import Events
 
@@ -84,7 +84,7 @@ def test_ops_beyond_the_most_are_summed_and_inputs_counted(more: int) -> None:
     assert (len(every.rows), every.others, every.others_ns) == (3, 0, 0)
 
 
-def test_kinds_of_bars_are_those_of_their_rows() -> None:
+def test_kinds_of_events_are_those_of_their_rows() -> None:
     trace = TraceBuilder()
     trace.annotation("step", 0, 100 * US)
     trace.op("aten::mm", US, 50 * US)
@@ -93,9 +93,9 @@ def test_kinds_of_bars_are_those_of_their_rows() -> None:
     trace.op("cudaStreamSynchronize", 6 * US, US)  # of the user's, called so
     trace.kernel(3 * US, US, 1)
     events = Analysis(trace.load()).index(Events)
-    _, bars = cpu_bars(events, np.arange(5), np.array([], np.int64))
-    assert [bar.kind for bar in bars] == ["annotation", "op", "call", "wait", "op"]
-    assert [bar.level for bar in bars] == [0, 1, 2, 2, 2]
+    rows = np.arange(5)
+    kinds = cpu_kinds(events, rows, Texts.column(events.trace.lanes.cpu, "name", rows))
+    assert kinds == ["annotation", "op", "call", "wait", "op"]
 
 
 def test_rows_are_found_by_ids_that_are_there() -> None:
@@ -114,20 +114,18 @@ def test_rows_are_found_by_ids_that_are_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("traces", "findings", "room"),
+    ("traces", "room"),
     [
-        (0, 0, Room(0, MOST_BARS, MOST_NODES, 120, MOST_OPS, 14_000, 5_000)),
-        (1, 5, Room(5, 90, MOST_NODES, 120, MOST_OPS, 14_000, 5_000)),
-        (1, 6, Room(6, 75, MOST_NODES, 120, MOST_OPS, 14_000, 5_000)),
-        (2, 37, Room(37, 12, 1_500, 60, 40, 7_000, 2_500)),
-        (3, 40, Room(40, 12, 1_000, 40, 26, 4_666, 1_666)),
-        (8, 41, Room(40, 12, 375, 20, 10, 1_750, 625)),
-        (20, 41, Room(40, 12, 150, 20, 5, 1_000, 500)),
+        (0, Room(MOST_REGIONS, 120, MOST_OPS, 14_000, 5_000)),
+        (1, Room(MOST_REGIONS, 120, MOST_OPS, 14_000, 5_000)),
+        (3, Room(1_000, 40, 26, 4_666, 1_666)),
+        (8, Room(375, 20, 10, 1_750, 625)),
+        (20, Room(150, 20, 5, 1_000, 500)),
     ],
 )
-def test_of_more_traces_and_findings_less_is_drawn_each(traces: int, findings: int, room: Room) -> None:
-    """A strip has 450 bars of all strips, a trace 3,000 nodes, 120 steps, 80 ops, 14,000 events, 5,000 marks of all."""
-    assert Room.of(traces, findings) == room
+def test_of_more_traces_less_is_drawn_of_each(traces: int, room: Room) -> None:
+    """A trace has 3,000 regions, 120 steps, 80 ops, 14,000 events and 5,000 marks of all."""
+    assert Room.of(traces) == room
 
 
 def job_of(ranks: int, culprits: tuple[int, ...] | None, *found: int) -> Any:
@@ -140,23 +138,17 @@ def job_of(ranks: int, culprits: tuple[int, ...] | None, *found: int) -> Any:
 
 
 def test_first_half_of_the_remaining_ranks_stays() -> None:
-    """Of 8 of 12 ranks, and of 3 that were left; strips go first, the later half of them."""
+    """Of 8 of 12 ranks."""
     report = job_of(12, (9, 4), 7, 4, 7, 2)
-    traces = tuple(TracePage(rank, detailed=rank not in (6, 8, 10, 11)) for rank in range(12))
-    strip: Any = object()
-    page = Page(report, traces, (strip, strip, strip, None))
-    sizes = []
+    shown = [rank for rank in range(12) if rank not in (6, 8, 10, 11)]
+    page = Page(report, tuple(TracePage(rank, detailed=rank in shown) for rank in range(12)))
+    kept = []
     left: Page | None = page
     while left is not None:
-        drawn = sum(one is not None for one in left.strips)
-        sizes.append((drawn, [one.rank for one in left.traces if one.detailed]))
+        kept.append([one.rank for one in left.traces if one.detailed])
         left = thinner(left)
-    shown = [rank for rank in range(12) if rank not in (6, 8, 10, 11)]
-    assert sizes == [(3, shown), (1, shown), (1, [2, 4, 7, 9]), (1, [4, 9]), (1, [9])]
+    assert kept == [shown, [2, 4, 7, 9], [4, 9], [9]]
     assert [page.anchor(at) for at in (5, 6)] == ["trace-5", "ranks"]
-    two = thinner(replace(page, strips=(strip, strip)))
-    assert two is not None
-    assert two.strips == (strip, None)
 
 
 def loop(steps: int = 4) -> TraceBuilder:
@@ -186,7 +178,7 @@ def test_ops_are_of_the_whole_trace_and_steps_of_the_window() -> None:
     assert trace.steps is not None
     assert len(trace.steps.steps) < 4
     assert trace.flame is not None
-    assert trace.flame.ns < 4 * 50 * US
+    assert trace.flame.root.gpu_ns == 50 * US
 
 
 def test_a_confidential_page_keeps_numbers_and_no_lines() -> None:

@@ -13,6 +13,7 @@ from traceanalyzer.render.html.plot_data import (
     StepSeries,
     highest_points,
     kernel_spreads,
+    kernel_table,
     memory_curves,
     step_series,
 )
@@ -61,9 +62,9 @@ def test_of_a_step_the_three_ops_with_most_time_are_named() -> None:
 def test_step_has_its_main_idle_cause_and_none_if_busy() -> None:
     series = series_of(busy((100,), (100,), (100,), (60,), gap=40))
     assert [step.cause for step in series.steps[1:3]] == [None, None]
-    assert series.steps[1].parts_ns == {"compute": 100 * US}
+    assert series.steps[1].parts_ns == {"kernel": 100 * US}
     assert (series.steps[3].cause or "").startswith("idle:")
-    assert series.steps[3].parts_ns == {"compute": 60 * US, "idle": 40 * US}
+    assert series.steps[3].parts_ns == {"kernel": 60 * US, "other": 40 * US}
     assert series.steps[3].ns == 100 * US
 
 
@@ -82,13 +83,58 @@ def test_of_steps_that_are_taken_together_the_longest_is_shown(
     assert [step.ops for step in series.steps] == [((f"aten::op{ops[n]}", ops[n] * US),) for n in shown]
 
 
+def test_idle_time_of_a_step_goes_to_what_the_cpu_does() -> None:
+    """Of 100 us the GPU works 20; meanwhile the CPU loads data for 30, is in an op for 20, 5 of these in a call."""
+    made = TraceBuilder()
+    for step in range(3):
+        begin = step * 100 * US
+        made.step(step, begin, 100 * US)
+        made.op("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", begin + 30 * US, 30 * US)
+        made.op("aten::mm", begin + 70 * US, 20 * US)
+        made.launch("cudaLaunchKernel", begin + 75 * US, 5 * US, step + 1)
+        made.kernel(begin + 100 * US, 20 * US, step + 1)
+    parts = series_of(made).steps[1].parts_ns
+    assert parts == {
+        "kernel": 20 * US,
+        "runtime": 5 * US,
+        "data loading": 30 * US,
+        "CPU op": 15 * US,
+        "other": 30 * US,
+    }
+
+
+def test_kernels_have_the_mean_occupancy_that_was_recorded() -> None:
+    """By time, 0 stands for none; of the SMs a kernel uses all at most."""
+    made = TraceBuilder()
+    given = (
+        ("gemm_f16", 30, 50.0, 2.0),
+        ("gemm_f16", 10, 10.0, 0.5),
+        ("nvjet_hsh", 20, 0.0, 1.0),
+        ("add", 40, None, None),
+    )
+    for i, (name, us, occupancy, blocks) in enumerate(given):
+        more = {} if occupancy is None else {"est. achieved occupancy %": occupancy, "blocks per SM": blocks}
+        made.op("aten::mm", i * 100 * US, 10 * US)
+        made.launch("cudaLaunchKernel", i * 100 * US + US, 5 * US, i + 1)
+        made.kernel(i * 100 * US + 20 * US, us * US, i + 1, name=name, **more)
+    table = kernel_table(Analysis(made.load()), most=2)
+    assert [(one.name, one.count, one.total_ns) for one in table.rows] == [
+        ("gemm_f16", 2, 40 * US),
+        ("add", 1, 40 * US),
+    ]
+    assert (table.rows[0].occupancy_pct, table.rows[0].sm_share) == (40.0, 0.875)
+    assert table.rows[1].occupancy_pct is None
+    assert [one.tensor_cores for one in table.rows] == [True, False]
+    assert (table.tensor_share, table.others, table.every.count) == (0.6, 1, 4)
+
+
 def test_steps_are_those_of_the_first_device() -> None:
     """The second one's work is longer."""
     made = busy((100,), (100,), (100,))
     busy((130,), (130,), (130,), device=1, into=made)
     series = series_of(made)
     assert series.device == 0
-    assert [step.parts_ns.get("compute") for step in series.steps] == [100 * US] * 3
+    assert [step.parts_ns.get("kernel") for step in series.steps] == [100 * US] * 3
 
 
 def repeated(*kernels: tuple[str, tuple[int, ...]]) -> TraceBuilder:

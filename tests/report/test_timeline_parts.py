@@ -90,9 +90,9 @@ def test_each_event_says_where_it_is_and_what_launched_it() -> None:
         ("cudaStreamSynchronize", "wait", 1, None, None, None),
         ("aten::copy_", "op", 0, None, None, None),
         ("cudaMemcpyAsync", "call", 1, None, None, "aten::copy_"),
-        ("gemm", "compute", 0, "cudaLaunchKernel", 17, "aten::mm"),
+        ("gemm", "gemm", 0, "cudaLaunchKernel", 17, "aten::mm"),
         ("Memcpy DtoD (Device -> Device)", "copy_d2d", 0, "cudaMemcpyAsync", 38, "aten::copy_"),
-        ("gemm", "compute", 0, None, None, None),
+        ("gemm", "gemm", 0, None, None, None),
     ]
     shapes = [at for at, one in enumerate(made.events.shapes) if one >= 0]
     assert shapes == [2, 7]  # the op's own, and those of the op around the launch
@@ -104,7 +104,7 @@ def test_each_event_says_where_it_is_and_what_launched_it() -> None:
 def test_confidential_timeline_has_no_annotations() -> None:
     """Without the annotation ops are a level further out."""
     made = timeline(two_threads(), lambda name: name.upper())
-    assert {one[1] for one in rows(made)} == {"op", "call", "wait", "compute", "copy_d2d"}
+    assert {one[1] for one in rows(made)} == {"op", "call", "wait", "gemm", "copy_d2d"}
     assert [one[:3] for one in rows(made)][:2] == [("ATEN::LINEAR", "op", 0), ("ATEN::MM", "op", 1)]
     assert set(made.events.line) == {-1}
 
@@ -233,7 +233,7 @@ def steps_of(*kernels: int) -> TraceBuilder:
 def test_every_kernel_that_is_drawn_has_its_launch_and_op(most: int, kernels: int) -> None:
     """One of three steps is drawn, of 300 events; 7.5 us are seen from afar, but there is no room for 300 kernels."""
     made = timeline_of(Analysis(steps_of(100, 100, 100).load()), [], [], most, 100, None)
-    drawn = [one for one in rows(made) if one[1] == "compute"]
+    drawn = [one for one in rows(made) if one[1] == "kernel"]
     assert len(drawn) == kernels
     assert {(name, op) for _, _, _, name, _, op in drawn} <= {("cudaLaunchKernel", "aten::mm")}
     assert sum(one[1] == "op" for one in rows(made)) == sum(one[1] == "call" for one in rows(made)) == kernels

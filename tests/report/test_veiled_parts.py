@@ -11,7 +11,6 @@ from tests.report import report_samples as samples
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.finding import Finding, Outcome, Status
 from traceanalyzer.model.trace import Damage
-from traceanalyzer.render.html.event_bars import Bar
 from traceanalyzer.render.html.plot_data import MemoryCurve, Owner, StepSeries, StepTime, Stretch
 from traceanalyzer.render.html.redaction import (
     FILE,
@@ -19,14 +18,10 @@ from traceanalyzer.render.html.redaction import (
     MARK,
     Redactor,
     redacted_curve,
-    redacted_node,
     redacted_steps,
     redacted_stretch,
-    redacted_strip,
     redactor_of,
 )
-from traceanalyzer.render.html.strip_data import Earlier, Lane, Strip
-from traceanalyzer.report.time_tree import Node
 
 SECRET = "my secret phase"
 
@@ -78,44 +73,6 @@ def test_machine_is_omitted_and_damage_is_veiled(redactor: Redactor) -> None:
     assert veiled.window == samples.trace(meta=meta).window
 
 
-def test_veiled_strip_has_no_annotations_or_their_levels(redactor: Redactor) -> None:
-    bars = [
-        Bar(at, name, kind, 10 * at, 10 * at + 5, level, at == 2)
-        for at, (name, kind, level) in enumerate(
-            [(SECRET, "annotation", 0), ("aten::mm", "op", 1), ("call", "call", 3), (SECRET, "op", 1)]
-        )
-    ]
-    lanes = (Lane("thread", 1, 4, tuple(bars)), Lane("stream", 7, 1, (replace(bars[1], level=0),)))
-    strip = Strip(0, 100, 10, 20, lanes, (), 5, 9, "mine.py(3): f", Earlier(40, SECRET))
-    veiled = redacted_strip(strip, redactor)
-    thread, stream = veiled.lanes
-    assert [(bar.event_id, bar.name, bar.level) for bar in thread.bars] == [
-        (1, "aten::mm", 0),
-        (2, "call", 1),
-        (3, MARK, 0),
-    ]
-    assert (thread.levels, stream.levels, veiled.drawn, veiled.seen) == (2, 1, 4, 9)
-    assert (veiled.line, veiled.earlier) == (None, Earlier(40, MARK))
-    assert redacted_strip(replace(strip, earlier=None), redactor).earlier is None
-    assert redacted_strip(replace(strip, earlier=Earlier(4, None)), redactor).earlier == Earlier(4, None)
-
-
-def test_flame_modules_and_annotations_are_shown_by_kind(redactor: Redactor) -> None:
-    """Whatever they are called; ops by their veiled names."""
-    inner = Node("aten::mm", "op", 3, 1)
-    node = Node(
-        "any", "module", 10, 4, [Node("other", "annotation", 9, 3, [inner, Node(SECRET, "op", 2, 1)])]
-    )
-    veiled = redacted_node(node, redactor)
-    assert veiled == Node(
-        "[module]",
-        "module",
-        10,
-        4,
-        [Node("[annotation]", "annotation", 9, 3, [inner, Node(MARK, "op", 2, 1)])],
-    )
-
-
 def test_owners_steps_and_stretches_name_veiled_ops_and_no_lines(redactor: Redactor) -> None:
     owners = (Owner(SECRET, "mine.py(3): f", 2, 512), Owner("aten::mm", None, 1, 8))
     curve = MemoryCurve(0, "CUDA:0", 9, 1, None, 0, (1,), (9,), None, owners, 0, 0)
@@ -123,9 +80,11 @@ def test_owners_steps_and_stretches_name_veiled_ops_and_no_lines(redactor: Redac
         Owner(MARK, None, 2, 512),
         Owner("aten::mm", None, 1, 8),
     )
-    steps = StepSeries(0, 5, 1, (StepTime(1, 5, {"idle": 5}, ((SECRET, 4), ("aten::mm", 1)), "idle:python"),))
+    steps = StepSeries(
+        0, 5, 1, (StepTime(1, 5, {"other": 5}, ((SECRET, 4), ("aten::mm", 1)), "idle:python"),)
+    )
     (step,) = redacted_steps(steps, redactor).steps
-    assert step == StepTime(1, 5, {"idle": 5}, ((MARK, 4), ("aten::mm", 1)), "idle:python")
+    assert step == StepTime(1, 5, {"other": 5}, ((MARK, 4), ("aten::mm", 1)), "idle:python")
     stretch = Stretch(0, 1, 5, "idle:python", SECRET, 3, "mine.py(3): f")
     assert redacted_stretch(stretch, redactor) == Stretch(0, 1, 5, "idle:python", MARK, 3, None)
     assert redacted_stretch(replace(stretch, op=None), redactor).op is None

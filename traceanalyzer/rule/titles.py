@@ -90,7 +90,7 @@ def code_words(value: str) -> str:
     """As people say it: `step() (train.py:45)` of a line, `AdamW.step` of an annotation of torch."""
     plain = short_ops(str(value))
     plain = plain.rpartition("#")[2] if plain.startswith("Optimizer.") else _LOADER.sub("DataLoader", plain)
-    return _CODE.sub(_function, plain)
+    return _CODE.sub(_function, plain) if ".py" in plain else plain
 
 
 def shortened_name(text: str, width: int) -> str:

@@ -173,3 +173,27 @@ def is_gemm(name: str) -> bool:
     """A product of two matrices: neither a convolution, nor a vector's product, nor what adds up the parts of one."""
     other = CONVOLUTION.search(name) or VECTOR_PRODUCT.search(name)
     return other is None and GEMM.search(name) is not None
+
+
+_ROWS = regex(rf"{REDUCTION.pattern}|softmax|_norm|RowwiseMoments|argm(ax|in)|cunn_|nll_loss", _I)
+_ELEMENTS = regex(rf"{POINTWISE.pattern}|multi_tensor|fused_?adam|rotary|silu|gelu|swiglu", _I)
+
+
+@lru_cache(_MOST_NAMES)
+def family_of(name: str) -> str:
+    """What a kernel does: attention, gemm (convolutions, too), moving, reduction, elementwise, or kernel."""
+    if ATTENTION.search(name):
+        return "attention"
+    if LAYOUT.search(name):
+        return "moving"
+    if GEMM_OR_CONVOLUTION.search(name) or VECTOR_PRODUCT.search(name):
+        return "gemm"
+    named = {"moving": COPY, "reduction": _ROWS, "elementwise": _ELEMENTS}
+    return next((family for family, names in named.items() if names.search(name)), "kernel")
+
+
+@lru_cache(_MOST_NAMES)
+def on_tensor_cores(name: str) -> bool:
+    """A product whose name shows 16-bit, 8-bit or TF32 arithmetic, or the matrix instruction itself."""
+    narrow = LOW_PRECISION.search(name) or TENSOR_CORES_FP32.search(name) or MATRIX_CORES.search(name)
+    return is_product(name) and bool(narrow) and not is_full_fp32(name) and not VECTOR_PRODUCT.search(name)

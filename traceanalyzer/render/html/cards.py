@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,13 +11,14 @@ from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import TraceReport
 from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.units import format_ns, format_offset, format_share
+from traceanalyzer.render.html.head import named
 from traceanalyzer.render.html.markup import Html, code, number, part, pointer, quoted, said, tag, together
 from traceanalyzer.render.html.page_data import Page
 from traceanalyzer.render.html.plots import range_bar
-from traceanalyzer.render.html.strip_data import Strip
-from traceanalyzer.render.html.strips import legend, strip_svg
 from traceanalyzer.render.words.escape import joined_units
+from traceanalyzer.render.words.savings import OF_SAVINGS, short_amounts
 from traceanalyzer.report.finding_order import triage
+from traceanalyzer.timeline.user_code import is_user_code
 
 MARKS = {Severity.HIGH: "▲", Severity.MEDIUM: "◆", Severity.LOW: "●", Severity.INFO: "○"}
 
@@ -38,7 +38,6 @@ class Card:
     finding: Finding
     trace: TraceReport
     trace_index: int
-    strip: Strip | None
     several: bool
     confidential: bool
     timeline: bool
@@ -65,7 +64,8 @@ def card_of(card: Card) -> Html:
         card,
         MARKS[finding.severity],
         advice=coded(card.at("advice"), finding.advice),
-        example=example(card.page_of_rule),
+        worth=short_amounts(finding),
+        line=user_line(finding),
         evidence=evidence(card),
         saving=saving(card),
         amounts=(cost(card), count(card), _confidence(card)),
@@ -96,32 +96,33 @@ def _fault(card: Card) -> Html | None:
     return part("cards.fault", others, saved)
 
 
+def user_line(finding: Finding) -> str | None:
+    """The function of the program that the finding names; None where it names none."""
+    lines = finding.evidence.get("lines")
+    if isinstance(lines, Mapping) and lines:
+        return str(next(iter(lines)))
+    return finding.by if finding.by is not None and is_user_code(finding.by) else None
+
+
 def _where(card: Card) -> Html:
-    """A typical occurrence on the timeline, the user's line, and commands that lead there."""
-    finding, origin, strip = card.finding, card.trace.meta.origin_ns, card.strip
+    """A typical occurrence on the timeline, and commands that lead there."""
+    finding, origin = card.finding, card.trace.meta.origin_ns
     length = format_ns(finding.end_ns - finding.start_ns)
     when = joined_units(f"{format_offset(finding.start_ns - origin)}, {length} long")
-    label = (
-        f"Timeline around a typical occurrence of finding {card.index + 1}; arrow keys go from event to event"
-    )
-    drawn = (strip_svg(strip, origin, label), legend(strip)) if strip else (None, None)
-    return part("cards.where", card, when, *drawn, _commands(card))
+    starts = [one.start_ns for one in finding.occurrences]
+    place = starts.index(finding.start_ns) if finding.start_ns in starts else 0
+    return part("cards.where", card, when, place + 1, _commands(card))
 
 
 def _commands(card: Card) -> list[tuple[str, Html, str]]:
-    """What to copy: the command for this part of the trace, the timestamp for Perfetto, and how to open it there."""
-    finding, origin, strip = card.finding, card.trace.meta.origin_ns, card.strip
-    start, end = (finding.start_ns, finding.end_ns) if strip is None else (strip.start_ns, strip.end_ns)
-    first, last = max(start - origin, 0) / 1e6, max(end - origin, 1000) / 1e6
-    source = "TRACE" if card.confidential else said(shlex.quote(card.trace.meta.source))
-    command, window = f"traceanalyzer diagnose {source} ", f"--window {first:.3f}ms:{last:.3f}ms"
+    """What to copy: how to open the trace in Perfetto at the finding, and the timestamp for Perfetto's own command."""
+    finding = card.finding
+    source = "TRACE" if card.confidential else shlex.quote(named(card.trace.meta.source))
     opened = f"traceanalyzer open {source}" + f" --finding {card.index + 1}" * (not card.several)
     timestamp = tag("code", number(card.at("start_ns"), finding.start_ns, "number"))
-    shown = code(command, tag("span", window, class_="whole"), class_="drawn")
     return [
-        ("This part alone", shown, command + window),
-        ("Perfetto, “Pan to timestamp”", timestamp, str(finding.start_ns)),
         ("Open in Perfetto here", code(opened, class_="drawn open-command"), opened),
+        ("Perfetto, “Pan to timestamp”", timestamp, str(finding.start_ns)),
     ]
 
 
@@ -129,10 +130,7 @@ def _commands(card: Card) -> list[tuple[str, Html, str]]:
 _CODE = re.compile(
     r"\b[A-Za-z_][\w.]*\([^()\n]*\)|\b[A-Za-z_]\w*(?:(?:\.|::)[A-Za-z_]\w*)+|\b\w+=(?:True|False|None|\d+)\b"
 )
-_PAIR = re.compile(r"^Bad:\s(.*?)\sGood:\s(.*?)\.?$(?=\n[A-Z]|\n*\Z)", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`]+)`")
-_CONNECTED = re.compile(r"^(?:or|and)\s+")
-_WRITTEN = (ast.Call, ast.Assign, ast.Subscript, ast.With)  # a name alone is nothing to write
 
 
 def coded(where: str, text: str) -> Html:
@@ -150,47 +148,6 @@ def explained(page_of_rule: str) -> Html:
     parts = _SPAN.split(page_of_rule)  # every second one is code
     drawn = (tag("code", part) if i % 2 else part for i, part in enumerate(parts))
     return tag("div", *drawn, class_="explained drawn")
-
-
-def example(page_of_rule: str) -> Html | None:
-    """What the rule's page says to write instead of what, a line each, to be copied; None where that is no code."""
-    pair = _PAIR.search(page_of_rule)
-    bad, good = (code_in(side) for side in pair.groups()) if pair else ((), ())
-    if not good:
-        return None
-    first = "In general: instead of" if bad else "In general: write"
-    rows = [("" if i else first, line, None) for i, line in enumerate(bad)]
-    label = "write" if bad else first
-    return part("cards.example", [*rows, *(("" if i else label, line, line) for i, line in enumerate(good))])
-
-
-def code_in(side: str) -> tuple[str, ...]:
-    """Lines of Python in a Bad or Good: between backticks, or else parts that can be parsed; never prose."""
-    text = " ".join(side.split()).removesuffix(".")
-    pieces = _SPAN.findall(text) or _statements(text)
-    return tuple(piece for piece in pieces if _is_code(piece))
-
-
-def _statements(text: str) -> list[str]:
-    """Text between commas and semicolons outside brackets, without `or` and `and` before it."""
-    parts, depth = [""], 0
-    for letter in text:
-        depth += (letter in "([{") - (letter in ")]}")
-        if depth == 0 and letter in ",;":
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return [_CONNECTED.sub("", part.strip()) for part in parts]
-
-
-def _is_code(text: str) -> bool:
-    """Whether it is Python that does something; the first line of a block is."""
-    for whole in (text, f"{text} ..."):
-        try:
-            return any(isinstance(node, _WRITTEN) for node in ast.walk(ast.parse(whole)))
-        except (SyntaxError, ValueError):
-            continue
-    return False
 
 
 def copied(label: str, shown: Html, text: str | None) -> Html:
@@ -294,7 +251,7 @@ def count(card: Card) -> Html:
 
 
 _MOST_CARDS, _MOST_LINES = 40, 120  # findings as cards, and further ones as lines of a table
-_SMALL = "Too small to act on, of low confidence, or profiler overhead"
+_SMALL = "About the recording, too small to act on, or of low confidence"
 
 
 def cards(page: Page) -> Html:
@@ -313,7 +270,8 @@ def cards(page: Page) -> Html:
     judged = any(trace.accounting for trace in page.report.traces)
     unjudged = None if judged else sum(one.status is Status.NOT_APPLICABLE for one in outcomes)
     lines, left = rest[:_MOST_LINES], len(rest) - _MOST_LINES
-    return part("cards.cards", choice(page), drawn, lines, left, unjudged, len(outcomes))
+    saved = OF_SAVINGS if any(one.saving is not None for one in page.report.findings) else None
+    return part("cards.cards", choice(page), drawn, lines, left, unjudged, len(outcomes), saved)
 
 
 def _item(card: Card) -> tuple[Card, Html, str | None, bool]:
@@ -352,14 +310,13 @@ def _cards(page: Page) -> Iterator[Card]:
         {row.name: f"op-{i}-{place}" for place, row in enumerate(trace.ops.rows if trace.ops else ())}
         for i, trace in enumerate(page.traces)
     ]
-    for i, (finding, strip) in enumerate(zip(page.report.findings, page.strips, strict=True)):
+    for i, finding in enumerate(page.report.findings):
         at = places[finding.rank]
         yield Card(
             index=i,
             finding=finding,
             trace=page.report.traces[at],
             trace_index=at,
-            strip=strip,
             several=several,
             confidential=page.confidential,
             timeline=page.traces[at].timeline is not None,

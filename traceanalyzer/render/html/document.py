@@ -8,22 +8,20 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
 
-from traceanalyzer.model.finding import Outcome, Severity, Status
+from traceanalyzer.model.finding import Outcome, Status
 from traceanalyzer.model.report import JobReport, RankReport, Report
 from traceanalyzer.model.units import format_bytes, format_ns, format_offset
-from traceanalyzer.render.html.cards import MARKS, cards
-from traceanalyzer.render.html.head import fixes, ranks, recorded, shown_first, step_bars, verdicts
+from traceanalyzer.render.html.cards import cards
+from traceanalyzer.render.html.head import named, ranks, recorded, shown_first, step_bars, verdict
 from traceanalyzer.render.html.markup import (
     Html,
     filled,
     head,
-    json_block,
     kernel_names,
     number,
     packed,
     part,
     pointer,
-    prose,
     quoted,
     script,
     style,
@@ -32,10 +30,10 @@ from traceanalyzer.render.html.markup import (
     told_apart,
 )
 from traceanalyzer.render.html.page_data import Inputs, OpTable, Page, thinner
-from traceanalyzer.render.html.plot_data import KernelSpread, MemoryCurve, StepSeries, Stretch
+from traceanalyzer.render.html.plot_data import STEP_PARTS, KernelTable, MemoryCurve, StepSeries, Stretch
 from traceanalyzer.render.html.plots import (
+    STEP_LOOKS,
     accounting_bar,
-    class_of,
     memory_svg,
     roofline,
     spread_svg,
@@ -43,91 +41,30 @@ from traceanalyzer.render.html.plots import (
 )
 from traceanalyzer.render.html.timelines import flame, flame_data, packed_timelines, timeline_section
 from traceanalyzer.render.words.escape import joined_units
+from traceanalyzer.render.words.first_screen import problem_words, recorded_words
 from traceanalyzer.report.facts import Fact
 from traceanalyzer.report.finding_order import triage
 from traceanalyzer.report.words import in_words
 from traceanalyzer.version import __version__
 
 _RANKS, _STEPS = 48, 40  # that are drawn: culprits first, then those that wait most; the first steps
-_ROW, _BAR = 26, 18  # pixels
-
-
-def job_verdict(job: JobReport) -> Html | None:
-    """Limit and fix of the job in a line each, the step where no bars show it, and what-ifs."""
-    lines = {"step": "" if job.step else job.summary.step, "limit": job.summary.limit, "fix": job.summary.fix}
-    rows = [
-        (name.capitalize(), prose(pointer("diagnose", "job", "summary", name), text))
-        for name, text in lines.items()
-        if text
-    ]
-    for named, step in (job.as_peers or {}).items():
-        at = pointer("diagnose", "job", "as_peers", named, "unprofiled_ns")
-        rows.append(("What if", part("jobs.what_if", named, number(at, step.unprofiled_ns, "ns"))))
-    if job.missing:
-        rows.append(("Missing", part("jobs.missing", ", ".join(map(str, job.missing)))))
-    return part("shared.descriptions", rows, "verdict") if rows else None
 
 
 def job_drawings(page: Page) -> Html | None:
-    """The ranks one above the other, and the heat map; None where no steps of ranks are known."""
+    """The heat map of steps and ranks; None where no steps of ranks are known."""
     job = page.report.job
-    ranks = _shown(job) if job else []
-    if job is None or not any(one.step for one in ranks):
+    drawn = _shown(job) if job else []
+    if job is None or not any(one.step for one in drawn):
         return None
-    left = len(job.ranks) - len(ranks)
+    left = len(job.ranks) - len(drawn)
     note = f"{left} rank{'s' * (left != 1)} with less waiting left out."
-    left_out = tag("p", note, class_="note drawn") if left else None
-    return together((_axis(job, ranks), _heat(page, job, ranks), left_out))
+    return together((_heat(page, job, drawn), tag("p", note, class_="note drawn") if left else None))
 
 
 def _shown(job: JobReport) -> list[RankReport]:
     order = sorted(job.ranks, key=lambda one: (one.rank not in job.culprits, -one.waiting_ns, one.rank))
     chosen = {one.rank for one in order[:_RANKS]}
     return [one for one in job.ranks if one.rank in chosen]
-
-
-def _begin(one: RankReport, k: int) -> int:
-    """Where a step begins on the clock of the job's reference."""
-    at = one.start_ns[k] + one.base_ns
-    if one.clock is None:
-        return at
-    elapsed = at - one.clock.offset_ns - one.clock.at_ns
-    return at - one.clock.offset_ns - round(elapsed * one.clock.drift_ppm * 1e-6)
-
-
-def _axis(job: JobReport, ranks: Sequence[RankReport]) -> Html:
-    spans = [
-        (begin, begin + one.dur_ns[k])
-        for one in ranks
-        for k in range(min(len(one.step), _STEPS))
-        for begin in (_begin(one, k),)
-    ]
-    low, high = min(begin for begin, _ in spans), max(end for _, end in spans)
-    clocks = [one.clock.uncertainty_ns for one in ranks if one.clock is not None]
-    rows = [(one, _bars(one, low, high)) for one in ranks]
-    return part("jobs.axis", job, rows, format_ns(high - low), format_ns(max(clocks)) if clocks else None)
-
-
-def _bars(one: RankReport, low: int, high: int) -> Html:
-    whole, drawn = max(high - low, 1), []
-    for k in range(min(len(one.step), _STEPS)):
-        x, width = 100 * (_begin(one, k) - low) / whole, 100 * one.dur_ns[k] / whole
-        waits = width * min(one.waits_ns[k] / max(one.dur_ns[k], 1), 1.0)
-        look = "late" if one.holds_up_ns[k] > one.waits_ns[k] else "works"
-        boxes = [(look, x, width), ("waits", x + width - waits, waits)]
-        for class_, left, length in boxes if waits > 0.05 else boxes[:1]:
-            title, place = tag("title", _title(one, k)), {"x": f"{left:.3f}%", "width": f"{length:.3f}%"}
-            drawn.append(tag("rect", title, class_=class_, **place, y=4, height=_BAR, rx=2))
-    label = f"Steps of rank {one.rank}"
-    return tag("svg", *drawn, class_="rank-steps", width="100%", height=_ROW, role="img", aria_label=label)
-
-
-def _title(one: RankReport, k: int) -> str:
-    held = f", the others wait {format_ns(one.holds_up_ns[k])} for it" if one.holds_up_ns[k] else ""
-    return (
-        f"rank {one.rank}, step {one.step[k]}: {format_ns(one.dur_ns[k])}, "
-        f"waits {format_ns(one.waits_ns[k])} for others{held}"
-    )
 
 
 def _heat(page: Page, job: JobReport, ranks: Sequence[RankReport]) -> Html:
@@ -182,16 +119,11 @@ def _share(one: Inputs, at: partial[str]) -> Html | None:
 
 
 def steps(series: StepSeries, i: int) -> Html:
-    """Steps as bars, and as numbers for those who want them."""
-    names = {name for step in series.steps for name in step.parts_ns}
-    classes = [
-        (class_of(name), in_words(name)) for name in sorted(names, key=lambda name: (name == "idle", name))
-    ]
-    rows = [
-        (step, step.parts_ns.get("idle", 0), in_words(step.cause) if step.cause else "")
-        for step in series.steps
-    ]
-    return part("tables.steps", series, i, rows, steps_svg(series), classes)
+    """Steps as bars, and as numbers: what the GPU did, and what the CPU did meanwhile."""
+    used = [name for name in STEP_PARTS if any(name in step.parts_ns for step in series.steps)]
+    rows = [(step, in_words(step.cause) if step.cause else "") for step in series.steps]
+    looks = [(STEP_LOOKS[name], name) for name in used]
+    return part("tables.steps", series, i, used, rows, steps_svg(series), looks)
 
 
 def stretches(found: Sequence[Stretch], i: int, origin_ns: int) -> Html:
@@ -213,10 +145,11 @@ def stretches(found: Sequence[Stretch], i: int, origin_ns: int) -> Html:
     return part("tables.stretches", rows, names, several)
 
 
-def kernels(spreads: Sequence[KernelSpread]) -> Html:
-    """How long the executions of each kernel take, over what is usual at their place of the step."""
-    names = kernel_names([one.name for one in spreads], _LONGEST_KERNEL)
-    return part("tables.kernels", list(zip(spreads, names, map(spread_svg, spreads), strict=True)))
+def kernels(table: KernelTable) -> Html:
+    """Kernels, most time first: how often, how long, on which units, and how their times differ from step to step."""
+    names = kernel_names([one.name for one in table.rows], _LONGEST_KERNEL)
+    spreads = [one.spread and spread_svg(one.spread) for one in table.rows]
+    return part("tables.kernels", table, list(zip(table.rows, names, spreads, strict=True)))
 
 
 def memory(curve: MemoryCurve, i: int, origin_ns: int) -> Html:
@@ -248,61 +181,51 @@ def render_html(page: Page) -> bytes:
 
 
 def _rendered(page: Page) -> bytes:
-    code, job = script(), page.report.job
+    code, several = script(), len(page.traces) > 1
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
     return filled(
         "report.html",
         head=head(title(page), style(), f"script-src 'sha256-{digest}'; "),
         heading=heading(page),
-        step=_first_bars(page),
         version=__version__,
         script=Html(code),
-        counts=counts(page.report),
         contents=contents(page),
-        verdicts=(job_verdict(job) if job else None) or verdicts(page),
-        fixes=fixes(page),
+        verdict=verdict(page),
+        ranks=part("document.section", "ranks", "Ranks", (job_drawings(page), ranks(page)))
+        if several
+        else None,
         skip=skip(page),
         timeline=timeline_section(page),
-        leads="the rank that the others wait for, then " if job else "",
         findings=cards(page),
         timelines=packed_timelines(page),
-        traces=together(_traces(page)),
-        rules=rules(page.report),
-        data=json_block("data", {"flames": [flame_data(one.flame) for one in page.traces]}),
+        traces=together(_rank(page, i) if several else together(sections(page, i)) for i in _detailed(page)),
+        rules=part("document.folded", "rules", "Rules", 2, False, (rules(page.report),)),
         flames=packed(
-            "flames", [[flame_data(one.cpu_flame), flame_data(one.idle_flame)] for one in page.traces]
+            "flames",
+            [
+                one.flame and flame_data(one.flame, trace.meta.origin_ns)
+                for one, trace in zip(page.traces, page.report.traces, strict=True)
+            ],
         ),
     ).encode("utf-8", "backslashreplace")
-
-
-def _first_bars(page: Page) -> Html | None:
-    job, first = page.report.job, page.report.traces[0]
-    if job is not None:
-        return step_bars(job.step, job.together, "job")
-    return step_bars(first.step, first.together, "traces", 0) if len(page.traces) == 1 else None
 
 
 def title(page: Page) -> str:
     """What the window is called: the first file, and how many more there are."""
     if page.confidential:
         return "traceanalyzer report"
-    sources = [trace.meta.source.rpartition("/")[2] for trace in page.report.traces]
+    sources = [named(trace.meta.source) for trace in page.report.traces]
     return f"{sources[0]}{f' and {len(sources) - 1} more' if len(sources) > 1 else ''}, traceanalyzer report"
 
 
 def heading(page: Page) -> Html:
-    """What the page is about."""
-    return part("document.heading", page.report.traces, page.confidential)
-
-
-def counts(report: Report) -> Html:
-    """How many findings there are of each severity, as the text counts them; a chip leads to the first of them."""
-    counted: dict[Severity, list[int]] = {level: [] for level in Severity}
-    for position, finding in triage(report).others.items():
-        counted[finding.severity].append(position)
-    return part(
-        "document.counts", [(level, MARKS[level], found) for level, found in counted.items() if found]
-    )
+    """What the page is about, as the first line of the text: file or ranks, devices, steps, and how many problems."""
+    traces = page.report.traces
+    judged = any(trace.accounting for trace in traces)
+    problems = problem_words(triage(page.report).others.values(), judged=judged)
+    what = recorded_words(traces[0]) if len(traces) == 1 else ""
+    name = None if page.confidential else named(traces[0].meta.source)
+    return part("document.heading", len(traces), name, what, problems)
 
 
 def skip(page: Page) -> Html:
@@ -315,60 +238,60 @@ def _has_timeline(page: Page) -> bool:
     return any(trace.timeline is not None for trace in page.traces)
 
 
+def _detailed(page: Page) -> list[int]:
+    return [i for i, trace in enumerate(page.traces) if trace.detailed]
+
+
 def contents(page: Page) -> Html:
     """Links to the sections of the page."""
-    several, first = len(page.traces) > 1, page.traces[0]
-    links = [("timeline", "Timeline")] * _has_timeline(page) + [("findings", "Findings")]
-    links += [("ranks", "Ranks")] * several
-    for i, trace in enumerate(page.traces):
-        if trace.detailed:
-            links.append((f"trace-{i}", f"Rank {trace.rank}" if several else "Where the time went"))
-    if not several:
-        links += [("flame-0", "Flame graph")] * bool(first.flame or first.cpu_flame)
-        links += [("steps-0", "Steps")] * bool(first.steps) + [("memory-0", "Memory")] * bool(first.memory)
-        links += [("ops-0", "Ops")] * (first.ops is not None) + [("facts-0", "Facts")]
+    several = len(page.traces) > 1
+    links = [("ranks", "Ranks")] * several + [("findings", "Findings")]
+    links += [("timeline", "Timeline")] * _has_timeline(page)
+    if several:
+        links += [(f"trace-{i}", f"Rank {page.traces[i].rank}") for i in _detailed(page)]
+    else:
+        links += [(anchor, name) for anchor, name, _, _ in _sections(page, 0)]
     return part("document.contents", [*links, ("rules", "Rules")])
 
 
-def _traces(page: Page) -> Iterator[Html]:
+def _rank(page: Page, i: int) -> Html:
+    """All sections of one rank, folded."""
+    return part(
+        "document.folded", f"trace-{i}", f"Rank {page.traces[i].rank}", 2, False, list(sections(page, i))
+    )
+
+
+def sections(page: Page, i: int) -> Iterator[Html]:
+    """The sections of one trace; of a job they are one level deeper, and the first stands open with its rank."""
     several = len(page.traces) > 1
-    if several:
-        yield _section("ranks", "Ranks", job_drawings(page), ranks(page))
-    for i, (trace, drawn) in enumerate(zip(page.report.traces, page.traces, strict=True)):
-        if drawn.detailed:
-            name = f"Rank {trace.rank}" if several else "Where the time went"
-            # Those of a single rank are in the verdict.
-            bars = step_bars(trace.step, trace.together, "traces", i) if several else None
-            longest = stretches(drawn.stretches, i, trace.meta.origin_ns) if drawn.stretches else None
-            parts = [recorded(trace, i, several), bars, *accounting_bar(page.report, i), longest]
-            yield part("document.trace", i, name, parts)
-            yield from _drawn(page, i)
+    for place, (anchor, name, shown, parts) in enumerate(_sections(page, i)):
+        yield part("document.folded", anchor, name, 2 + several, shown and not (several and place), parts)
 
 
-def _drawn(page: Page, i: int) -> Iterator[Html]:
-    """The sections of one trace that its `TracePage` has."""
-    drawn, origin = page.traces[i], page.report.traces[i].meta.origin_ns
-    rank = f" of rank {drawn.rank}" if len(page.traces) > 1 else ""
-    whole = tag("p", _WHOLE, class_="note") if page.report.traces[i].window.asked else None
-    flames = [one for one in (drawn.flame, drawn.cpu_flame, drawn.idle_flame) if one is not None]
-    if flames:
-        yield _section(f"flame-{i}", f"Time by module, op and kernel{rank}", flame(i, flames[0]))
-    variance = [tag("h3", "Kernels across steps"), kernels(drawn.kernels)] if drawn.kernels else []
-    if drawn.steps is not None or variance:
-        series = [] if drawn.steps is None else [steps(drawn.steps, i)]
-        yield _section(f"steps-{i}", f"Steps{rank}", *series, *variance)
-    if drawn.memory:
-        curves = (memory(curve, i, origin) for curve in drawn.memory)
-        yield _section(f"memory-{i}", f"Memory{rank}", whole, *curves)
+def _sections(page: Page, i: int) -> Iterator[tuple[str, str, bool, Sequence[Html | None]]]:
+    """(anchor, heading, whether it stands open, its parts) of each section that the trace has something for."""
+    drawn, trace, several = page.traces[i], page.report.traces[i], len(page.traces) > 1
+    origin = trace.meta.origin_ns
+    whole = tag("p", _WHOLE, class_="note") if trace.window.asked else None
+    bars = step_bars(trace.step, trace.together, "traces", i) if several else None
+    if bars or trace.accounting:
+        yield f"time-{i}", "Time", True, [bars, *accounting_bar(page.report, i)]
+    if drawn.flame is not None:
+        yield f"flame-{i}", "Regions", True, [flame(i, drawn.flame)]
+    if drawn.steps is not None:
+        yield f"steps-{i}", "Steps", False, [steps(drawn.steps, i)]
+    if drawn.stretches:
+        yield f"idle-{i}", "Idle", False, [stretches(drawn.stretches, i, origin)]
+    if drawn.kernels is not None:
+        yield f"kernels-{i}", "Kernels", False, [kernels(drawn.kernels)]
     if drawn.ops is not None:
-        field = filled("filter.html", i=i)
-        yield _section(f"ops-{i}", f"Ops{rank}", whole, roofline(drawn.ops), field, ops(drawn.ops, i))
-    known = facts(drawn.facts, i) if drawn.facts else tag("p", "None known.")
-    yield _section(f"facts-{i}", f"Facts{rank}", whole, known)
-
-
-def _section(identifier: str, heading: str, *parts: Html | None) -> Html:
-    return part("document.section", identifier, heading, parts)
+        parts = [whole, roofline(drawn.ops), filled("filter.html", i=i), ops(drawn.ops, i)]
+        yield f"ops-{i}", "Ops", False, parts
+    if drawn.memory:
+        yield f"memory-{i}", "Memory", False, [whole, *(memory(curve, i, origin) for curve in drawn.memory)]
+    if drawn.facts:
+        yield f"facts-{i}", "Observations", False, [whole, facts(drawn.facts, i)]
+    yield f"recorded-{i}", "Recording", False, [recorded(trace, i, several)]
 
 
 def rules(report: Report) -> Html:

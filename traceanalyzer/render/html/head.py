@@ -5,26 +5,79 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.report import TraceReport
+from traceanalyzer.model.finding import Severity
+from traceanalyzer.model.report import JobReport, TraceReport
 from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.model.trace import Meta
 from traceanalyzer.model.units import format_offset
-from traceanalyzer.render.html.markup import Html, number, part, pointer, prose, quoted, tag, together
+from traceanalyzer.render.html.markup import (
+    Html,
+    code,
+    number,
+    part,
+    pointer,
+    prose,
+    quoted,
+    said,
+    tag,
+    together,
+)
 from traceanalyzer.render.html.page_data import Page
+from traceanalyzer.render.html.plots import CAUSE_COLORS, look_of, ordered, parts_bar, ranked_causes
 from traceanalyzer.render.words.escape import joined_units
+from traceanalyzer.render.words.first_screen import parts_of_step
 from traceanalyzer.report.job_summary import rank_of, slowest_of
+from traceanalyzer.report.step_line import percent
 from traceanalyzer.report.words import in_words
 
-_FIXES = 3  # that are named below the verdict
+_BARS = 40  # ranks with a bar: a page of more ranks stays small
+# Parts of the step that are classes of time have their colors.
+_LOOKS = {
+    "compute": "c-compute",
+    "communication without compute": "c-communication",
+    "waiting for other ranks": "c-communication-waiting",
+    "copies": "c-copy",
+    "idle": "p-6",
+    "GPU idle": "p-6",
+    "other": "p-5",
+}
 _SILENT = Html("The step is not known.")
 
 
-def verdicts(page: Page) -> Html:
-    """Limit and fix of a trace alone; a list of verdicts where there are several, of a job with the slowest first."""
+def verdict(page: Page) -> Html:
+    """Step, limit, fix and where the step goes, of a trace or of a job; of ranks of no job a line each."""
+    job, traces = page.report.job, page.report.traces
+    if job is None and len(traces) > 1:
+        return _verdicts(page)
+    where: tuple[object, ...] = ("traces", 0) if job is None else ("job",)
+    at = partial(pointer, "diagnose", *where, "summary")
+    one = traces[0] if job is None else job
+    rows: list[tuple[str, Html]] = []
+    for name, text in one.summary.lines.items():
+        bars = step_bars(one.step, one.together, *where) if name == "Step" else None
+        rows.append((name, bars or prose(at(name.lower()), text)))
+    base, parts = parts_of_step(traces)
+    if parts:
+        looks = [_LOOKS.get(name, f"p-{place}") for place, name in enumerate(parts)]
+        drawn = [(said(name), share, percent(share)) for name, share in parts.items()]
+        rows.append(("Where", part("head.parts", base, list(zip(looks, drawn, strict=True)))))
+    rows += list(_remarks(job)) if job else []
+    if job is None and traces[0].meta.damage:
+        rows.append(("Not read", part("head.damage", traces[0].meta, 0)))
+    return part("shared.descriptions", rows, "verdict") if rows else tag("p", _SILENT, class_="verdict")
+
+
+def _remarks(job: JobReport) -> Iterator[tuple[str, Html]]:
+    """The step of a job if ranks were as their peers, and ranks whose traces are not there."""
+    for named, step in (job.as_peers or {}).items():
+        at = pointer("diagnose", "job", "as_peers", named, "unprofiled_ns")
+        yield "What if", part("jobs.what_if", named, number(at, step.unprofiled_ns, "ns"))
+    if job.missing:
+        yield "Missing", part("jobs.missing", ", ".join(map(str, job.missing)))
+
+
+def _verdicts(page: Page) -> Html:
     traces = page.report.traces
-    if len(traces) == 1:
-        return _verdict(traces[0])
     slowest = slowest_of(traces)
     ranks = [
         (
@@ -37,26 +90,32 @@ def verdicts(page: Page) -> Html:
     return part("head.verdicts", ranks)
 
 
-def _verdict(trace: TraceReport) -> Html:
-    """Limit and fix in a line each; the step, too, where no bars show it."""
-    summary, where = trace.summary, ("diagnose", "traces", 0, "summary")
-    lines = {"step": "" if trace.step else summary.step, "limit": summary.limit, "fix": summary.fix}
-    rows = [(name.capitalize(), prose(pointer(*where, name), text)) for name, text in lines.items() if text]
-    if trace.meta.damage:
-        rows.append(("Not read", part("head.damage", trace.meta, 0)))
-    return part("shared.descriptions", rows, "verdict") if rows else tag("p", _SILENT, class_="verdict")
-
-
 def ranks(page: Page) -> Html:
-    """The ranks of a job beside each other."""
-    rows = []
+    """The ranks of a job one below the other: where the time of each went, its step, and what is to fix."""
+    rows, causes = [], ranked_causes(page.report)
     for i, trace in enumerate(page.report.traces):
         wrong = sum(f.rank == trace.rank and f.severity is not Severity.INFO for f in page.report.findings)
-        causes = trace.accounting[0].idle_causes[:1] if trace.accounting else ()
-        cause = in_words(causes[0].cause) if causes else ""
+        device = trace.accounting[0] if trace.accounting else None
+        drawn = device if i < _BARS else None
+        bar = (
+            parts_bar(ordered(drawn), f"Where the time of rank {trace.rank} went", causes, 16)
+            if drawn
+            else None
+        )
+        cause = in_words(device.idle_causes[0].cause) if device and device.idle_causes else ""
         busy = _busy_share(trace, i, 0) if trace.busy else None
-        rows.append((i, trace.rank, page.anchor(i), trace.step, busy, cause, wrong))
-    return part("head.ranks", rows)
+        rows.append((i, trace.rank, page.anchor(i), bar, trace.step, busy, cause, wrong))
+    names = {
+        name
+        for trace in page.report.traces
+        for time in trace.accounting
+        for name, ns in time.parts_ns.items()
+        if ns
+    }
+    looks = {look_of(name, causes): in_words(name) for name in sorted(names - set(causes))}
+    looks |= {look_of(name, causes): f"idle: {in_words(name)}" for name in causes[:CAUSE_COLORS]}
+    looks |= {f"i-{CAUSE_COLORS}": "idle: other causes"} if len(causes) > CAUSE_COLORS else {}
+    return part("head.ranks", rows, list(looks.items()))
 
 
 def _busy_share(trace: TraceReport, i: int, position: int) -> Html:
@@ -91,23 +150,9 @@ def _bar(estimate: StepEstimate, field: str, most: int) -> Html:
     return tag("svg", shape, *whiskers, width="100%", height=20, class_="range", aria_hidden="true")
 
 
-def fixes(page: Page) -> Html | None:
-    """The findings that are worth a fix, the largest first: their saving, their card, their place in time."""
-    wrong = [(i, f) for i, f in enumerate(page.report.findings) if f.severity is not Severity.INFO]
-    if not wrong:
-        return None
-    places = {trace.rank: i for i, trace in enumerate(page.report.traces)}
-    rows = []
-    for i, finding in wrong[:_FIXES]:
-        drawn = page.traces[places[finding.rank]].timeline is not None
-        rows.append((i, finding, shown_first(page, i) if drawn else None, _saved(finding, i)))
-    return part("head.fixes", rows, len(wrong) - len(rows), len(page.traces) > 1)
-
-
-def _saved(finding: Finding, i: int) -> Html | None:
-    if finding.saving is None or finding.saving.step_ns <= 0:
-        return None
-    return number(pointer("diagnose", "findings", i, "saving", "step_ns"), finding.saving.step_ns, "ns")
+def named(source: str) -> str:
+    """The file's name without its folders: a page is sent to others."""
+    return said(source.rstrip("/").rpartition("/")[2] or source)
 
 
 def shown_first(page: Page, i: int) -> str:
@@ -127,7 +172,7 @@ def recorded(trace: TraceReport, i: int, several: bool) -> Html:
 
 def _recorded(trace: TraceReport, i: int, several: bool) -> Iterator[tuple[str, Html]]:
     meta, at = trace.meta, partial(pointer, "diagnose", "traces", i)
-    yield "trace", quoted(at("source"), meta.source, "code")
+    yield "trace", code(named(meta.source), class_="drawn")
     busy = {entry.device: position for position, entry in enumerate(trace.busy)}
     for position, device in enumerate(meta.devices):
         where = at("meta", "devices", position, "name")

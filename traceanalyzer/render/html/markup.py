@@ -27,7 +27,7 @@ _MARGIN = re.compile(r"^ +|^ *//.*\n", re.MULTILINE)
 _LINE_END = re.compile(r"\s*\n\s*")  # parts of a page are written on many lines, and are none
 
 # The first has what the others share.
-_SCRIPTS = ("base", "strips", "copy", "flame", "tables", "cards")
+_SCRIPTS = ("base", "copy", "flame", "tables", "cards")
 _TIMELINE = ("timeline_model", "timeline_draw", "timeline_panel", "timeline")
 
 
@@ -131,7 +131,6 @@ def _common(one: str, other: str) -> int:
 
 LONGEST = 400  # characters of a name: those of generated kernels have thousands
 _EMPTY = frozenset({"rect", "line", "path", "circle", "br", "input", "meta", "use"})
-_IN_SCRIPTS = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _PART = re.compile(r"(::|[/_])(?=\w)")  # none of these is in an escape such as &lt;
 
 # Unit -> how a number of it is written; what a page says and what a test expects.
@@ -217,14 +216,6 @@ def prose(where: str, text: str, element: str = "span", **attributes: object) ->
 def breakable(text: str) -> Html:
     """A path or a name whose lines end after its parts, where they have to end."""
     return Html(_PART.sub(r"\1<wbr>", html.escape(said(text, 4 * LONGEST))))
-
-
-def json_block(identifier: str, value: object) -> Html:
-    """Data for the page's script: nothing in it can end the element that holds it."""
-    text = to_json(value).decode()
-    for character, instead in _IN_SCRIPTS.items():
-        text = text.replace(character, instead)
-    return Html(f'<script type="application/json" id="{identifier}">{text}</script>')
 
 
 def code(text: str, *more: object, **attributes: object) -> Html:

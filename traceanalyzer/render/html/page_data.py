@@ -13,11 +13,11 @@ from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Report
 from traceanalyzer.render.html.plot_data import (
     MOST_STEPS,
-    KernelSpread,
+    KernelTable,
     MemoryCurve,
     StepSeries,
     Stretch,
-    kernel_spreads,
+    kernel_table,
     longest_stretches,
     memory_curves,
     step_series,
@@ -26,17 +26,14 @@ from traceanalyzer.render.html.redaction import (
     NO_REDACTION,
     Redactor,
     redacted_curve,
-    redacted_node,
     redacted_steps,
     redacted_stretch,
-    redacted_strip,
     redactor_of,
 )
-from traceanalyzer.render.html.strip_data import MOST_BARS, Strip, strip_of
+from traceanalyzer.render.html.region_data import MOST_REGIONS, RegionView, region_view
 from traceanalyzer.render.html.timeline_data import Timeline, timeline_of
 from traceanalyzer.report.facts import Fact, facts_of
 from traceanalyzer.report.summary import attempt
-from traceanalyzer.report.time_tree import MOST_NODES, Node, flame_of, flame_of_cpu, flame_of_idle
 from traceanalyzer.roofline.op_rates import OpWork
 from traceanalyzer.rule.registry import all_rules
 
@@ -134,14 +131,12 @@ class TracePage:
 
     rank: int | None
     facts: tuple[Fact, ...] = ()
-    flame: Node | None = None
+    flame: RegionView | None = None
     steps: StepSeries | None = None
-    kernels: tuple[KernelSpread, ...] = ()
+    kernels: KernelTable | None = None
     memory: tuple[MemoryCurve, ...] = ()
     ops: OpTable | None = None
     timeline: Timeline | None = None
-    cpu_flame: Node | None = None
-    idle_flame: Node | None = None
     stretches: tuple[Stretch, ...] = ()
     detailed: bool = True
 
@@ -153,14 +148,12 @@ class Page:
     Attributes:
         report: as `diagnose` made it, redacted where `confidential`.
         traces: parallel to `report.traces`.
-        strips: parallel to `report.findings`, None where nothing can be drawn.
         explained: slug of a rule that found something -> its page.
         confidential: whether files, lines of python and annotations were taken out.
     """
 
     report: Report
     traces: tuple[TracePage, ...]
-    strips: tuple[Strip | None, ...]
     confidential: bool = False
     explained: Mapping[str, str] = field(default_factory=dict)
 
@@ -174,14 +167,10 @@ class Room:
     """How much of everything is drawn: less of each where there is more of them, so that a page stays below 600 kB.
 
     Attributes:
-        strips: findings that have one.
-        bars: of a strip; 400 bytes each.
         nodes, steps, ops: of each trace; 60 bytes, 500 bytes and 4 kB each.
         events, marks: of the timeline of each trace; 8 bytes each.
     """
 
-    strips: int
-    bars: int
     nodes: int
     steps: int
     ops: int
@@ -189,12 +178,9 @@ class Room:
     marks: int
 
     @classmethod
-    def of(cls, traces: int, findings: int) -> Self:
-        strips = min(findings, 40)
+    def of(cls, traces: int) -> Self:
         return cls(
-            strips=strips,
-            bars=min(MOST_BARS, max(450 // max(strips, 1), 12)),
-            nodes=min(MOST_NODES, 3_000 // max(traces, 1)),
+            nodes=min(MOST_REGIONS, 3_000 // max(traces, 1)),
             steps=max(min(MOST_STEPS, 120 // max(traces, 1)), 20),
             ops=max(min(MOST_OPS, 80 // max(traces, 1)), 5),
             events=max(14_000 // max(traces, 1), 1_000),
@@ -205,11 +191,8 @@ class Room:
 def page_of(report: Report, analysed: Analysed, *, confidential: bool = False) -> Page:
     """The page of a report and the analyses that it was made of, as `analyses_of` returned them."""
     redactor = redactor_of(one.trace for _, one in analysed) if confidential else NO_REDACTION
-    by_rank, detailed = dict(analysed), _detailed(report)
-    room = Room.of(len(detailed), len(report.findings))
-    drawn = [
-        _strip(by_rank[found.rank], found, room.bars, redactor) for found in report.findings[: room.strips]
-    ]
+    detailed = _detailed(report)
+    room = Room.of(len(detailed))
     return Page(
         report=redactor.report(report),
         traces=tuple(
@@ -218,7 +201,6 @@ def page_of(report: Report, analysed: Analysed, *, confidential: bool = False) -
             else TracePage(rank, detailed=False)
             for rank, one in analysed
         ),
-        strips=(*drawn, *[None] * (len(report.findings) - len(drawn))),
         confidential=confidential,
         explained={rule: redactor.text(text) for rule, text in _explained(report).items()},
     )
@@ -233,11 +215,7 @@ def _detailed(report: Report) -> list[int | None]:
 
 
 def thinner(page: Page) -> Page | None:
-    """The page with half as many drawings of findings, or half as many ranks one by one; None where little is left."""
-    strips = sum(strip is not None for strip in page.strips)
-    if strips > 1:
-        kept = (strip if i < strips // 2 else None for i, strip in enumerate(page.strips))
-        return replace(page, strips=tuple(kept))
+    """The page with half as many ranks one by one; None where one is left."""
     told = {one.rank for one in page.traces if one.detailed}
     ranks = [rank for rank in _detailed(page.report) if rank in told]
     if len(ranks) < 2:
@@ -272,11 +250,9 @@ def _trace_page(
             replace(fact, text=redactor.text(fact.text), values={})
             for fact in _part(partial(facts_of, whole), none)
         ),
-        flame=_part(partial(flame_of, one, room.nodes), None),
-        cpu_flame=_part(partial(flame_of_cpu, one, room.nodes // 2), None),
-        idle_flame=_part(partial(flame_of_idle, one, room.nodes // 2), None),
+        flame=_part(partial(region_view, one, redactor, room.nodes), None),
         steps=_part(partial(step_series, one, room.steps), None),
-        kernels=_part(partial(kernel_spreads, one), none),
+        kernels=_part(partial(kernel_table, one), None),
         memory=_part(partial(memory_curves, whole), none),
         ops=_part(partial(op_table, whole, room.ops), None),
         stretches=stretches,
@@ -295,12 +271,4 @@ def _redacted(page: TracePage, redactor: Redactor) -> TracePage:
         steps=page.steps and redacted_steps(page.steps, redactor),
         memory=tuple(redacted_curve(curve, redactor) for curve in page.memory),
         stretches=tuple(redacted_stretch(one, redactor) for one in page.stretches),
-        flame=page.flame and redacted_node(page.flame, redactor),
-        cpu_flame=page.cpu_flame and redacted_node(page.cpu_flame, redactor),
-        idle_flame=page.idle_flame and redacted_node(page.idle_flame, redactor),
     )
-
-
-def _strip(one: Analysis, finding: Finding, most: int, redactor: Redactor) -> Strip | None:
-    strip: Strip | None = _part(partial(strip_of, one, finding, most), None)
-    return strip if strip is None or not redactor.on else redacted_strip(strip, redactor)

@@ -7,12 +7,18 @@ import numpy as np
 from traceanalyzer.allocator.memory_view import NO_LINE, DeviceMemory, MemoryView
 from traceanalyzer.idle.accounting import CLASSES, Accounting
 from traceanalyzer.idle.causes import CAUSES, Idle
+from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Floats, Rows, distinct, median, pick, sums_of
+from traceanalyzer.model.arrays import Floats, Rows, distinct, grouped, median, pick, sums_of
+from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.model.trace import ints
+from traceanalyzer.model.trace import floats, ints, matching
 from traceanalyzer.rule.views import Work
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+from traceanalyzer.timeline.kernel_families import family_of, on_tensor_cores
+from traceanalyzer.timeline.names import DATA_LOADING
 from traceanalyzer.timeline.repeated_kernels import RepeatedKernels, steps_of_place, usual_at_place
 from traceanalyzer.timeline.selection import Events
 from traceanalyzer.timeline.steps import Steps
@@ -74,7 +80,10 @@ def _stretch(idle: Idle, steps: Steps, piece: int, op: str | None, line: str | N
 
 
 MOST_STEPS = 240
-MOST_KERNELS = 12
+# What a step consists of: work of the GPU by its kind, then what the CPU does while the GPU is idle.
+_WORK = {"communication": "communication", "copy": "copy", "memset": "memset", "compute": "kernel"}
+STEP_PARTS = ("kernel", "communication", "copy", "memset", "runtime", "data loading", "CPU op", "other")
+MOST_KERNELS = 20
 MOST_POINTS = 480  # of a curve: more do not change how it looks; chosen
 MOST_OWNERS = 12
 OPS_OF_STEP = 3
@@ -85,7 +94,7 @@ class StepTime:
     """One step.
 
     Attributes:
-        parts_ns: class of `Accounting` -> ns; they add up to the duration.
+        parts_ns: `STEP_PARTS` -> ns of those that take any; they add up to the duration.
         ops: (name, ns of GPU time) of the ops with most of it among the work that the step launched.
         cause: `idle:...`, of most of its idle time; None where it has none.
     """
@@ -128,6 +137,42 @@ class KernelSpread:
     p90: float
     most: float
     blocks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRow:
+    """Executions of one kernel.
+
+    Attributes:
+        share: of the time of all kernels.
+        family: as of `family_of`.
+        tensor_cores: whether it computes on them, by its name.
+        occupancy_pct, sm_share: theoretical occupancy, and share of the SMs that have a block; means over the time of
+            its executions, None where not recorded.
+    """
+
+    name: str
+    family: str
+    count: int
+    total_ns: int
+    share: float
+    tensor_cores: bool
+    occupancy_pct: float | None
+    sm_share: float | None
+    spread: KernelSpread | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTable:
+    """The kernels with most time, all of them as one row, and how many names are left out.
+
+    `tensor_share` is of the time of all kernels.
+    """
+
+    rows: tuple[KernelRow, ...]
+    every: KernelRow
+    tensor_share: float
+    others: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +220,15 @@ def step_series(analysis: Analysis, most: int = MOST_STEPS) -> StepSeries | None
     if device is None or not steps.marked:
         return None
     inside = (accounting.device == device) & (accounting.step >= 0)
-    cells = accounting.step[inside] * len(CLASSES) + accounting.time_class[inside]
-    parts = np.zeros(len(steps) * len(CLASSES), np.int64)
-    np.add.at(parts, cells, accounting.dur_ns[inside])
-    by_step = parts.reshape(len(steps), len(CLASSES))
+    by_step = np.zeros((len(steps), len(STEP_PARTS)), np.int64)
+    for number, named in enumerate(CLASSES[:-1]):
+        part = STEP_PARTS.index(next(kind for begins, kind in _WORK.items() if named.startswith(begins)))
+        chosen = inside & (accounting.time_class == number)
+        by_step[:, part] += sums_of(accounting.step[chosen], accounting.dur_ns[chosen], len(steps))
+    idle = inside & (accounting.piece >= 0)
+    starts, ends = accounting.start_ns[idle], (accounting.start_ns + accounting.dur_ns)[idle]
+    for words, ns in _meanwhile(analysis.index(Events), starts, ends).items():
+        by_step[:, STEP_PARTS.index(words)] += sums_of(accounting.step[idle], ns, len(steps))
     durations = steps.durations_ns(device)
     together = -(-len(steps) // most)
     chosen = [int(run[np.argmax(durations[run])]) for run in _runs(len(steps), together)]
@@ -189,13 +239,31 @@ def step_series(analysis: Analysis, most: int = MOST_STEPS) -> StepSeries | None
         StepTime(
             int(steps.number[i]),
             int(durations[i]),
-            {name: ns for name, ns in zip(CLASSES, by_step[i].tolist(), strict=True) if ns},
+            {name: ns for name, ns in zip(STEP_PARTS, by_step[i].tolist(), strict=True) if ns},
             ops[slot[i]],
             causes[slot[i]],
         )
         for i in chosen
     )
     return StepSeries(device, int(median(durations)), together, tuple(made))
+
+
+def _meanwhile(events: Events, starts: Rows, ends: Rows) -> dict[str, Rows]:
+    """What any thread does in each idle stretch, ns: in a call of the runtime, else loading data, else in an op."""
+    nesting, cpu, rows = events.nesting, events.trace.lanes.cpu, events.calls
+    category = Texts.column(cpu, "category", rows)
+    chosen = {
+        "runtime": category.one_of(*CALL_CATEGORIES),
+        "data loading": matching(cpu, "name", lambda name: bool(DATA_LOADING.search(name)))[rows],
+        "CPU op": category.one_of("cpu_op"),
+    }
+    spent, before, seen = {}, np.zeros(len(starts), np.int64), np.zeros(len(rows), np.bool_)
+    for name, own in chosen.items():
+        seen |= own
+        spans = intervals.union(nesting.start_ns[rows[seen]], nesting.end_ns[rows[seen]])
+        covered = intervals.covered(spans, starts, ends)
+        spent[name], before = covered - before, covered
+    return spent | {"other": ends - starts - before}
 
 
 def _largest_ops(analysis: Analysis, device: int, slot: Rows) -> list[tuple[tuple[str, int], ...]]:
@@ -259,6 +327,44 @@ def _spread(analysis: Analysis, rows: RepeatedKernels, ratio: Floats) -> KernelS
     return KernelSpread(
         str(work.name[0]), int(work.device[0]), *amounts, least, p10, p90, most, int(work.blocks[0])
     )
+
+
+def kernel_table(analysis: Analysis, most: int = MOST_KERNELS) -> KernelTable:
+    """The kernels with most time, with what their names and recorded launches show.
+
+    Raises:
+        Unavailable: the trace has no GPU work.
+    """
+    work, gpu = analysis.index(DeviceWork), analysis.trace.lanes.gpu
+    entries = np.flatnonzero(work.kind == KINDS.index("compute"))
+    names, dur = Texts.column(gpu, "name", work.row[entries]), (work.end_ns - work.start_ns)[entries]
+    if not len(entries):
+        raise Unavailable("no kernels in the trace")
+    number, first = grouped([names.code])
+    total, whole = sums_of(number, dur, len(first)), max(int(dur.sum()), 1)
+    occupancy, blocks = (floats(gpu, name)[work.row[entries]] for name in ("occupancy_pct", "blocks_per_sm"))
+    spreads: dict[str, KernelSpread] = {}
+    for spread in kernel_spreads(analysis, most * 2):
+        spreads.setdefault(spread.name, spread)
+
+    def row(name: str, own: Rows) -> KernelRow:
+        used, filled = (_mean(column[own], dur[own]) for column in (occupancy, np.minimum(blocks, 1.0)))
+        ns = int(dur[own].sum())
+        products = on_tensor_cores(name)
+        return KernelRow(
+            name, family_of(name), len(own), ns, ns / whole, products, used, filled, spreads.get(name)
+        )
+
+    named = [str(names[position]) for position in first.tolist()]
+    largest = np.argsort(-total, kind="stable")[:most].tolist()
+    rows = tuple(row(named[place], np.flatnonzero(number == place)) for place in largest)
+    tensor = sum(int(total[place]) for place, name in enumerate(named) if on_tensor_cores(name))
+    return KernelTable(rows, row("", np.arange(len(entries))), tensor / whole, len(named) - len(rows))
+
+
+def _mean(values: Floats, weights: Rows) -> float | None:
+    known = values > 0  # kernels of thread block clusters are recorded with 0, others with NaN
+    return float(np.average(values[known], weights=np.maximum(weights[known], 1))) if known.any() else None
 
 
 def memory_curves(analysis: Analysis) -> tuple[MemoryCurve, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from traceanalyzer.model.device_times import IDLE, DeviceTime
@@ -20,11 +21,28 @@ def accounting_bar(report: Report, trace_index: int) -> list[Html]:
     """One figure per device of a trace."""
     position = sum(len(trace.accounting) for trace in report.traces[:trace_index])
     devices = report.traces[trace_index].accounting
-    return [_device(time, position + i, trace_index, len(devices) > 1) for i, time in enumerate(devices)]
+    causes, several = ranked_causes(report), len(devices) > 1
+    return [_device(time, position + i, trace_index, several, causes) for i, time in enumerate(devices)]
 
 
-def _device(time: DeviceTime, position: int, trace_index: int, several: bool) -> Html:
-    parts, whole_ns = _ordered(time), max(time.length_ns, 1)
+CAUSE_COLORS = 5  # causes of idle time with a color of their own; the others share one
+
+
+def ranked_causes(report: Report) -> list[str]:
+    """Causes of idle time, `idle:...`, those of most idle time of all devices first: their order is their color."""
+    sums: Counter[str] = Counter()
+    for time in (time for trace in report.traces for time in trace.accounting):
+        sums.update({name: ns for name, ns in time.parts_ns.items() if name.startswith(f"{IDLE}:") and ns})
+    return sorted(sums, key=lambda name: (-sums[name], name))
+
+
+def look_of(name: str, causes: Sequence[str]) -> str:
+    """CSS class of a class of time; of idle time that of its cause."""
+    return f"i-{min(causes.index(name), CAUSE_COLORS)}" if name in causes else class_of(name)
+
+
+def _device(time: DeviceTime, position: int, trace_index: int, several: bool, causes: Sequence[str]) -> Html:
+    parts, whole_ns = ordered(time), max(time.length_ns, 1)
     label = f"Where the time of device {time.device} went; the table has the same numbers"
     rows = []
     for name, ns in parts:
@@ -32,16 +50,20 @@ def _device(time: DeviceTime, position: int, trace_index: int, several: bool) ->
         named = ", ".join(said(op, 60) for op in ops[:_NAMED_OPS]) + (" …" if len(ops) > _NAMED_OPS else "")
         words = ("idle: " if name.partition(":")[0] == IDLE else "") + in_words(name)
         time_ns = number(pointer("accounting", position, "parts_ns", name), ns, "ns")
-        rows.append((class_of(name), words, named, ns / whole_ns, format_share(ns / whole_ns), time_ns))
+        rows.append(
+            (look_of(name, causes), words, named, ns / whole_ns, format_share(ns / whole_ns), time_ns)
+        )
     whole = number(pointer("diagnose", "traces", trace_index, "window", "length_ns"), time.length_ns, "ns")
-    return part("plots.accounting", time.device, several, parts_bar(parts, label), rows, whole)
+    return part("plots.accounting", time.device, several, parts_bar(parts, label, causes), rows, whole)
 
 
-def _ordered(time: DeviceTime) -> list[tuple[str, int]]:
+def ordered(time: DeviceTime) -> list[tuple[str, int]]:
+    """(class, ns) of what a device did, the largest first, idle time last."""
     parts = [(name, ns) for name, ns in time.parts_ns.items() if ns]
     return sorted(parts, key=lambda part: (part[0].partition(":")[0] == IDLE, -part[1], part[0]))
 
 
+_AXIS_NAME = 85.0  # percent of the width, from where the axis has its name
 _HEIGHT, _MOST = 260, 60  # pixels; points, of the most GPU time
 _ROOM = 1.6  # of the range on either side, as a factor
 
@@ -116,15 +138,21 @@ def _point(scale: _Scale, name: str, one: Inputs, most: int) -> Html:
 
 def _axes(scale: _Scale) -> Iterator[Html]:
     yield tag("line", class_="axis", x1="0", x2="100%", y1=_HEIGHT, y2=_HEIGHT)
+    tens = range(math.ceil(math.log10(scale.low)), math.floor(math.log10(scale.high)) + 1)
+    yield from _levels((scale.y(10.0**power), f"{10.0**power:g} TFLOP/s") for power in tens)
+    yield tag("text", "FLOPs per byte", class_="tick", x="100%", y=_HEIGHT + 16, text_anchor="end")
     for power in range(math.ceil(math.log10(scale.left)), math.floor(math.log10(scale.right)) + 1):
         x = f"{scale.x(10.0**power):.2f}%"
         yield tag("line", class_="axis", x1=x, x2=x, y1=_HEIGHT, y2=_HEIGHT + 4)
-        side = "end" if scale.x(10.0**power) > 92 else "start"
-        yield tag("text", f"{10.0**power:g}", class_="tick", x=x, y=_HEIGHT + 16, text_anchor=side)
+        if scale.x(10.0**power) > _AXIS_NAME:
+            continue
+        yield tag("text", f"{10.0**power:g}", class_="tick", x=x, y=_HEIGHT + 16)
 
 
 _LABELLED = 7.0  # percent of the width: a narrower part has no room for its name
-_STEPS_HEIGHT, _CURVE_HEIGHT = 150, 170
+_THINNEST = 0.6  # percent of the width of a low bar: less is left out
+_LETTERS = 24  # pixels: a lower bar has no room for letters
+_STEPS_HEIGHT, _CURVE_HEIGHT, _CURVE_PART = 150, 170, 0.96  # pixels; of the height up to the highest point
 _LOOKS = (
     "copy_d2h",
     "copy_h2d",
@@ -143,23 +171,27 @@ def class_of(name: str) -> str:
     return "c-" + next((look for look in _LOOKS if name.startswith(look)), "compute").replace("_", "-")
 
 
-def parts_bar(parts: Sequence[tuple[str, int]], label: str) -> Html:
-    """One bar of (class, ns) that add up to its width."""
+def parts_bar(parts: Sequence[tuple[str, int]], label: str, causes: Sequence[str], height: int = 32) -> Html:
+    """One bar of (class, ns) that add up to its width, with names where it is high enough."""
     whole, x, drawn = max(sum(ns for _, ns in parts), 1), 0.0, []
     for name, ns in parts:
         width = 100 * ns / whole
-        drawn.append(_part(name, ns, ns / whole, x, width))
+        if height < _LETTERS and width < _THINNEST:
+            continue
+        drawn.append(_part(name, ns / whole, f"{in_words(name)}: {format_ns(ns)}", x, width, causes, height))
         x += width
-    return tag("svg", *drawn, class_="parts", width="100%", height=44, role="img", aria_label=label)
+    return tag("svg", *drawn, class_="parts", width="100%", height=height, role="img", aria_label=label)
 
 
-def _part(name: str, ns: int, share: float, x: float, width: float) -> Html:
-    text = f"{in_words(name)}: {format_ns(ns)}, {format_share(share)}"
-    place: dict[str, object] = {"x": f"{x:.3f}%", "width": f"{width:.3f}%", "height": 44}
-    shape = tag("rect", tag("title", text), class_=class_of(name), **place)
-    if width < _LABELLED:
+def _part(
+    name: str, share: float, words: str, x: float, width: float, causes: Sequence[str], height: int
+) -> Html:
+    place: dict[str, object] = {"x": f"{x:.3f}%", "width": f"{width:.3f}%", "height": height}
+    title = tag("title", f"{words}, {format_share(share)}") if height >= _LETTERS else None
+    shape = tag("rect", title, class_=look_of(name, causes), **place)
+    if width < _LABELLED or height < _LETTERS:
         return shape
-    letters = tag("text", in_words(name), x="8", y="27")
+    letters = tag("text", in_words(name), x="8", y=height / 2 + 4)
     return tag("g", shape, tag("svg", letters, class_="letters", **place))
 
 
@@ -180,6 +212,34 @@ def _whisker(x1: str, x2: str, y1: int, y2: int) -> Html:
     return tag("line", class_="whisker", x1=x1, x2=x2, y1=y1, y2=y2)
 
 
+# Parts of a step -> how they look.
+STEP_LOOKS = {
+    "kernel": "c-compute",
+    "communication": "c-communication",
+    "copy": "c-copy",
+    "memset": "c-memset",
+    "runtime": "b-call",
+    "data loading": "w-loading",
+    "CPU op": "b-op",
+    "other": "w-other",
+}
+_TICKS = 4  # on an axis, at most
+
+
+def round_values(most: float) -> list[float]:
+    """Multiples of 1, 2 or 5 times a power of ten up to `most`, without 0, at most `_TICKS`."""
+    power: float = 10 ** math.floor(math.log10(max(most, 1e-9) / _TICKS))
+    step = next(power * by for by in (1, 2, 5, 10) if power * by * (_TICKS + 1) > most)
+    return [step * count for count in range(1, _TICKS + 1) if step * count <= most]
+
+
+def _levels(marks: Iterable[tuple[float, str]]) -> Iterator[Html]:
+    """Level lines with names, (y, name)."""
+    for y, name in marks:
+        yield tag("line", class_="axis", x1="0", x2="100%", y1=f"{y:.1f}", y2=f"{y:.1f}")
+        yield tag("text", name, class_="level", x="2", y=f"{y - 3:.1f}")
+
+
 def steps_svg(series: StepSeries) -> Html:
     """A bar per step, made of its classes, and a line at the median."""
     longest = max((step.ns for step in series.steps), default=1) or 1
@@ -195,28 +255,33 @@ def steps_svg(series: StepSeries) -> Html:
         for i, step in enumerate(series.steps)
         if i % every == 0
     )
-    return tag("svg", *bars, median, *numbers, class_="steps", **size, role="img", aria_label=label)
+    marks = [(_STEPS_HEIGHT * (1 - ns / longest), format_ns(round(ns))) for ns in round_values(longest)]
+    return tag(
+        "svg", *bars, median, *_levels(marks), *numbers, class_="steps", **size, role="img", aria_label=label
+    )
 
 
 def _step(number: int, parts: dict[str, int], x: float, width: float, longest: int) -> Html:
     whole, y, drawn = sum(parts.values()), float(_STEPS_HEIGHT), []
-    for name, ns in sorted(parts.items(), key=lambda part: (part[0] == "idle", class_of(part[0]))):
+    for name, ns in parts.items():
         height = _STEPS_HEIGHT * ns / longest
         y -= height
         place: dict[str, object] = {"x": f"{x + 0.08 * width:.3f}%", "width": f"{0.84 * width:.3f}%"}
-        drawn.append(tag("rect", class_=class_of(name), y=f"{y:.2f}", height=f"{height:.2f}", **place))
-    said = ", ".join(f"{in_words(name)} {format_ns(ns)}" for name, ns in parts.items())
+        drawn.append(tag("rect", class_=STEP_LOOKS[name], y=f"{y:.2f}", height=f"{height:.2f}", **place))
+    said = ", ".join(f"{name} {format_ns(ns)}" for name, ns in parts.items())
     return tag("g", tag("title", f"step {number}: {format_ns(whole)}; {said}"), *drawn)
 
 
 def spread_svg(kernel: KernelSpread) -> Html:
     """From 0 to twice the usual or more: least to most as a line, p10 to p90 as a box, the usual time as a tick."""
+    words = f"10 to 90 % take {kernel.p10:.2f} to {kernel.p90:.2f} times the usual, the longest {kernel.most:.2f} times"
     whole = max(kernel.most, 2.0)
     times = (kernel.least, kernel.p10, 1.0, kernel.p90, kernel.most)
     least, p10, usual, p90, most = (100 * time / whole for time in times)
     end, box = f"{most:.2f}%", {"x": f"{p10:.2f}%", "width": f"{max(p90 - p10, 0.8):.2f}%"}
     return tag(
         "svg",
+        tag("title", words),
         tag("line", class_="rail", x1="0", x2="100%", y1=9, y2=9),
         _whisker(f"{least:.2f}%", end, 9, 9),
         _whisker(end, end, 5, 13),
@@ -226,7 +291,7 @@ def spread_svg(kernel: KernelSpread) -> Html:
         width="100%",
         height=18,
         role="img",
-        aria_label="spread of its executions",
+        aria_label=words,
     )
 
 
@@ -245,12 +310,18 @@ def memory_svg(curve: MemoryCurve) -> Html:
     text = f"Memory of {curve.device} over time, at most {format_bytes(curve.peak_bytes)}"
     shape = {"viewBox": f"0 0 1000 {_CURVE_HEIGHT}", "preserveAspectRatio": "none"}
     size = {"width": "100%", "height": _CURVE_HEIGHT}
-    return tag("svg", *lines, class_="curve", **size, **shape, role="img", aria_label=text)
+    unit: int = 1024 ** min(int(math.log(most, 1024)), 3)
+    marks = [
+        (_CURVE_HEIGHT * (1 - _CURVE_PART * value * unit / most), format_bytes(round(value * unit)))
+        for value in round_values(most / unit)
+    ]
+    drawn = tag("svg", *lines, **size, **shape)
+    return tag("svg", drawn, *_levels(marks), class_="curve", **size, role="img", aria_label=text)
 
 
 def _stairs(x: Iterable[float], values: Iterable[int], most: int) -> Html:
     """A path that keeps each value until the next point."""
-    heights = [_CURVE_HEIGHT * (1 - 0.96 * max(value, 0) / most) for value in values]
+    heights = [_CURVE_HEIGHT * (1 - _CURVE_PART * max(value, 0) / most) for value in values]
     points = [f"{at:.1f},{y:.1f}" for at, y in zip(x, heights, strict=True)]
     steps = [f"H{point.partition(',')[0]} V{point.partition(',')[2]}" for point in points[1:]]
     return Html(f"M{points[0]} " + " ".join(steps))

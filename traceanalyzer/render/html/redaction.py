@@ -17,42 +17,7 @@ from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Report, TraceReport, Verdict
 from traceanalyzer.model.trace import Meta, Trace, matching, narrow_codes, texts_of
-from traceanalyzer.render.html.event_bars import Bar
 from traceanalyzer.render.html.plot_data import MemoryCurve, StepSeries, Stretch
-from traceanalyzer.render.html.strip_data import Earlier, Lane, Strip
-from traceanalyzer.report.time_tree import Node
-
-
-def redacted_strip(strip: Strip, redactor: Redactor) -> Strip:
-    """Without annotations and lines of python."""
-    lanes = tuple(_redacted_lane(lane, redactor) for lane in strip.lanes)
-    return replace(
-        strip,
-        lanes=lanes,
-        line=None,
-        earlier=_redacted_launch(strip.earlier, redactor),
-        drawn=sum(len(lane.bars) for lane in lanes),
-    )
-
-
-def _redacted_launch(launch: Earlier | None, redactor: Redactor) -> Earlier | None:
-    return launch if launch is None or launch.op is None else replace(launch, op=redactor.text(launch.op))
-
-
-def _redacted_lane(lane: Lane, redactor: Redactor) -> Lane:
-    """Without annotations, and so without the levels that only they were on."""
-    kept = [bar for bar in lane.bars if bar.kind != "annotation"]
-    level = {old: new for new, old in enumerate(sorted({bar.level for bar in kept}))}
-    bars: tuple[Bar, ...] = tuple(
-        replace(bar, name=redactor.text(bar.name), level=level[bar.level]) for bar in kept
-    )
-    return replace(lane, bars=bars, levels=len(level))
-
-
-def redacted_node(node: Node, redactor: Redactor) -> Node:
-    """Names of modules and annotations are told by their kinds alone."""
-    kind = f"[{node.kind}]" if node.kind in ("module", "annotation") else redactor.text(node.name)
-    return Node(kind, node.kind, node.ns, node.count, [redacted_node(one, redactor) for one in node.inside])
 
 
 def redacted_curve(curve: MemoryCurve, redactor: Redactor) -> MemoryCurve:
@@ -135,6 +100,8 @@ class Redactor:
             verdict=self.text(trace.verdict),
             summary=Verdict(**{part: self.text(text) for part, text in asdict(trace.summary).items()}),
             accounting=tuple(self._time(time) for time in trace.accounting),
+            parts={},
+            regions=(),
             unavailable=self.value(dict(trace.unavailable or {})),
             steps=None if steps is None else replace(steps, source=self.text(steps.source)),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,14 +14,17 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints, ints_at
-from traceanalyzer.render.html.event_bars import cpu_kinds
+from traceanalyzer.model.units import format_bytes
 from traceanalyzer.render.html.timeline_events import Band, Chosen, chosen
 from traceanalyzer.report.summary import attempt
 from traceanalyzer.report.time_tree import around
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+from traceanalyzer.timeline.kernel_families import family_of
+from traceanalyzer.timeline.names import SYNCHRONISING
 from traceanalyzer.timeline.selection import Events
 from traceanalyzer.timeline.steps import Steps
 
@@ -46,7 +50,8 @@ class Columns:
 
     Attributes:
         name, op, shapes, line: positions in `Timeline.texts`; `op` is the innermost around a call or a launch.
-        kind: position in `Timeline.kinds`.
+        kind: position in `Timeline.kinds`; of kernels their family.
+        launched: position in `Timeline.texts` of grid, block, registers and the like.
         launch: of work the position of the call that launched it, among these events.
         delay_ns: work.start - launch.start, None where the trace has no launch.
     """
@@ -62,6 +67,7 @@ class Columns:
     op: tuple[int, ...]
     shapes: tuple[int, ...]
     line: tuple[int, ...]
+    launched: tuple[int, ...]
 
 
 class Writer:
@@ -117,6 +123,7 @@ class Writer:
                 "op": np.where(op == rows, -1, self._codes(Texts.column(cpu, "name", op))),
                 "shapes": self._codes(Texts.column(cpu, "input_dims", rows)),
                 "line": self._codes(lines),
+                "launched": none,
             }
         )
         return int(level.max(initial=0)) + 1
@@ -127,12 +134,17 @@ class Writer:
         assert work is not None
         row, call, op = work.row[entries], work.call[entries], work.op[entries]
         lines = Texts.none(len(row)) if self.said else events.user_code.around(call)
+        names = Texts.column(gpu, "name", row)
+        kinds = [
+            family_of(str(name)) if KINDS[kind] == "compute" else KINDS[kind]
+            for kind, name in zip(work.kind[entries].tolist(), names.values(), strict=True)
+        ]
         delays = zip(work.delay_ns[entries].tolist(), (call >= 0).tolist(), strict=True)
         self.parts.append(
             {
                 "event_id": ints(gpu, "event_id")[row],
-                "name": self._codes(Texts.column(gpu, "name", row)),
-                "kind": np.array([self._kind(KINDS[kind]) for kind in work.kind[entries].tolist()], np.int64),
+                "name": self._codes(names),
+                "kind": np.array([self._kind(kind) for kind in kinds], np.int64),
                 "start_ns": work.start_ns[entries],
                 "dur_ns": work.end_ns[entries] - work.start_ns[entries],
                 "level": np.zeros(len(row), np.int64),
@@ -141,8 +153,18 @@ class Writer:
                 "op": self._codes(Texts.column(events.trace.lanes.cpu, "name", op)),
                 "shapes": self._codes(Texts.column(events.trace.lanes.cpu, "input_dims", op)),
                 "line": self._codes(lines),
+                "launched": self._launched(row),
             }
         )
+
+    def _launched(self, row: Rows) -> Rows:
+        """Positions in `self.texts` of how each row of `trace.gpu` was launched, -1 where nothing is recorded."""
+        gpu = self.events.trace.lanes.gpu
+        dims = [Texts.column(gpu, name, row).values() for name in ("grid", "block")]
+        columns = zip(*dims, *(ints_at(gpu, name, row).tolist() for name in _PER_LAUNCH), strict=True)
+        texts = [launch_words(*one) for one in columns]
+        places = [self.texts.setdefault(text, len(self.texts)) if text else -1 for text in texts]
+        return np.array(places, np.int64)
 
     def _codes(self, texts: Texts) -> Rows:
         """Positions in `self.texts`, in the order in which texts are first met."""
@@ -157,6 +179,14 @@ class Writer:
         return self.kinds.setdefault(kind, len(self.kinds))
 
 
+def cpu_kinds(events: Events, rows: Rows, names: Texts) -> list[str]:
+    """annotation, op, call or wait, of each row of `trace.cpu`."""
+    calls = Texts.column(events.trace.lanes.cpu, "category", rows).one_of(*CALL_CATEGORIES)
+    waits = calls & names.matches(SYNCHRONISING)
+    kinds = np.where(events.nesting.annotation[rows], "annotation", np.where(calls, "call", "op"))
+    return [str(kind) for kind in np.where(waits, "wait", kinds)]
+
+
 def _plain(column: Rows | list[int | None]) -> list[int | None]:
     return column if isinstance(column, list) else column.tolist()
 
@@ -167,6 +197,22 @@ def _mask(events: Events, rows: Rows) -> Mask:
     return kept
 
 
+_PER_LAUNCH = ("registers", "shared_memory", "bytes")  # columns of `trace.gpu`
+
+
+def launch_words(grid: object, block: object, registers: int, shared: int, size: int) -> str:
+    """`grid 48x1x1, block 128x1x1, 40 registers, 16.0 KiB shared memory`; empty where nothing is known."""
+    sides = [
+        f"{name} {re.sub(_DIMS, 'x', str(dims)[1:-1])}"
+        for name, dims in (("grid", grid), ("block", block))
+        if dims
+    ]
+    sides += [f"{registers} registers"] if registers > 0 else []
+    sides += [f"{format_bytes(shared)} shared memory"] if shared > 0 else []
+    return ", ".join([*sides, format_bytes(size)] if size > 0 else sides)
+
+
+_DIMS = r", *"  # between the sides of a grid
 PARTS = 900  # of the window that are told apart
 _IDLE = CLASSES.index("idle")
 

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, sums_of
+from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, places_of, sums_of
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import ints, ints_at
-from traceanalyzer.render.html.event_bars import entries_of, rows_of, rows_within
 from traceanalyzer.timeline.selection import Events
 from traceanalyzer.timeline.steps import Steps
 
@@ -290,3 +289,33 @@ def _keep_launches(events: Events, kept: _Kept) -> None:
     ops = pick(events.nesting.op, calls)
     rows = np.concatenate((calls, ops[ops >= 0]))
     kept.cpu[rows[kept.on_cpu[rows]]] = True
+
+
+def rows_of(known: Rows, ids: Rows) -> Rows:
+    """Rows of a frame that have these event ids; frames are in order of event_id."""
+    at = np.searchsorted(known, ids)
+    at = at[at < len(known)]
+    return distinct(at[np.isin(known[at], ids)])
+
+
+def entries_of(events: Events, ids: Rows) -> Rows:
+    """Entries of `DeviceWork` that have these event ids."""
+    assert events.work is not None
+    rows = rows_of(ints(events.trace.lanes.gpu, "event_id"), ids)
+    work, gpu = events.work.row, events.trace.lanes.gpu
+    place = events.once("page: entry of row", lambda: places_of(work, len(gpu)))
+    found: Rows = place[rows]
+    return found[found >= 0]
+
+
+def rows_within(events: Events, thread: int, low: int, high: int) -> Rows:
+    """Rows of one thread that overlap [low, high), by start: what is open at its begin, and what begins in it."""
+    nesting = events.nesting
+    rows, starts = nesting.thread_rows[thread], nesting.thread_start_ns[thread]
+    first, last = np.searchsorted(starts, [low, high])
+    opened, row = [], int(rows[first - 1]) if first else -1
+    while row >= 0:
+        if nesting.end_ns[row] > low:
+            opened.append(row)
+        row = int(nesting.parent[row])
+    return np.concatenate((np.array(opened[::-1], np.int64), rows[first:last]))

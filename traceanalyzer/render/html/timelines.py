@@ -7,68 +7,61 @@ from typing import Any
 
 from traceanalyzer.model.device_times import IDLE
 from traceanalyzer.model.report import Report
-from traceanalyzer.model.short_names import ENGINE, short_kernel, short_op
 from traceanalyzer.model.units import format_ns
-from traceanalyzer.render.html.markup import Html, filled, kernel_names, packed, part, said, tag, together
+from traceanalyzer.render.html.markup import Html, filled, packed, part, said, tag, together
 from traceanalyzer.render.html.page_data import Page
 from traceanalyzer.render.html.plot_data import Stretch
-from traceanalyzer.render.html.plots import class_of
+from traceanalyzer.render.html.plots import CAUSE_COLORS, ranked_causes
+from traceanalyzer.render.html.region_data import Region, RegionView
 from traceanalyzer.render.html.timeline_data import Columns, Marks, Timeline, Track
 from traceanalyzer.render.words.savings import in_one_line, titled
-from traceanalyzer.report.time_tree import WORK_KINDS, Node
 from traceanalyzer.report.words import in_words
 
-_MODULE = "nn.Module: "
-_ABOVE = ("module", "annotation", "op")  # kinds of frames around work
-_BRANCHES = 8  # that are named without scripts
+# Kinds of regions as the legend names them.
+_REGION_KINDS = {
+    "phase": "phase",
+    "annotation": "annotation",
+    "module": "module",
+    "function": "function",
+    "wrapper": "op of the program",
+    "block": "repeated block",
+    "op": "op",
+    "backward": "backward of an op",
+}
 _NAME_LENGTH = 160  # characters of a name
 
 
-def flame(i: int, root: Node) -> Html:
-    """Where the script draws; without scripts the largest branches as a list."""
-    branches = (
-        tag("li", tag("code", short_op(node.name)), f" {format_ns(node.ns)}")
-        for node in root.inside[:_BRANCHES]
-    )
-    kinds = {one.kind for one in _nodes(root)}
-    colours = [(f"f-{kind}", kind) for kind in (*_ABOVE, *WORK_KINDS) if kind in kinds]
-    colours += [("f-call", "runtime call"), ("f-idle", "cause of idle time")]
-    legend = part("shared.legend", colours, "legend script-only")
-    return filled("flame.html", i=i, branches=tag("ul", *branches), legend=legend)
+def flame(i: int, view: RegionView) -> Html:
+    """Where the script draws the regions, and their table, which needs none."""
+    kinds = {one.kind for one in _regions(view.root)}
+    colours = [(f"f-{kind}", words) for kind, words in _REGION_KINDS.items() if kind in kinds]
+    table = part("tables.regions", view, format_ns(view.step_ns))
+    return filled("flame.html", i=i, legend=part("shared.legend", colours), table=table)
 
 
-def _nodes(node: Node) -> Iterator[Node]:
-    yield node
-    for one in node.inside:
-        yield from _nodes(one)
+def _regions(region: Region) -> Iterator[Region]:
+    yield region
+    for one in region.inside:
+        yield from _regions(one)
 
 
-def flame_data(root: Node | None) -> dict[str, Any] | None:
-    """Names once each, in full, short, and where that is neither as findings name them; nodes as lists.
-
-    A node is [name, kind, ns, count, nodes inside].
-    """
-    if root is None:
-        return None
+def flame_data(view: RegionView, origin: int) -> dict[str, Any]:
+    """Names once each; a node is [name, kind, CPU, GPU and idle ns, calls, start, length, nodes inside]."""
     names: dict[str, int] = {}
     kinds: dict[str, int] = {}
 
-    def node(one: Node) -> list[Any]:
+    def node(one: Region) -> list[Any]:
         name, kind = names.setdefault(one.name, len(names)), kinds.setdefault(one.kind, len(kinds))
-        return [name, kind, one.ns, one.count, [node(child) for child in one.inside]]
+        place = (one.start_ns - origin, one.end_ns - one.start_ns) if one.end_ns else (0, 0)
+        costs = (one.cpu_ns, one.gpu_ns, one.idle_ns, round(one.calls, 2))
+        return [name, kind, *costs, *place, [node(child) for child in one.inside]]
 
-    tree = node(root)
-    full = [said(name, _NAME_LENGTH) for name in names]
-    bare = [name.removeprefix(_MODULE).removeprefix(ENGINE) for name in names]
-    short = kernel_names(bare, _NAME_LENGTH)
-    plain = (said(short_kernel(name)) for name in bare)
-    told = {i: text for i, text in enumerate(plain) if text not in short[i] and text not in full[i]}
-    return {"names": full, "shorts": short, "told": told, "kinds": list(kinds), "root": tree}
+    root = node(view.root)
+    return {"names": [said(name, _NAME_LENGTH) for name in names], "kinds": list(kinds), "root": root}
 
 
 _LONGEST = 200  # characters of a name
 _OPTION = 60  # characters of a finding in the choice
-_CAUSES = 5  # with a colour of their own; the others share one
 
 
 def timeline_section(page: Page) -> Html | None:
@@ -79,7 +72,7 @@ def timeline_section(page: Page) -> Html | None:
     options = (tag("option", f"rank {page.traces[i].rank}", value=at) for at, (i, _) in enumerate(drawn))
     ranks = tag("select", *options, id="timeline-trace")
     choice = tag("label", "Rank ", ranks, class_="script-only tools drawn") if len(page.traces) > 1 else None
-    causes = ranked_causes(page)
+    causes = ranked_causes(page.report)
     boxes = (_box(page, i, timeline, causes) for i, timeline in drawn)
     return filled("timeline.html", choice=choice, timelines=together(boxes))
 
@@ -120,33 +113,34 @@ def coverage(timeline: Timeline) -> str:
 
 def legend(timeline: Timeline, causes: Sequence[str]) -> Html:
     """Kinds of events, and the largest causes of idle time."""
-    kinds = sorted({class_of(name)[2:].split("-")[0] for name in timeline.kinds if name in _WORK})
-    items = [(f"b-{kind}", _KINDS.get(kind, kind)) for kind in (*_THREAD, *kinds)]
-    items += [(f"i-{k}", f"idle: {in_words(name)}") for k, name in enumerate(causes[:_CAUSES])]
-    items += [(f"i-{_CAUSES}", "idle: other causes")] * (len(causes) > _CAUSES)
+    there = {kind.partition("_")[0] for kind in timeline.kinds}
+    items = [(f"b-{kind}", words) for kind, words in _KINDS.items() if kind in there]
+    items += [(f"i-{k}", f"idle: {in_words(name)}") for k, name in enumerate(causes[:CAUSE_COLORS])]
+    items += [(f"i-{CAUSE_COLORS}", "idle: other causes")] * (len(causes) > CAUSE_COLORS)
     return part("shared.legend", items, "legend script-only")
 
 
-_THREAD = ("annotation", "op", "call", "wait")
-_WORK = frozenset({"compute", "communication", "memset"}) | {
-    f"copy_{way}" for way in ("h2d", "d2h", "p2p", "d2d", "other")
+# Kinds of events as the legend names them: of the CPU, and families of kernels.
+_KINDS = {
+    "annotation": "annotation",
+    "op": "op",
+    "call": "runtime call",
+    "wait": "blocking call",
+    "gemm": "GEMM, convolution",
+    "attention": "attention",
+    "elementwise": "elementwise",
+    "reduction": "reduction, normalization",
+    "moving": "copying kernel",
+    "kernel": "other kernel",
+    "copy": "copy",
+    "memset": "memset",
+    "communication": "communication",
 }
-_KINDS = {"compute": "kernel", "call": "runtime call", "wait": "blocking call"}
-
-
-def ranked_causes(page: Page) -> list[str]:
-    """Causes of idle time, those of the parts of the window that idle most first; alike for all ranks."""
-    count: dict[str, int] = {}
-    for one in (one for trace in page.traces if trace.timeline for one in trace.timeline.overviews):
-        for at, busy in zip(one.why, one.busy, strict=True):
-            if at >= 0:
-                count[one.names[at]] = count.get(one.names[at], 0) + 100 - busy
-    return sorted(count, key=lambda name: (-count[name], name))
 
 
 def packed_timelines(page: Page) -> Html | None:
     """The data of all timelines, deflated: most of it are small differences that repeat."""
-    causes, offsets, job = ranked_causes(page), shifts(page.report), page.report.job
+    causes, offsets, job = ranked_causes(page.report), shifts(page.report), page.report.job
     known = [
         _data(trace.timeline, page.report, page.report.traces[i].meta.origin_ns, causes)
         | {"trace": i, "gaps": _gaps(trace.stretches, page.report.traces[i].meta.origin_ns)}
@@ -218,6 +212,7 @@ def _events(events: Columns, tracks: Sequence[Track], origin: int) -> dict[str, 
         "o": events.op,
         "h": events.shapes,
         "i": events.line,
+        "g": events.launched,
         "e": [by for a, b in spans for by in _steps(events.event_id[a:b])],
     }
 

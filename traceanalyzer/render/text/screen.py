@@ -5,44 +5,31 @@ from __future__ import annotations
 import re
 import shlex
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 
 from traceanalyzer.model.finding import Finding, Severity, Status
 from traceanalyzer.model.report import Report, TraceReport, Verdict
-from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.text.finding import WHOLE, put_fitted, put_short
 from traceanalyzer.render.text.job import put_iterations, put_job_notes, put_ranks
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.words.escape import printable, shortened
-from traceanalyzer.render.words.savings import may_help
+from traceanalyzer.render.words.first_screen import parts_of_step, problem_words, recorded_words
 from traceanalyzer.report.finding_order import Triage
 from traceanalyzer.report.job_summary import rank_of, slowest_of, unprofiled_ns
 from traceanalyzer.report.step_line import percent
 from traceanalyzer.report.words import listed
-from traceanalyzer.rule.registry import Kind, kind_of
 
 LINES, LINES_OF_JOB = 24, 30
 """Lines of the screen at least, of a trace and of a job; a taller terminal shows more."""
 _RANKS = 3  # verdicts of as many ranks that do not communicate
 _VERDICT_LINES = 2  # of Step, Limit and Fix each
 _DETAILED = 1  # findings with what to do; without room for them nobody is told where the step goes
-# Classes of the accounting by what their names begin with, the specific first, as the first screen names them.
-_CLASSES = {
-    "communication_waiting": "waiting for other ranks",
-    "communication": "communication without compute",
-    "compute": "compute",
-    "idle": "idle",
-    "": "copies",
-}
-_LEAST = 0.005  # of the recorded time: less is not named
 _FAILED = 3  # rules that are named
 _JOB_ROWS = 6  # ranks in the table
 _LOST = ("lost-work", "truncated-device-lane")  # causes of trace-health: what else is said rests on the rest
 _OF_STEPS = re.compile(r" \((?:mean|one step) of [^()]*\)")  # --verbose shows which steps
-_MAKER = re.compile("^(?:NVIDIA|AMD) ")  # of a device: the type says it
 _LABEL = 7  # columns of `Step`, `Limit`, `Fix` and `Next`
 
 
@@ -106,38 +93,14 @@ def _head(page: Page, report: Report, parts: Triage) -> None:
 def put_source(page: Page, report: Report, findings: Mapping[int, Finding]) -> None:
     """File, devices and steps at the left, how many problems there are at the right."""
     traces = report.traces
-    right = _counts(findings.values(), judged=any(trace.accounting for trace in traces))
+    right = problem_words(findings.values(), judged=any(trace.accounting for trace in traces))
     room = page.width - len(right) - 2
     if len(traces) > 1:
         page.sides(shortened(f"{len(traces)} ranks", room), right)
         return
-    name, what = printable(Path(traces[0].meta.source).name), _what(traces[0])
+    name, what = printable(Path(traces[0].meta.source).name), recorded_words(traces[0])
     left = f"{shortened(name, max(room - len(what) - 3, room // 2))}   {what}" if what else name
     page.sides(shortened(left, room), right)
-
-
-def _counts(findings: Collection[Finding], *, judged: bool) -> str:
-    """`2 problems, 1 to check`: findings above `info`, and questions that no trace answers."""
-    problems = sum(finding.severity is not Severity.INFO for finding in findings)
-    questions = sum(
-        finding.severity is Severity.INFO and kind_of(finding.rule) is Kind.QUESTION for finding in findings
-    )
-    named = [f"{problems} problem{'s' * (problems != 1)}"] if problems else []
-    named += [f"{questions} to check"] if questions else []
-    maybe = sum(may_help(finding) for finding in findings)
-    named = named or [f"{maybe} may help"] * bool(maybe)
-    return ", ".join(named) or ("no actionable problem found" if judged else "GPU work not judged")
-
-
-def _what(trace: TraceReport) -> str:
-    """The devices and the number of steps: `NVIDIA H200, 5 steps`."""
-    known = Counter(
-        _MAKER.sub("", device.name) if device.name else "unknown GPU" for device in trace.meta.devices
-    )
-    devices = [name if count == 1 else f"{count} x {name}" for name, count in known.items()]
-    count = 0 if trace.steps is None or not trace.steps.marked else trace.steps.every.count
-    asked = [f"window of {format_ns(trace.window.length_ns)}"] * trace.window.asked
-    return printable(", ".join([*devices, *[f"{count:,} step{'s' * (count != 1)}"] * bool(count), *asked]))
 
 
 def _speaking(traces: Sequence[TraceReport]) -> list[tuple[TraceReport, str]]:
@@ -224,9 +187,8 @@ def _block(page: Page, number: int, finding: Finding, report: Report, detail: in
 
 def _where(page: Page, traces: Sequence[TraceReport]) -> list[str]:
     """Where the step goes, in two lines: as many of its parts as fit."""
-    own, several = Page(page.width, page.colour, page.ascii_only), len(traces) > 1
-    parts = _mean_of_ranks(traces) if several else traces[0].parts
-    base = f"recorded, mean of {len(traces)} ranks" if several else f"{traces[0].parts_of} time"
+    own = Page(page.width, page.colour, page.ascii_only)
+    base, parts = parts_of_step(traces)
     named = [f"{printable(name)} {percent(share)}" for name, share in parts.items()]
     while named and not own.lines:
         own.put(f"Where the step goes ({base}): {', '.join(named)}", hang=3)
@@ -234,16 +196,6 @@ def _where(page: Page, traces: Sequence[TraceReport]) -> list[str]:
             own.lines.clear()
             named.pop()
     return own.lines
-
-
-def _mean_of_ranks(traces: Sequence[TraceReport]) -> Mapping[str, float]:
-    """What the devices of all ranks do -> share of the recorded time, the largest first."""
-    sums: Counter[str] = Counter()
-    for device in (device for trace in traces for device in trace.accounting):
-        for name, ns in device.classes_ns.items():
-            sums[next(words for begins, words in _CLASSES.items() if name.startswith(begins))] += ns
-    whole = max(sum(sums.values()), 1)
-    return {name: ns / whole for name, ns in sums.most_common() if ns >= _LEAST * whole}
 
 
 def _tail(page: Page, report: Report, parts: Triage) -> None:

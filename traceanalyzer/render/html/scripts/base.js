@@ -4,7 +4,6 @@
 const ta = (() => {
   const root = document.documentElement;
   root.classList.add("scripted");
-  const data = JSON.parse(document.getElementById("data").textContent);
   const made = (name, className, text) => {
     const element = document.createElement(name);
     if (className) element.className = className;
@@ -92,5 +91,5 @@ const ta = (() => {
   addEventListener("scroll", scrolled, { passive: true });
   addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
 
-  return { data, made, time, share, unpacked, copied, show, showAt, hide, onTheme: (listener) => listeners.push(listener) };
+  return { made, time, share, unpacked, copied, show, showAt, hide, onTheme: (listener) => listeners.push(listener) };
 })();

@@ -31,13 +31,13 @@
   const all = () => { if (whose) { whose.value = "all"; chosen(); } };
   if (whose) { whose.addEventListener("change", chosen); show.addEventListener("click", () => { all(); whose.focus(); }); chosen(); }
 
-  // -- a link into a card shows its timeline; on paper all of them are shown -----------------------------
+  // -- a link opens what it leads to; on paper all is open -------------------------------------------------
   const open = () => {
-    const card = location.hash.startsWith("#finding-") && document.getElementById(location.hash.slice(1));
-    if (!card) return;
-    if (card.closest("li[hidden]")) { all(); card.scrollIntoView(); }
-    const details = card.querySelector("details");
-    if (details) details.open = true;
+    const target = location.hash && document.getElementById(location.hash.slice(1));
+    if (!target) return;
+    if (target.closest("li[hidden]")) all();
+    for (let part = target.querySelector("details") ?? target.closest("details"); part; part = part.parentElement.closest("details")) part.open = true;
+    target.scrollIntoView();
   };
   addEventListener("hashchange", open);
   open();
@@ -46,12 +46,14 @@
   addEventListener("beforeprint", () => {
     was = whose?.value;
     all();
-    for (const details of document.querySelectorAll(".where:not([open])")) { details.open = true; closed.push(details); }
+    for (const details of document.querySelectorAll("details:not([open])")) { details.open = true; closed.push(details); }
+    ta.pictures?.();
   });
   addEventListener("afterprint", () => {
     for (const details of closed.splice(0)) details.open = false;
     if (whose) { whose.value = was; chosen(); }
   });
+  document.addEventListener("toggle", () => ta.pictures?.(), true);
 
   // -- the contents say which section one is in --------------------------------------------------------
   const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));

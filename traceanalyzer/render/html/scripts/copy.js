@@ -9,7 +9,7 @@
     });
   };
   for (const button of document.querySelectorAll(".copy")) offer(button, () => button.dataset.copy);
-  const plain = (element) => (element?.innerText ?? "").replace(/\s+/g, " ").trim();
+  const plain = (element) => (element?.textContent ?? "").replace(/\s+/g, " ").trim();
   const markdown = (card) => {
     const lines = [`### ${plain(card.querySelector("h3"))} (${plain(card.querySelector(".chip")).replace(/^\W+/, "")})`, ""];
     const amounts = [".saving", ".amounts"].map((name) => plain(card.querySelector(name))).filter(Boolean);

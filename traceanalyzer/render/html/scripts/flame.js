@@ -1,81 +1,41 @@
+// The flame graph: regions of the code by the CPU's, the GPU's or idle time; a click zooms and moves the timeline along.
 (() => {
-  const { data, made, time, share } = ta;
-  // -- flame graph -------------------------------------------------------------------------------------
+  const { made, time, share } = ta;
   const ROW = 21;
-  const [NAME, KIND, NS, COUNT, INSIDE] = [0, 1, 2, 3, 4];
+  const [NAME, KIND, CPU, GPU, IDLE, CALLS, START, LENGTH, INSIDE] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
+  const COSTS = { gpu: [GPU, "GPU time"], cpu: [CPU, "CPU time"], idle: [IDLE, "idle time of the GPU"] };
   const LEAST = 0.0025; // of the width: narrower frames are not drawn
-  const NAMES = ["GPU time", "CPU time of all threads", "idle time"];
-  // The same time by op alone: each op once, below it the kernels, calls or causes that have its time.
-  const byOp = ({ kinds, root }) => {
-    const [op, tops] = [kinds.indexOf("op"), new Map()];
-    const entry = (found, node) => {
-      if (!found.has(node[NAME])) found.set(node[NAME], { node: [node[NAME], node[KIND], 0, 0, []], inside: new Map() });
-      return found.get(node[NAME]);
-    };
-    const add = (one, ns, count) => { one.node[NS] += ns; one.node[COUNT] += count; };
-    const walk = (node, around) => {
-      const own = node[KIND] === op ? node : around;
-      const rest = node[NS] - node[INSIDE].reduce((sum, one) => sum + one[NS], 0);
-      if (rest > 0 && node !== root) {
-        const top = entry(tops, own ?? node);
-        add(top, rest, node[COUNT]);
-        if (own && own !== node) add(entry(top.inside, node), rest, node[COUNT]);
-      }
-      for (const one of node[INSIDE]) walk(one, own);
-    };
-    walk(root, null);
-    const sorted = (found) => [...found.values()].sort((one, other) => other.node[NS] - one.node[NS])
-      .map(({ node, inside }) => { node[INSIDE] = sorted(inside); return node; });
-    return [root[NAME], root[KIND], root[NS], root[COUNT], sorted(tops)];
-  };
-  const drawFlame = (box, given) => {
-    const first = given.findIndex(Boolean);
-    let [{ names, shorts, told: others, kinds, root: whole }, of] = [given[first], NAMES[first]];
-    const by = box.querySelector(".by");
-    const graph = box.querySelector(".graph");
-    const told = box.querySelector(".told");
-    const reset = box.querySelector(".reset");
-    const search = box.querySelector("input");
-    const found = box.querySelector(".found");
-    const hint = told.textContent;
-    const which = box.querySelector(".which");
-    const clear = box.querySelector(".clear");
-    let above = new Map();
-    const know = () => {
-      above = new Map();
-      const order = [whole];
-      for (const node of order) for (const child of node[INSIDE]) { above.set(child, node); order.push(child); }
-    };
-    know();
+  const THIN = 0.02; // of the width: no room for letters
+  const HINT = "Click or Enter zooms in and moves the timeline along, Escape shows all, arrow keys move.";
+
+  const driven = (box, { names, kinds, root: whole }) => {
+    const part = (name) => box.querySelector(name);
+    const [graph, told, leads, reset] = [".graph", ".told", ".leads", ".reset"].map(part);
+    const [search, found, which, clear] = ["input", ".found", ".which", ".clear"].map(part);
+    const trace = Number(box.dataset.flame);
+    const above = new Map();
+    const every = [whole];
+    for (const node of every) for (const child of node[INSIDE]) { above.set(child, node); every.push(child); }
+    let [cost, of] = COSTS[which.value];
     let zoomed = whole;
     let wanted = "";
     let frames = new Map();
+    const hit = (node) => wanted !== "" && names[node[NAME]].toLowerCase().includes(wanted);
 
-    const words = (node) =>
-      `${names[node[NAME]]}, ${time(node[NS])}, ${share(node[NS], whole[NS])} of ${of}, ${node[COUNT].toLocaleString("en")} times`;
-    // As it is written anywhere on the page; of a name without its middle both ends.
-    const matches = (name) => {
-      const [full, short] = [names[name], shorts[name]];
-      const texts = [full, short, others[name] ?? "", ta.shortName(full)];
-      if (texts.some((text) => text.toLowerCase().includes(wanted))) return true;
-      const [head, tail] = full.toLowerCase().split("…");
-      return tail !== undefined && wanted.startsWith(head) && wanted.endsWith(tail);
-    };
-    let hits = new Set();
-    const hit = (node) => hits.has(node[NAME]);
-
+    const words = (node) => [
+      names[node[NAME]],
+      `${time(node[cost])}, ${share(node[cost], whole[cost])} of ${of} a step`,
+      ...Object.values(COSTS).filter(([one]) => one !== cost).map(([one, name]) => `${name} ${time(node[one])}`),
+      ...(node[CALLS] ? [`${Number(node[CALLS].toPrecision(3)).toLocaleString("en")} calls`] : []),
+    ].join("; ");
     const frame = (node, left, width, level) => {
-      const element = made("div", `f-${kinds[node[KIND]]}`, shorts[node[NAME]]);
-      if (width < 0.02) element.classList.add("thin");
+      const element = made("div", `f-${kinds[node[KIND]]}`, names[node[NAME]]);
+      if (width < THIN) element.classList.add("thin");
       if (hit(node)) element.classList.add("hit");
-      element.style.left = `${100 * left}%`;
-      element.style.width = `${100 * width}%`;
-      element.style.top = `${ROW * level}px`;
+      Object.assign(element.style, { left: `${100 * left}%`, width: `${100 * width}%`, top: `${ROW * level}px` });
       element.setAttribute("role", "treeitem");
       element.setAttribute("aria-level", level + 1);
-      // What is written stands in the name that is read out, too.
-      const [full, short] = [names[node[NAME]], shorts[node[NAME]]];
-      element.setAttribute("aria-label", full.includes(short) ? words(node) : `${short}, ${words(node)}`);
+      element.setAttribute("aria-label", words(node));
       element.setAttribute("aria-selected", String(node === zoomed));
       element.tabIndex = node === zoomed ? 0 : -1;
       element.frame = node;
@@ -93,10 +53,10 @@
         drawn.push(frame(node, left, width, level));
         deepest = Math.max(deepest, level);
         let x = left;
-        for (const child of node[INSIDE]) {
-          const part = (width * child[NS]) / Math.max(node[NS], 1);
-          if (part >= LEAST) inside(child, x, part, level + 1);
-          x += part;
+        for (const child of [...node[INSIDE]].sort((one, other) => other[cost] - one[cost])) {
+          const wide = (width * child[cost]) / Math.max(node[cost], 1);
+          if (wide >= LEAST) inside(child, x, wide, level + 1);
+          x += wide;
         }
       };
       inside(zoomed, 0, 1, path.length);
@@ -104,76 +64,69 @@
       graph.style.height = `${ROW * (deepest + 1)}px`;
       graph.replaceChildren(...drawn);
       reset.disabled = zoomed === whole;
+      leads.hidden = zoomed === whole || !zoomed[LENGTH] || !ta.showPart;
     };
+    const tell = (node) => { told.textContent = node === whole ? HINT : words(node); };
     const zoom = (node, focus) => {
       zoomed = node;
       draw();
-      told.textContent = words(node);
-      if (focus) frames.get(node).focus();
+      tell(node);
+      if (node !== whole && node[LENGTH]) ta.showPart?.(trace, node[START], node[START] + node[LENGTH], false);
+      if (focus) frames.get(node).focus({ preventScroll: true });
     };
     // What matches, each once: a match inside a match is part of it.
     const matched = (node) => (hit(node) ? [node] : node[INSIDE].flatMap(matched));
     const find = () => {
       wanted = search.value.trim().toLowerCase();
-      hits = new Set(wanted ? [...names.keys()].filter(matches) : []);
       draw();
-      const nodes = wanted ? matched(whole) : [];
-      const ns = nodes.reduce((sum, node) => sum + node[NS], 0);
-      found.textContent = wanted ? `${nodes.length} frame${nodes.length === 1 ? "" : "s"} found: ${time(ns)}, ${share(ns, whole[NS])} of ${of}` : "";
+      const nodes = matched(whole);
+      const ns = nodes.reduce((sum, node) => sum + node[cost], 0);
+      found.textContent = wanted ? `${nodes.length} region${nodes.length === 1 ? "" : "s"}: ${time(ns)}, ${share(ns, whole[cost])} of ${of}` : "";
       clear.hidden = !wanted;
     };
     const beside = (node, by) => {
-      const siblings = above.get(node)?.[INSIDE] ?? [];
+      const siblings = (above.get(node)?.[INSIDE] ?? []).filter((one) => frames.has(one))
+        .sort((one, other) => other[cost] - one[cost]);
       return siblings[siblings.indexOf(node) + by];
     };
-    const target = (event) => event.target.frame;
     const keys = {
       ArrowUp: (node) => above.get(node),
-      ArrowDown: (node) => node[INSIDE][0],
+      ArrowDown: (node) => node[INSIDE].find((one) => frames.has(one)),
       ArrowLeft: (node) => beside(node, -1),
       ArrowRight: (node) => beside(node, 1),
       Home: () => whole,
     };
+    const target = (event) => event.target.frame;
     graph.addEventListener("click", (event) => { if (target(event)) zoom(target(event), true); });
-    graph.addEventListener("pointerover", (event) => { if (target(event)) told.textContent = words(target(event)); });
-    graph.addEventListener("pointerleave", () => { told.textContent = zoomed === whole ? hint : words(zoomed); });
-    graph.addEventListener("focusin", (event) => { if (target(event)) told.textContent = words(target(event)); });
+    graph.addEventListener("pointerover", (event) => { if (target(event)) tell(target(event)); });
+    graph.addEventListener("pointerleave", () => tell(zoomed));
+    graph.addEventListener("focusin", (event) => { if (target(event)) tell(target(event)); });
     graph.addEventListener("keydown", (event) => {
       const node = target(event);
       if (!node) return;
       if (event.key === "Enter" || event.key === " ") zoom(node, true);
       else if (event.key === "Escape") zoom(whole, true);
-      else if (event.key in keys) {
-        const next = frames.get(keys[event.key](node));
-        if (next) next.focus();
-      } else return;
+      else if (event.key in keys) frames.get(keys[event.key](node))?.focus();
+      else return;
       event.preventDefault();
     });
-    reset.addEventListener("click", () => { zoom(whole, false); told.textContent = hint; });
+    reset.addEventListener("click", () => zoom(whole, false));
+    leads.addEventListener("click", () => ta.showPart(trace, zoomed[START], zoomed[START] + zoomed[LENGTH], true));
     search.addEventListener("input", find);
     search.addEventListener("keydown", (event) => { if (event.key === "Escape") clear.click(); });
     clear.addEventListener("click", () => { search.value = ""; find(); search.focus(); });
-    [...which.options].forEach((option, i) => { option.disabled = !given[i]; });
-    which.value = String(first);
+    for (const option of which.options) option.disabled = !whole[COSTS[option.value][0]];
+    if (which.selectedOptions[0].disabled) which.value = "cpu";
     const chosen = () => {
-      const i = Number(which.value);
-      ({ names, shorts, told: others, kinds, root: whole } = given[i]);
-      if (by.value === "op") whole = byOp(given[i]);
-      of = NAMES[i];
-      know();
-      zoomed = whole;
-      told.textContent = hint;
+      [cost, of] = COSTS[which.value];
       find();
+      tell(zoomed);
     };
     which.addEventListener("change", chosen);
-    by.addEventListener("change", chosen);
-    draw();
+    chosen();
   };
   ta.flames = (async () => {
-    const others = await ta.unpacked(document.getElementById("flames").textContent);
-    for (const box of document.querySelectorAll(".flame")) {
-      const i = Number(box.dataset.flame);
-      drawFlame(box, [data.flames[i], ...others[i]]);
-    }
+    const every = await ta.unpacked(document.getElementById("flames").textContent);
+    for (const box of document.querySelectorAll(".flame")) driven(box, every[Number(box.dataset.flame)]);
   })();
 })();

@@ -53,7 +53,7 @@
     }
   }
 
-  // -- from an op to its place in the flame graph, and to its occurrences on the timeline --------------
+  // -- from an op to its occurrences on the timeline ----------------------------------------------------
   const leading = (text, label) => {
     const button = document.createElement("button");
     button.type = "button";
@@ -65,17 +65,6 @@
   for (const body of document.querySelectorAll(".ops-table tbody[data-name]")) {
     const [, trace, place] = body.id.split("-");
     const parts = [];
-    const search = document.getElementById(`flame-search-${trace}`);
-    if (search) {
-      const button = leading("flame graph", body.dataset.name);
-      button.addEventListener("click", () => {
-        search.value = body.dataset.name;
-        search.dispatchEvent(new Event("input"));
-        search.closest("section").scrollIntoView({ block: "start" });
-        search.focus({ preventScroll: true });
-      });
-      parts.push(button);
-    }
     if (document.getElementById("timelines")) {
       const button = leading("timeline", body.dataset.name);
       button.addEventListener("click", () => ta.follow(`#of-${trace}-${place}`));

@@ -10,7 +10,7 @@
     const pick = box.querySelector(".tl-pick");
     const count = box.querySelector(".tl-count");
     const [over, main] = [box.querySelector(".tl-over canvas"), view.querySelector("canvas")];
-    const state = { over, main, low: model.from, high: model.to, event: -1, mark: -1, place: -1, found: null };
+    const state = { over, main, low: model.from, high: model.to, event: -1, mark: -1, place: -1, found: null, area: null };
     const drawing = ta.timelineDrawing(box, model);
     let waiting = false;
     const draw = () => {
@@ -34,6 +34,19 @@
       if (model.start[i] < state.high && model.end[i] > state.low) return;
       look(model.start[i] - wide / 2, model.start[i] + wide / 2);
     };
+    // An occurrence with its event, and some room on either side.
+    const around = (k, place) => {
+      const mark = model.marks[k];
+      const [low, high] = [mark.s[place], mark.s[place] + mark.t[place]];
+      const pad = Math.max((high - low) * 0.5, CLOSE / 2);
+      let [from, to] = [low - pad, high + pad];
+      const i = mark.e[place];
+      if (i >= 0 && Math.abs(model.start[i] - low) < 40 * (to - from)) {
+        from = Math.min(from, model.start[i] - pad / 2);
+        to = Math.max(to, Math.min(model.end[i], model.start[i] + 4 * (high - low + pad)) + pad / 2);
+      }
+      return [from, to];
+    };
     const go = {
       event: (i) => {
         state.event = i;
@@ -42,23 +55,14 @@
         draw();
       },
       mark: (k, place) => {
-        const mark = model.marks[k];
-        [state.mark, state.place, state.event, state.found] = [k, place, mark.e[place], null];
-        const [low, high] = [mark.s[place], mark.s[place] + mark.t[place]];
-        const pad = Math.max((high - low) * 0.5, CLOSE / 2);
-        let [from, to] = [low - pad, high + pad];
-        const i = mark.e[place];
-        if (i >= 0 && Math.abs(model.start[i] - low) < 40 * (to - from)) {
-          from = Math.min(from, model.start[i] - pad / 2);
-          to = Math.max(to, Math.min(model.end[i], model.start[i] + 4 * (high - low + pad)) + pad / 2);
-        }
-        look(from, to);
+        [state.mark, state.place, state.event, state.found] = [k, place, model.marks[k].e[place], null];
+        look(...around(k, place));
         told();
         tell(state);
       },
       // One after the other of some events of one name.
-      found: (name, events, place) => {
-        [state.mark, state.place, state.event, state.found] = [-1, -1, events[place], { name, events, place }];
+      found: (name, events, place, wanted) => {
+        [state.mark, state.place, state.event, state.found] = [-1, -1, events[place], { name, events, place, wanted }];
         const i = state.event;
         const pad = Math.max(2 * (model.end[i] - model.start[i]), CLOSE);
         look(model.start[i] - pad, model.end[i] + pad);
@@ -70,6 +74,12 @@
         look(low, high);
         told();
         tell(state, place);
+      },
+      // Sums by name and a list of what lies in a part.
+      area: (low, high) => {
+        [state.area, state.event] = [[low, high], -1];
+        tell(state, { low, high });
+        draw();
       },
     };
     const tell = ta.timelinePanel(panel, model, go);
@@ -83,8 +93,8 @@
     };
     const along = (by) => {
       if (state.found) {
-        const { name, events, place } = state.found;
-        return go.found(name, events, (place + by + events.length) % events.length);
+        const { name, events, place, wanted } = state.found;
+        return go.found(name, events, (place + by + events.length) % events.length, wanted);
       }
       if (state.mark < 0 && model.marks.length) return go.mark(0, 0);
       const mark = model.marks[state.mark];
@@ -104,6 +114,21 @@
     for (const button of box.querySelectorAll("[data-do]")) {
       button.addEventListener("click", () => actions[button.dataset.do]());
     }
+    const search = box.querySelector("input");
+    const find = (by) => {
+      const wanted = search.value.trim().toLowerCase();
+      if (!wanted) return;
+      if (state.found?.wanted === wanted) along(by);
+      else {
+        const events = model.holding(wanted);
+        if (events.length) go.found(search.value.trim(), events, 0, wanted);
+        else { go.part(state.low, state.high); count.textContent = "none kept"; }
+      }
+    };
+    search.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") find(event.shiftKey ? -1 : 1);
+      else if (event.key === "Escape") view.focus({ preventScroll: true });
+    });
     pick.addEventListener("change", () => { if (pick.value !== "-1") go.mark(Number(pick.value), 0); });
 
     // -- keyboard ----------------------------------------------------------------------------------------
@@ -126,7 +151,9 @@
       ArrowUp: () => moved(near((i) => model.parent(i))),
       ArrowDown: () => moved(near((i) => (model.isWork(i) ? -1 : model.child(i)))),
       Enter: () => moved(near(other)),
-      Escape: () => { state.event = -1; tell(state); draw(); },
+      m: () => go.area(state.low, state.high),
+      "/": () => search.focus(),
+      Escape: () => { [state.event, state.area] = [-1, null]; tell(state); draw(); },
     };
     const press = (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey) return false;
@@ -152,17 +179,25 @@
       else zoom(Math.exp(Math.sign(event.deltaY) * 0.25), state.low + (x / width) * (state.high - state.low));
     }, { passive: false });
     let held = null;
+    const selecting = box.querySelector(".tl-select");
     main.addEventListener("pointerdown", (event) => {
       main.setPointerCapture(event.pointerId);
       const [x, y] = inside(main, event);
-      held = { x, y, low: state.low, high: state.high, moved: false };
+      held = { x, y, low: state.low, high: state.high, moved: false, selects: event.shiftKey || selecting.checked };
     });
     main.addEventListener("pointermove", (event) => {
       const [x, y, width] = inside(main, event);
       if (held) {
         held.moved ||= Math.abs(x - held.x) > 3;
         const by = ((held.x - x) / width) * (held.high - held.low);
-        if (held.moved) look(held.low + by, held.high + by);
+        if (!held.moved) return;
+        if (!held.selects) look(held.low + by, held.high + by);
+        else {
+          const [left, right] = [held.x, x].sort((one, other) => one - other)
+            .map((at) => state.low + (Math.min(Math.max(at, 0), width) / width) * (state.high - state.low));
+          state.area = [left, right];
+          draw();
+        }
         return;
       }
       const { event: i } = drawing.hit(state, x, y);
@@ -171,10 +206,11 @@
     });
     main.addEventListener("pointerup", (event) => {
       const [x, y] = inside(main, event);
+      if (held?.moved && held.selects) go.area(...state.area);
       if (held && !held.moved) {
         const place = drawing.hit(state, x, y);
-        state.event = place.event;
-        state.found = null;
+        if (place.heading !== undefined) drawing.fold(place.heading);
+        [state.event, state.found, state.area] = [place.event, null, null];
         tell(state, place);
         draw();
       }
@@ -213,7 +249,12 @@
       go.part(model.from, model.to);
       panel.replaceChildren(ta.made("p", "note", `No occurrence of ${name} is among the events that this page keeps.`));
     };
-    return { box, model, view, go, nowhere, press };
+    // An occurrence on a canvas of its own.
+    const picture = (canvas, k, place) => {
+      const [low, high] = around(k, place);
+      drawing.drawMain({ main: canvas, low, high, event: model.marks[k].e[place], mark: k, place, picture: true });
+    };
+    return { box, model, view, go, nowhere, press, search, picture };
   };
 
   // -- what leads here: `#at-2-3` is the third occurrence of finding 2, `#step-0-17` step 17 of the first trace,
@@ -228,11 +269,12 @@
     timelines[i] ??= driven(boxes[i], every[i]);
     return timelines[i];
   };
+  const marksOf = (found, first, second) => {
+    const k = found.model.marks.findIndex((mark) => mark.f === first - 1);
+    return [k, Math.max(found.model.marks[k].j.indexOf(second - 1), 0)];
+  };
   const places = {
-    at: (found, first, second) => {
-      const k = found.model.marks.findIndex((mark) => mark.f === first - 1);
-      found.go.mark(k, Math.max(found.model.marks[k].j.indexOf(second - 1), 0));
-    },
+    at: (found, first, second) => found.go.mark(...marksOf(found, first, second)),
     step: (found, _, number) => {
       const step = found.model.steps.find(([one]) => one === number);
       if (step) found.go.part(step[1], step[2], { step: number });
@@ -249,6 +291,10 @@
       found.go.part(low - pad, high + pad, { track, at: (low + high) / 2 });
     },
   };
+  const reach = (found) => {
+    found.box.closest("section").scrollIntoView({ block: "start" });
+    found.view.focus({ preventScroll: true });
+  };
   const follow = (hash, focus = true) => {
     const [, what, ...rest] = /^#(at|step|of|span)-(\d+)-(-?\d+)(?:-(\d+)-(\d+))?$/.exec(hash) ?? [];
     if (!what) return;
@@ -258,15 +304,37 @@
     if (place < 0) return;
     const found = shown(place);
     places[what](found, first, ...others);
-    if (focus) {
-      found.box.closest("section").scrollIntoView({ block: "start" });
-      found.view.focus({ preventScroll: true });
-    }
+    if (focus) reach(found);
   };
   // At once: a change of location.hash is heard later, after further keys.
   ta.follow = (hash) => {
     if (location.hash !== hash) history.pushState(null, "", hash);
     follow(hash);
+  };
+  // The pictures in open cards, each drawn when it is first seen, and when its width or the colors change.
+  let colors = 0;
+  const pictures = () => {
+    for (const canvas of document.querySelectorAll(".picture canvas")) {
+      const look = `${canvas.parentElement.clientWidth} ${colors}`;
+      if (!canvas.parentElement.clientWidth || canvas.dataset.look === look) continue;
+      canvas.dataset.look = look;
+      const [first, second] = canvas.dataset.at.match(/\d+/g).map(Number);
+      const place = every.findIndex((one) => one.marks.some((mark) => mark.f === first - 1));
+      canvas.parentElement.hidden = place < 0;
+      if (place < 0) continue;
+      timelines[place] ??= driven(boxes[place], every[place]);
+      timelines[place].picture(canvas, ...marksOf(timelines[place], first, second));
+    }
+  };
+  ta.pictures = pictures;
+  // A part of a trace, by its offsets; with `focus` the page goes there, too.
+  ta.showPart = (trace, low, high, focus) => {
+    const place = every.findIndex((one) => one.trace === trace);
+    if (place < 0) return;
+    const found = shown(place);
+    const pad = (high - low) / 8;
+    found.go.part(low - pad, high + pad);
+    if (focus) reach(found);
   };
   const begin = async () => {
     boxes.forEach((box, k) => { box.hidden = k > 0; });
@@ -279,11 +347,11 @@
     addEventListener("hashchange", () => follow(location.hash));
     // Without a focus anywhere, findings and occurrences can be chosen at once.
     addEventListener("keydown", (event) => {
-      if (event.target !== document.body || !/^[1-9np]$/.test(event.key)) return;
+      if (event.target !== document.body || !/^[1-9np/]$/.test(event.key)) return;
       const found = timelines[boxes.findIndex((box) => !box.hidden)];
       if (!found?.press(event)) return;
-      found.box.closest("section").scrollIntoView({ block: "start" });
-      found.view.focus({ preventScroll: true });
+      reach(found);
+      if (event.key === "/") found.search.focus({ preventScroll: true });
     });
     document.addEventListener("click", (event) => {
       const link = event.target.closest("a[data-at]");
@@ -292,6 +360,9 @@
       ta.follow(link.dataset.at);
     });
     follow(location.hash);
+    pictures();
+    new ResizeObserver(pictures).observe(document.querySelector("main"));
+    ta.onTheme(() => { colors += 1; pictures(); });
   };
   // What is drawn at first is there.
   Promise.all([begin(), ta.flames]).then(() => { document.documentElement.dataset.ready = "yes"; });

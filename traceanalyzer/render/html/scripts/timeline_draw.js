@@ -1,6 +1,7 @@
 // The timeline on two canvases: the whole window above, the part that is looked at below.
 ta.timelineDrawing = (box, model) => {
   const [RULER, STEPS, BUSY, MARKS, HEADING, LEVEL, GAP] = [20, 15, 20, 11, 17, 17, 6];
+  const [UNFOLDED, FOLDED] = [2, 2]; // threads with all levels, and levels of the others
   const [OVER_BUSY, OVER_MARK] = [30, 10];
   const FEW_PARTS = 12; // of the overview: fewer say nothing of what is looked at
   const { time } = ta;
@@ -16,10 +17,11 @@ ta.timelineDrawing = (box, model) => {
     }
     return known.get(name);
   };
-  const kindColour = (kind) => colour(`b-${/^(copy|compute|communication)/.exec(kind)?.[0] ?? kind}`);
+  const kindColour = (kind) => colour(`b-${/^(copy|communication)/.exec(kind)?.[0] ?? kind}`);
   const causes = model.causes; // names of idle time, the largest first
   const idleColour = (name) => colour(`i-${Math.min(Math.max(causes.indexOf(name), 0), 5)}`);
-  const classColour = (name) => (name.startsWith("idle:") ? idleColour(name) : kindColour(name));
+  const classColour = (name) => (name.startsWith("idle:") ? idleColour(name)
+    : kindColour(name.startsWith("compute") ? "compute" : name));
 
   const sized = (canvas, height) => {
     const ratio = devicePixelRatio || 1;
@@ -106,20 +108,28 @@ ta.timelineDrawing = (box, model) => {
     });
   };
 
-  const layout = () => {
+  // Where everything stands; a picture of a finding has no rows of devices, and no tracks without events.
+  const threads = [...model.tracks.keys()].filter((k) => model.tracks[k][0] === "thread");
+  const folded = new Set(threads.slice(UNFOLDED));
+  const levelsOf = (k) => (folded.has(k) ? Math.min(model.tracks[k][3], FOLDED) : model.tracks[k][3]);
+  const inside = (k, state) => model.levels[k].some((list) => {
+    const i = list[model.after(list, state.low)];
+    return i !== undefined && model.start[i] < state.high;
+  });
+  const layout = (state) => {
     let top = RULER + (model.steps.length ? STEPS : 0);
-    const busy = model.over.map(() => { const at = top + HEADING; top += HEADING + BUSY + GAP; return at; });
+    const busy = (state.picture ? [] : model.over).map(() => { const at = top + HEADING; top += HEADING + BUSY + GAP; return at; });
     const mark = top;
-    top += MARKS + GAP;
-    const tops = model.tracks.map(([, , , count]) => {
+    top += state.picture ? 0 : MARKS + GAP;
+    const tops = model.tracks.map((_, k) => {
+      if (state.picture && !inside(k, state)) return -1;
       const at = top + HEADING;
-      top += HEADING + count * LEVEL + GAP;
+      top += HEADING + levelsOf(k) * LEVEL + GAP;
       return at;
     });
     return { busy, mark, tops, height: top };
   };
-  const places = layout();
-  const rowOf = (i) => places.tops[model.trackOf[i]] + columns.l[i] * LEVEL;
+  const rowOf = (places, i) => places.tops[model.trackOf[i]] + Math.min(columns.l[i], levelsOf(model.trackOf[i]) - 1) * LEVEL;
 
   const overHeight = 12 + model.over.length * (OVER_BUSY + 2) + model.marks.length * OVER_MARK + 4;
   const markTop = (k) => 12 + model.over.length * (OVER_BUSY + 2) + k * OVER_MARK + 1;
@@ -143,6 +153,14 @@ ta.timelineDrawing = (box, model) => {
       context.fillRect(0, markTop(k) - 1, 6 * text.length + 3, OVER_MARK);
       context.fillStyle = colour("t-ink");
       context.fillText(text, 2, markTop(k) + 4);
+    });
+    context.font = `10px ${getComputedStyle(box).fontFamily}`;
+    if (model.over.length > 1) model.over.forEach((over, k) => {
+      const [text, top] = [over.rank === null ? `GPU ${over.device}` : `rank ${over.rank}`, 12 + k * (OVER_BUSY + 2)];
+      context.fillStyle = colour("t-page");
+      context.fillRect(0, top, 6 * text.length, 12);
+      context.fillStyle = colour("t-ink");
+      context.fillText(text, 2, top + 6);
     });
     const [left, right] = [x(state.low), Math.max(x(state.high), x(state.low) + 3)];
     context.fillStyle = colour("t-shade");
@@ -182,12 +200,12 @@ ta.timelineDrawing = (box, model) => {
       }
     }
   };
-  const arrows = (context, width, state) => {
+  const arrows = (context, width, state, places) => {
     const scale = width / (state.high - state.low);
     const pairs = [];
     const add = (work) => { if (columns.p[work] >= 0) pairs.push([columns.p[work], work]); };
     model.tracks.forEach(([kind], k) => {
-      if (kind !== "stream") return;
+      if (kind !== "stream" || places.tops[k] < 0) return;
       const list = model.levels[k][0];
       const first = model.after(list, state.low);
       const inside = [];
@@ -201,7 +219,8 @@ ta.timelineDrawing = (box, model) => {
       context.lineWidth = chosen ? 1.8 : 1;
       const [x1, x2] = [(model.start[launch] - state.low) * scale, (model.start[work] - state.low) * scale];
       if (Math.max(x1, x2) < 0 || Math.min(x1, x2) > width) continue;
-      const [y1, y2] = [rowOf(launch) + LEVEL - 1, rowOf(work)];
+      if (places.tops[model.trackOf[launch]] < 0) continue;
+      const [y1, y2] = [rowOf(places, launch) + LEVEL - 1, rowOf(places, work)];
       context.beginPath();
       context.moveTo(x1, y1);
       context.bezierCurveTo(x1, (y1 + y2) / 2, x2, (y1 + y2) / 2, x2, y2);
@@ -209,6 +228,7 @@ ta.timelineDrawing = (box, model) => {
     }
   };
   const drawMain = (state) => {
+    const places = layout(state);
     const [context, width] = sized(state.main, places.height);
     const range = [state.low, state.high];
     const x = (at) => ((at - state.low) / (state.high - state.low)) * width;
@@ -218,47 +238,54 @@ ta.timelineDrawing = (box, model) => {
       context.fillStyle = colour("t-soft");
       context.fillText(text, 2, top - HEADING / 2);
     };
-    model.over.forEach((over, k) => {
-      heading(`${overName(over)}${k ? "" : ": how busy, and why idle"}${over.waits.length ? "; violet: waits for another rank" : ""}`, places.busy[k]);
+    places.busy.forEach((top, k) => {
+      const over = model.over[k];
+      const waits = over.waits.length ? "; lower half: waits for another rank" : "";
+      heading(`${overName(over)}${k ? "" : ": what runs, and why it is idle"}${waits}`, top);
       const parts = ((state.high - state.low) / (model.to - model.from)) * over.busy.length;
-      if (parts >= FEW_PARTS) {
-        strip(context, width, range, over, places.busy[k], BUSY);
-        waiting(context, width, range, over, places.busy[k], BUSY);
-      }
-      else {
-        context.fillStyle = colour("t-soft");
-        if (!over.waits.length) context.fillText("zoom out to see it: the streams below say what runs", 8, places.busy[k] + BUSY / 2);
-        waiting(context, width, range, over, places.busy[k], BUSY);
-      }
+      if (parts >= FEW_PARTS) strip(context, width, range, over, top, BUSY);
+      waiting(context, width, range, over, top, BUSY);
     });
     const mark = model.marks[state.mark];
     if (mark) {
-      marks(context, width, range, mark, places.mark, MARKS, state.place);
+      if (!state.picture) marks(context, width, range, mark, places.mark, MARKS, state.place);
       const here = [x(mark.s[state.place]), x(mark.s[state.place] + mark.t[state.place])];
       context.fillStyle = colour("t-here");
       context.fillRect(here[0], places.mark, Math.max(here[1] - here[0], 1), places.height - places.mark);
     }
     const own = new Set(mark ? [mark.e[state.place]] : []);
     model.tracks.forEach((track, k) => {
+      const top = places.tops[k];
+      if (top < 0) return;
+      const height = levelsOf(k) * LEVEL - 1;
       context.fillStyle = colour("t-panel");
-      context.fillRect(0, places.tops[k], width, track[3] * LEVEL - 1);
+      context.fillRect(0, top, width, height);
       context.fillStyle = colour("t-band");
-      for (const [low, high, least] of model.bands) {
-        if (!least) context.fillRect(x(low), places.tops[k], x(high) - x(low), track[3] * LEVEL - 1);
-      }
-      model.levels[k].forEach((list, level) => drawLevel(context, width, state, list, places.tops[k] + level * LEVEL, own));
-      heading(model.trackName(track), places.tops[k]);
+      for (const [low, high, least] of model.bands) if (!least) context.fillRect(x(low), top, x(high) - x(low), height);
+      model.levels[k].slice(0, levelsOf(k)).forEach((list, level) => drawLevel(context, width, state, list, top + level * LEVEL, own));
+      const sign = track[3] <= FOLDED || track[0] !== "thread" || state.picture ? "" : folded.has(k) ? "\u25b8 " : "\u25be ";
+      heading(sign + model.trackName(track), top);
     });
-    arrows(context, width, state);
+    arrows(context, width, state, places);
+    if (state.area) {
+      const [left, right] = state.area.map(x);
+      context.fillStyle = colour("t-here");
+      context.fillRect(left, RULER, right - left, places.height);
+      context.fillStyle = colour("t-chosen");
+      for (const at of [left, right]) context.fillRect(at - 0.5, 0, 1, places.height);
+      context.fillText(time(state.area[1] - state.area[0]), Math.min(left, width - 60) + 4, RULER + 8);
+    }
   };
-  // What is at a place of the lower canvas: an event, a track without one, or a device's row.
+  // What is at a place of the lower canvas: an event, a track without one, or a track's heading.
   const hit = (state, px, py) => {
+    const places = layout(state);
     const width = state.main.parentElement.clientWidth;
     const at = state.low + (px / width) * (state.high - state.low);
     const slack = (1.5 / width) * (state.high - state.low);
     for (let k = 0; k < model.tracks.length; k += 1) {
       const level = Math.floor((py - places.tops[k]) / LEVEL);
-      const list = model.levels[k][level];
+      if (level === -1) return { at, track: -1, event: -1, heading: k };
+      const list = level < levelsOf(k) ? model.levels[k][level] : undefined;
       if (!list) continue;
       const i = list[model.after(list, at - slack)];
       const there = i !== undefined && model.start[i] <= at + slack;
@@ -266,9 +293,10 @@ ta.timelineDrawing = (box, model) => {
     }
     return { at, track: -1, event: -1 };
   };
+  const fold = (k, on = !folded.has(k)) => (on ? folded.add(k) : folded.delete(k));
   const markAt = (py) => {
     const k = Math.floor((py - markTop(0)) / OVER_MARK);
     return k >= 0 && k < model.marks.length ? k : -1;
   };
-  return { drawOver, drawMain, hit, markAt, time, forget: () => { known = new Map(); } };
+  return { drawOver, drawMain, hit, fold, markAt, time, forget: () => { known = new Map(); } };
 };

@@ -59,7 +59,20 @@ ta.timelineModel = (packed) => {
     const list = levels[trackOf[i]][columns.l[i]];
     return list[list.indexOf(i) + by] ?? -1;
   };
+  // All events that overlap [low, high), by track and start.
+  const between = (low, high) => levels.flatMap((lists) => lists.flatMap((list) => {
+    const found = [];
+    for (let n = after(list, low); n < list.length && start[list[n]] < high; n += 1) found.push(list[n]);
+    return found;
+  }).sort((one, other) => start[one] - start[other]));
+  // Events whose names, op or shapes hold a text, by start.
+  const holding = (wanted) => {
+    const codes = new Set([...texts.keys()].filter((code) => texts[code].toLowerCase().includes(wanted)));
+    const found = Array.from({ length: size }, (_, i) => i).filter((i) => codes.has(columns.n[i]));
+    return found.sort((one, other) => start[one] - start[other]);
+  };
   return {
+    between, holding,
     ...packed, size, start, end, id, trackOf, levels, works, text, after, parent, child, beside,
     name: (i) => text(columns.n[i]),
     // What an op started, or without work its calls.

@@ -1,13 +1,14 @@
 // What is said of the selected event, gap or occurrence; and where one can go from there.
 ta.timelinePanel = (panel, model, go) => {
-  const { made, time } = ta;
+  const { made, time, share } = ta;
+  const [MOST_NAMES, MOST_LISTED] = [12, 200]; // lines of a table
   const { ev: columns } = model;
   const THINNED = -2; // instead of an event
   const KINDS = {
-    op: "op", call: "runtime call", wait: "blocking call", annotation: "annotation", compute: "kernel",
-    communication: "communication kernel", memset: "memset",
+    call: "runtime call", wait: "blocking call", gemm: "GEMM or convolution", elementwise: "elementwise kernel",
+    attention: "attention kernel", reduction: "reduction kernel", moving: "copying kernel", communication: "communication kernel",
   };
-  const kindName = (i) => KINDS[model.kind(i)] ?? "copy";
+  const kindName = (i) => KINDS[model.kind(i)] ?? model.kind(i).replace(/_.*/, "");
   const offset = (ns) => `${(ns / 1e6).toLocaleString("en", { minimumFractionDigits: 6, maximumFractionDigits: 6 })}\u00a0ms`;
   const leading = (text, action) => {
     const button = made("button", "tl-go", text);
@@ -50,6 +51,7 @@ ta.timelinePanel = (panel, model, go) => {
       ["on", model.trackName(model.tracks[model.trackOf[i]])],
       ...(columns.o[i] < 0 ? [] : [["op", made("code", "", model.text(columns.o[i]))]]),
       ...(columns.h[i] < 0 ? [] : [["input shapes", made("code", "", model.text(columns.h[i]))]]),
+      ...(columns.g[i] < 0 ? [] : [["launched with", model.text(columns.g[i])]]),
       ...(columns.i[i] < 0 ? [] : [["function (first line)", made("code", "", model.text(columns.i[i]))]]),
       ...(delay === null || delay === undefined ? [] : [["delay after its launch", time(delay)]]),
       ...links(i),
@@ -58,7 +60,7 @@ ta.timelinePanel = (panel, model, go) => {
       ["Perfetto timestamp", made("code", "", timestamp(model.start[i]))],
     ];
     const title = made("p", "tl-title");
-    title.append(made("span", `swatch b-${/^(copy|compute|communication)/.exec(model.kind(i))?.[0] ?? model.kind(i)}`),
+    title.append(made("span", `swatch b-${/^(copy|communication)/.exec(model.kind(i))?.[0] ?? model.kind(i)}`),
       `${kindName(i)} `, made("code", "", model.name(i)));
     return [title, rows(made("dl"), pairs)];
   };
@@ -98,6 +100,52 @@ ta.timelinePanel = (panel, model, go) => {
     found.sort((one, other) => other[0] - one[0]);
     return found.slice(0, 6);
   }).sort((one, other) => other[0] - one[0]).slice(0, 6);
+  const table = (heads, cells) => {
+    const whole = made("table");
+    const fill = (part, name, texts) => {
+      const row = part.insertRow();
+      texts.forEach((text) => { const cell = made(name); cell.append(text); row.append(cell); });
+    };
+    fill(whole.createTHead(), "th", heads);
+    const body = whole.createTBody();
+    cells.forEach((row) => fill(body, "td", row));
+    return whole;
+  };
+  const folded = (summary, content, open = false) => {
+    const details = made("details");
+    details.open = open;
+    details.append(made("summary", "", summary), content);
+    return details;
+  };
+  // What lies in a part: its sums by name, and a list.
+  const area = (low, high) => {
+    const events = model.between(low, high);
+    const within = (i) => Math.min(model.end[i], high) - Math.max(model.start[i], low);
+    const sums = new Map();
+    for (const i of events) {
+      const key = `${model.isWork(i)} ${model.name(i)}`;
+      const sum = sums.get(key) ?? { i, count: 0, ns: 0 };
+      [sum.count, sum.ns] = [sum.count + 1, sum.ns + within(i)];
+      sums.set(key, sum);
+    }
+    const ordered = [...sums.values()].sort((one, other) => other.ns - one.ns);
+    const lines = (work) => ordered.filter(({ i }) => model.isWork(i) === work).slice(0, MOST_NAMES)
+      .map(({ i, count, ns }) => [ta.shortName(model.name(i)).slice(0, 70), kindName(i), count.toLocaleString("en"), time(ns), share(ns, high - low)]);
+    const heads = ["name", "kind", "count", "time", "of the part"];
+    const list = events.slice(0, MOST_LISTED).map((i) => [
+      leading(ta.shortName(model.name(i)).slice(0, 60), () => go.event(i)), offset(model.start[i]), time(model.end[i] - model.start[i]),
+      model.trackName(model.tracks[model.trackOf[i]]), model.text(columns.g[i]), model.text(columns.h[i]).slice(0, 80),
+    ]);
+    const kept = model.bands.some(([begin, end, least]) => !least && begin <= low && high <= end) ? ""
+      : "; short events are left out here, but not in tinted steps";
+    const more = events.length > MOST_LISTED ? `, the first ${MOST_LISTED}` : "";
+    return [
+      made("p", "note", `${time(high - low)} from ${offset(low)}: ${events.length.toLocaleString("en")} events${kept}`),
+      folded("GPU, sums by name", table(heads, lines(true)), true),
+      folded("CPU, sums by name; what is inside an op counts in both", table(heads, lines(false))),
+      folded(`Events${more}`, table(["event", "start", "time", "on", "launched with", "shapes"], list)),
+    ];
+  };
   // What is said of a step is what its row in the table of steps says.
   const step = (number) => {
     const row = document.getElementById(`row-${model.trace}-${number}`);
@@ -105,7 +153,8 @@ ta.timelinePanel = (panel, model, go) => {
     const pairs = heads.slice(1).map((head, i) => [head.textContent, row.cells[i + 1].innerText.trim().replaceAll("\n", ", ")]);
     const cell = document.querySelector(`.heat [data-at="#step-${model.trace}-${number}"]`);
     if (cell) pairs.unshift(["waits for other ranks", cell.textContent], ["the others wait for it", cell.dataset.holds ?? ""]);
-    return [made("p", "tl-title", `Step ${number}`), rows(made("dl"), pairs.filter(([, text]) => text))];
+    const [, low, high] = model.steps.find(([one]) => one === number);
+    return [made("p", "tl-title", `Step ${number}`), rows(made("dl"), pairs.filter(([, text]) => text)), ...area(low, high)];
   };
   // When nothing runs on a device around an instant; null where something does.
   const idleAt = (device, at) => {
@@ -153,6 +202,7 @@ ta.timelinePanel = (panel, model, go) => {
       parts.push(made("p", "tl-occurrence", `${at + 1} of ${events.length} pieces of ${name} among the events kept; n and p go on`));
     }
     if (state.event >= 0) parts.push(...event(state.event));
+    else if (place?.low !== undefined) parts.push(...area(place.low, place.high));
     else if (place && place.step !== undefined) parts.push(...step(place.step));
     else if (place && place.track >= 0 && model.tracks[place.track][0] === "stream") parts.push(...gap(place.track, place.at));
     if (!parts.length) parts.push(made("p", "note", panel.dataset.hint));

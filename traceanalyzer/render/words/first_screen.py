@@ -1,0 +1,66 @@
+"""What the first screen says of a report in few words: what was recorded, how many problems, where the step goes."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.model.report import TraceReport
+from traceanalyzer.model.units import format_ns
+from traceanalyzer.render.words.escape import printable
+from traceanalyzer.render.words.savings import may_help
+from traceanalyzer.rule.registry import Kind, kind_of
+
+# Classes of the accounting by what their names begin with, the specific first, as the first screen names them.
+_CLASSES = {
+    "communication_waiting": "waiting for other ranks",
+    "communication": "communication without compute",
+    "compute": "compute",
+    "idle": "idle",
+    "": "copies",
+}
+_LEAST = 0.005  # of the recorded time: less is not named
+_MAKER = re.compile("^(?:NVIDIA|AMD) ")  # of a device: the type says it
+
+
+def problem_words(findings: Collection[Finding], *, judged: bool) -> str:
+    """`2 problems, 1 to check`: findings above `info`, and questions that no trace answers."""
+    problems = sum(finding.severity is not Severity.INFO for finding in findings)
+    questions = sum(
+        finding.severity is Severity.INFO and kind_of(finding.rule) is Kind.QUESTION for finding in findings
+    )
+    named = [f"{problems} problem{'s' * (problems != 1)}"] if problems else []
+    named += [f"{questions} to check"] if questions else []
+    maybe = sum(may_help(finding) for finding in findings)
+    named = named or [f"{maybe} may help"] * bool(maybe)
+    return ", ".join(named) or ("no actionable problem found" if judged else "GPU work not judged")
+
+
+def recorded_words(trace: TraceReport) -> str:
+    """The devices and the number of steps: `NVIDIA H200, 5 steps`."""
+    known = Counter(
+        _MAKER.sub("", device.name) if device.name else "unknown GPU" for device in trace.meta.devices
+    )
+    devices = [name if count == 1 else f"{count} x {name}" for name, count in known.items()]
+    count = 0 if trace.steps is None or not trace.steps.marked else trace.steps.every.count
+    asked = [f"window of {format_ns(trace.window.length_ns)}"] * trace.window.asked
+    return printable(", ".join([*devices, *[f"{count:,} step{'s' * (count != 1)}"] * bool(count), *asked]))
+
+
+def parts_of_step(traces: Sequence[TraceReport]) -> tuple[str, Mapping[str, float]]:
+    """(what the shares are of, part of the step -> its share, the largest first)."""
+    if len(traces) > 1:
+        return f"recorded, mean of {len(traces)} ranks", _mean_of_ranks(traces)
+    return f"{traces[0].parts_of} time", traces[0].parts
+
+
+def _mean_of_ranks(traces: Sequence[TraceReport]) -> Mapping[str, float]:
+    """What the devices of all ranks do -> share of the recorded time, the largest first."""
+    sums: Counter[str] = Counter()
+    for device in (device for trace in traces for device in trace.accounting):
+        for name, ns in device.classes_ns.items():
+            sums[next(words for begins, words in _CLASSES.items() if name.startswith(begins))] += ns
+    whole = max(sum(sums.values()), 1)
+    return {name: ns / whole for name, ns in sums.most_common() if ns >= _LEAST * whole}
