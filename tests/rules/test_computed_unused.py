@@ -36,3 +36,19 @@ def test_gradients_of_frozen_weights_are_part_of_an_op(tmp_path: Path) -> None:
     assert "3 ops a step (3 of them: some of the results)" in finding.message
     updates = [Call("aten::add_", (P, Tensor(20 + at)), (P,), writes=(0,)) for at in range(3)]
     assert findings(tmp_path, *layers, update, *updates) == []
+
+
+def test_a_product_for_its_diagonal_need_not_be_computed(tmp_path: Path) -> None:
+    """A kernel takes at least 2 us: that is what remains of 200 us for a product, and of 200 us for its logarithm."""
+    square, other = Tensor(10, (1024, 1024)), Tensor(11, (1024, 1024))
+    product = Call("aten::matmul", (Tensor(1, (1024, 64)), Tensor(2, (64, 1024))), (square,), gpu=GPU_NS)
+    logarithm = Call("aten::log", (square,), (other,), gpu=GPU_NS)
+    diagonal = Call("aten::diag", (other,), (Tensor(12, (1024,)),))
+    best = Call("aten::argmax", (Tensor(12, (1024,)),), (Tensor(13, device="cpu"),))
+    (finding,) = findings(tmp_path, product, logarithm, diagonal, best)
+    assert (finding.cause, finding.by, finding.evidence["rest_ns"]) == ("diagonal", "1024 x 1024", 396_000)
+    assert (
+        finding.title == "Only the diagonal of a 1024 x 1024 matrix is read: computing the rest takes 396 µs"
+    )
+    everything = Call("aten::sum", (other,), (Tensor(14, device="cpu"),))
+    assert findings(tmp_path, product, logarithm, diagonal, best, everything) == []

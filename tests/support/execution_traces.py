@@ -16,12 +16,13 @@ US = 1_000
 
 @dataclass(frozen=True)
 class Tensor:
-    """A contiguous tensor."""
+    """A tensor, contiguous if it has no strides."""
 
     storage: int
     shape: tuple[int, ...] = (64,)
     device: str = "cuda:0"
     offset: int = 0
+    strides: tuple[int, ...] = ()
 
     def value(self) -> list[Any]:
         """As the observer writes it: id, storage, offset, elements, bytes of each, device."""
@@ -117,7 +118,10 @@ def _columns(tensors: Sequence[Tensor], numbers: Sequence[float]) -> dict[str, l
         "shapes": [*[list(tensor.shape) for tensor in tensors], *[[] for _ in numbers]],
         "types": [*["Tensor(float)" for _ in tensors], *["Double" for _ in numbers]],
         "strides": [
-            *[[math.prod(tensor.shape[at + 1 :]) for at in range(len(tensor.shape))] for tensor in tensors],
+            *[
+                [*(tensor.strides or (math.prod(tensor.shape[at + 1 :]) for at in range(len(tensor.shape))))]
+                for tensor in tensors
+            ],
             *[[] for _ in numbers],
         ],
     }

@@ -208,6 +208,33 @@ def test_results_of_a_read_op_may_be_unread(tmp_path: Path) -> None:
     assert found.unread_results[found.recorded.outer].tolist() == [0b110, 0] * 2
 
 
+SQUARE, OTHER = Tensor(40, (64, 64)), Tensor(41, (64, 64))
+DIAGONAL = Tensor(41, (64,), strides=(65,))
+COLUMN = Tensor(41, (63,), strides=(64,))
+
+
+@pytest.mark.parametrize(
+    ("readers", "expected"),
+    [
+        pytest.param([Call("aten::diag", (OTHER,), (Y,))], [64, 64], id="its diagonal alone"),
+        pytest.param(
+            [Call("aten::diag", (OTHER,), (Y,)), Call("aten::sum", (OTHER,), (Z,))], [0, 0], id="all"
+        ),
+        pytest.param([Call("aten::sqrt", (DIAGONAL,), (Y,))], [64, 64], id="a view"),
+        pytest.param([Call("aten::sqrt", (COLUMN,), (Y,))], [0, 0], id="a column"),
+        pytest.param([Call("aten::sum", (OTHER,), (Y,))], [0, 0], id="no diagonal"),
+    ],
+)
+def test_a_matrix_may_be_needed_for_its_diagonal(
+    tmp_path: Path, readers: list[Call], expected: list[int]
+) -> None:
+    """A product of 64 x 8 and 8 x 64 elements, and an op element by element, whose result these ops read."""
+    product = Call("aten::matmul", (Tensor(1, (64, 8)), Tensor(2, (8, 64))), (SQUARE,))
+    last = [Call("aten::argmax", (Y,), (HOST,)), Call("aten::argmax", (Z,), (HOST,))][: len(readers)]
+    found = flow(tmp_path, *[[product, Call("aten::exp", (SQUARE,), (OTHER,)), *readers, *last]] * 3)
+    assert found.diagonal[:2].tolist() == expected
+
+
 LAYERS = [Tensor(30 + place) for place in range(4)]
 
 
@@ -295,6 +322,17 @@ def test_steps_are_joined_by_their_ops_and_shapes(tmp_path: Path) -> None:
     joined = Analysis(load(path)).index(Flow)
     assert joined.ops.step.tolist() == [0, 0, 2, 2]
     assert joined.number.tolist() == [0, 1, 0, 1]
+
+
+def test_steps_whose_data_grows_are_joined(tmp_path: Path) -> None:
+    """Nine of ten ops have the shapes of the recorded step, or eight of them."""
+    layers = [mul(X, W, Y)] * 8
+    for others, expected in (([mul(X, W, Y)], 20), ([mul(Tensor(7, (9,)), W, Y)], 10)):
+        grown = [*layers, *others, mul(Tensor(8, (3,)), W, Y)]
+        path = written(tmp_path, [[*layers, mul(X, W, Y), mul(Tensor(8, (2,)), W, Y)], grown])
+        (tmp_path / "built.et.json").write_text(json.dumps(document([grown])))
+        ops = Analysis(load(path)).index(Flow).ops
+        assert len(ops) == expected
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import eq
 from typing import Any, Self
 
 import numpy as np
@@ -17,7 +18,13 @@ from traceanalyzer.model.execution_trace import ExecutionTrace
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.tensors.needed_values import abandoned_ops, read_shares, steps_of_threads, unread_ops
+from traceanalyzer.tensors.needed_values import (
+    abandoned_ops,
+    diagonal_sizes,
+    read_shares,
+    steps_of_threads,
+    unread_ops,
+)
 from traceanalyzer.tensors.ops.table import Kind, op_row
 from traceanalyzer.tensors.signatures import signatures_of
 from traceanalyzer.tensors.values import LEAF, Keys, Values, values_of
@@ -29,6 +36,8 @@ _MISSING = "no execution trace (NAME.et.json.gz beside the trace, or --tensors) 
 _DATA = {"aten::embedding": 1, "aten::addmm": 1, "aten::baddbmm": 1}
 # Pointwise ops in a row; noise schedules and line searches have fewer. Chosen.
 _LONG_CHAIN = 12
+# Share of the ops with equal shapes in two steps that run the same ops: data of some grows or shrinks. Chosen.
+_LEAST_ALIKE = 0.9
 _LAYERS = frozenset({Kind.GEMM, Kind.CONVOLUTION, Kind.NORM, Kind.RECURRENT})
 _ANY_STRIDES = frozenset({Kind.GEMM, Kind.ATTENTION, Kind.POINTWISE, Kind.REDUCTION})
 _MATRIX_PRODUCTS = frozenset({"aten::mm", "aten::matmul", "aten::bmm", "aten::addmm", "aten::baddbmm"})
@@ -51,6 +60,7 @@ class Flow:
         unread: bool (recorded,), whether no op reads what it makes, directly or by way of others.
         unread_results: int64 (recorded,), bit i is set if no needed op reads result i of a needed op.
         abandoned: bool (recorded,), which of the unread ones the caller of the step does not read, without backward.
+        diagonal: int64 (recorded,), n if an op makes n x n matrices whose diagonals alone are needed; 0 of others.
         read_share: float64 (recorded,), share of its result that later ops need at most, of ops on rows; 1 of others.
     """
 
@@ -67,6 +77,7 @@ class Flow:
     unread: Mask
     unread_results: Rows
     abandoned: Mask
+    diagonal: Rows
     read_share: Floats
 
     @classmethod
@@ -85,6 +96,7 @@ class Flow:
         outer = recorded.outer[number]
         leaf = np.array([name == LEAF for name in recorded.names], bool)[recorded.name][number]
         unread, unread_results = unread_ops(recorded, values, view)
+        diagonal = diagonal_sizes(recorded, values, view, unread)
         again, guessed = computed_again(recorded, values, view, keys)
         return cls(
             ops=Calls(calls.events, rows[outer]),
@@ -100,7 +112,8 @@ class Flow:
             unread=unread,
             unread_results=unread_results,
             abandoned=abandoned_ops(recorded, values, unread),
-            read_share=read_shares(recorded, values, view),
+            diagonal=diagonal,
+            read_share=read_shares(recorded, values, view, diagonal),
         )
 
     def is_closed(self, ops: Calls) -> bool:
@@ -138,7 +151,8 @@ def joined(recorded: ExecutionTrace, calls: Calls) -> tuple[Rows, Rows]:
     """(rows of `trace.cpu`, the recorded op that each is), by thread and start.
 
     A thread's step is joined to the recorded thread's step of the same number that runs the same ops on the same
-    shapes, nested ones included; else to any that does. It is left out where several threads do.
+    shapes, nested ones included; else to any that does; else to one where few shapes differ, as those of data that
+    grows. It is left out where several threads do.
     """
     ops = calls[calls.is_op].in_order()
     marks = calls[calls.is_annotation & calls.name.meets(STEP_MARK.search)]
@@ -150,15 +164,20 @@ def joined(recorded: ExecutionTrace, calls: Calls) -> tuple[Rows, Rows]:
         (recorded.names[name], recorded.shape_texts[shapes] if shaped else "")
         for name, shapes in zip(recorded.name.tolist(), recorded.shapes.tolist(), strict=True)
     ]
-    wanted: dict[tuple[tuple[str, str], ...], list[tuple[int, Rows]]] = {}
+    wanted: dict[tuple[str, ...], list[tuple[int, Rows, list[tuple[str, str]]]]] = {}
     for step, rows in steps_of_threads(recorded.step, recorded.thread):
-        wanted.setdefault(tuple(recorded_kinds[row] for row in rows.tolist()), []).append((step, rows))
+        ops_there = [recorded_kinds[row] for row in rows.tolist()]
+        wanted.setdefault(tuple(name for name, _ in ops_there), []).append((step, rows, ops_there))
     pairs = [(no_rows(), no_rows())]
     for step, places in steps_of_threads(step_of, ops.thread):
-        candidates = wanted.get(tuple(kinds[which] for which in number[places].tolist()), [])
-        if len({int(recorded.thread[rows[0]]) for _, rows in candidates}) == 1:
-            same = [rows for number_of, rows in candidates if number_of == step]
-            pairs.append((ops.rows[places], (same or [rows for _, rows in candidates])[0]))
+        ops_here = [kinds[which] for which in number[places].tolist()]
+        candidates = wanted.get(tuple(name for name, _ in ops_here), [])
+        alike = [sum(map(eq, ops_here, ops_there)) / len(ops_here) for _, _, ops_there in candidates]
+        least = 1.0 if 1.0 in alike else _LEAST_ALIKE
+        chosen = [each for each, share in zip(candidates, alike, strict=True) if share >= least]
+        if len({int(recorded.thread[rows[0]]) for _, rows, _ in chosen}) == 1:
+            same = [rows for number_of, rows, _ in chosen if number_of == step]
+            pairs.append((ops.rows[places], (same or [rows for _, rows, _ in chosen])[0]))
     rows, ops_of = (np.concatenate(part) for part in zip(*pairs, strict=True))
     return rows, ops_of
 

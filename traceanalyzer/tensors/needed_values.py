@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 
@@ -9,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, Value, distinct, no_rows
-from traceanalyzer.model.execution_trace import Access, ExecutionTrace
+from traceanalyzer.model.execution_trace import Access, ExecutionTrace, Layout
 from traceanalyzer.model.text_queries import regex
-from traceanalyzer.tensors.ops.table import op_row
+from traceanalyzer.tensors.ops.table import Kind, op_row
 from traceanalyzer.tensors.values import Values
 
 # Share of an op's unread results that were freed, from which on the others were freed, too; chosen.
@@ -146,13 +147,15 @@ def _last_without_backward(recorded: ExecutionTrace, values: Values) -> list[int
     return ops
 
 
-def read_shares(recorded: ExecutionTrace, values: Values, view: Mask) -> Floats:
-    """Share of the result of each op on rows that later ops need; 1 of other ops, and of what may last.
+def read_shares(recorded: ExecutionTrace, values: Values, view: Mask, diagonal: Rows) -> Floats:
+    """Share of the result of each op on rows that later ops need; 1 of other ops, of what may last, and of diagonals.
 
     An op on rows needs as much of its inputs as others need of its result.
     """
     ops = len(recorded)
-    on_rows = np.array([op_row(name).row_wise for name in recorded.names], bool)[recorded.name]
+    on_rows = np.array([op_row(name).row_wise for name in recorded.names], bool)[recorded.name] & (
+        diagonal == 0
+    )
     lasts = (values.replaced == ops) | ~values.freed | values.on_cpu | (values.elements == 0)
     share, needed = np.ones(ops), dict[int, dict[tuple[int, int], float]]()
     for op in np.flatnonzero(recorded.outer & ~view)[::-1].tolist():
@@ -161,12 +164,62 @@ def read_shares(recorded: ExecutionTrace, values: Values, view: Mask) -> Floats:
             share[op] = min(sum(needed.get(int(made[0]), {(0, 0): 1.0}).values()), 1.0)
         begin, end = values.reads_from[op : op + 2]
         for value, (offset, elements) in zip(
-            values.read[begin:end].tolist(), values.part[begin:end].tolist(), strict=True
+            values.read[begin:end].tolist(), values.part[begin:end, :2].tolist(), strict=True
         ):
             part = min(elements / max(int(values.elements[value]), 1), 1.0) * share[op]
             parts = needed.setdefault(value, {})
             parts[offset, elements] = max(part, parts.get((offset, elements), 0.0))
     return _as_step_before(recorded, share)
+
+
+# What is needed of a value, other than the diagonal of its matrices of n x n elements, which is n.
+_NOTHING, _ALL = 0, -1
+_TAKE_DIAGONAL = frozenset({"aten::diag", "aten::diagonal_copy", "aten::trace"})
+_BY_ELEMENT = frozenset({Kind.POINTWISE, Kind.COPY, Kind.CREATION})
+
+
+def diagonal_sizes(recorded: ExecutionTrace, values: Values, view: Mask, unread: Mask) -> Rows:
+    """n of each op that makes a matrix of n x n elements, or a batch, whose diagonal alone is needed; 0 of others.
+
+    Ops element by element need the diagonals of their inputs. Products need all of their inputs.
+    """
+    sizes = np.zeros(len(recorded), np.int64)
+    needs = np.where(values.on_cpu | (values.replaced == len(recorded)), _ALL, _NOTHING)
+    kinds = [op_row(name).kind for name in recorded.names]
+    for op in np.flatnonzero(recorded.outer & ~view & ~unread)[::-1].tolist():
+        name, kind, made = recorded.names[recorded.name[op]], kinds[recorded.name[op]], values.made_by(op)
+        needed = _joint(needs[made].tolist()) or _ALL
+        by_element = needed > 0 and kind in _BY_ELEMENT
+        if (by_element and not values.elements[made[0]] % needed**2) or (needed > 0 and kind is Kind.GEMM):
+            sizes[op] = needed
+        begin, end = values.reads_from[op : op + 2]
+        for value, (_, elements, layout) in zip(
+            values.read[begin:end].tolist(), values.part[begin:end].tolist(), strict=True
+        ):
+            size = _diagonal_read(elements, recorded.layouts[layout])
+            if name in _TAKE_DIAGONAL and elements == math.isqrt(elements) ** 2:
+                size = math.isqrt(elements)
+            elif size > 0 and values.elements[value] % size**2:
+                size = _ALL
+            elif by_element and elements % needed**2 == 0 and len(recorded.layouts[layout]) == 1:
+                size = needed
+            needs[value] = _joint([int(needs[value]), size])
+        over = values.overwritten_by(op)
+        needs[over] = [_joint([each, needed]) for each in needs[over].tolist()]
+    return _as_step_before(recorded, sizes)
+
+
+def _joint(needs: list[int]) -> int:
+    """What several readers need of a value."""
+    some = {need for need in needs if need != _NOTHING}
+    return some.pop() if len(some) == 1 else _ALL if some else _NOTHING
+
+
+def _diagonal_read(elements: int, layout: Layout) -> int:
+    """n of the n x n matrices of which a tensor is the diagonal; `_ALL` if it is none."""
+    length, step = layout[-1] if layout else (0, 0)
+    batches = all(stride % length**2 == 0 for _, stride in layout[:-1])
+    return length if 1 < length == step - 1 and batches else _ALL
 
 
 def _as_step_before(recorded: ExecutionTrace, of_ops: NDArray[Value]) -> NDArray[Value]:

@@ -38,7 +38,7 @@ class Values:
         on_cpu: bool (values,).
         elements: int64 (values,), of the tensor that the op made; 0 if it is not known.
         reads, read, argument: int64 (reads,), op, value and position among the op's inputs of each read, in order.
-        part: int64 (reads, 2), offset and elements of the tensor that is read.
+        part: int64 (reads, 3), offset, elements and layout of the tensor that is read.
         results, made: int64 (results,), op and value of each result or write, in order.
         written: int64 (writes,), values in whose storages ops write, in order of the ops.
         reads_from, results_from, written_from: int64 (ops + 1,), where those of each op begin.
@@ -178,7 +178,7 @@ class _Walk:
         self._numbers: dict[Any, int] = {}
         self._open, self._of_python = self._number("open"), self._number("number")
         self._values: list[list[int]] = []
-        self._reads: list[tuple[int, int, int, int, int]] = []
+        self._reads: list[tuple[int, int, int, int, int, int]] = []
         self._results: list[tuple[int, int]] = []
         self._writes: list[tuple[int, int]] = []
 
@@ -246,7 +246,8 @@ class _Walk:
                 number = -1 if on_cpu else self._number("given", len(self._values))
                 self._begin(-1, place, _Content(number), on_cpu=on_cpu, freed=False)
         for one in tensors.read:
-            self._reads.append((op, self._current[one.storage], one.position, one.offset, one.elements))
+            part = one.offset, one.elements, one.layout
+            self._reads.append((op, self._current[one.storage], one.position, *part))
         return [self._content_read(one) for one in tensors.read]
 
     def _made_as_number(self, storage: int) -> bool:
@@ -324,7 +325,7 @@ class _Walk:
         ops = len(self.key)
         columns = np.array(self._values, np.int64).reshape(-1, 6).T
         producer, storage, replaced, freed, on_cpu, elements = columns
-        read_op, read, argument, offset, read_elements = np.array(self._reads, np.int64).reshape(-1, 5).T
+        read_op, read, argument, *part = np.array(self._reads, np.int64).reshape(-1, 6).T
         result_op, made = np.array(self._results, np.int64).reshape(-1, 2).T
         write_op, written = np.array(self._writes, np.int64).reshape(-1, 2).T
         every = np.arange(ops + 1)
@@ -337,7 +338,7 @@ class _Walk:
             reads=read_op,
             read=read,
             argument=argument,
-            part=np.stack([offset, read_elements], axis=1),
+            part=np.stack(part, axis=1),
             elements=elements,
             results=result_op,
             made=made,

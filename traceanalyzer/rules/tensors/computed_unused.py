@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct
+from traceanalyzer.model.execution_trace import Access
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import Drop, DropWork
+from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, Work, limit, rule
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.flow import Flow
+from traceanalyzer.tensors.ops.table import Kind, op_row
 
 # Kernels, or ops nested in an op, that make some of its results alone: op, bits of the results, kernel, nested op.
 _MAKERS = (
@@ -28,6 +31,8 @@ _ADVICE = {
     "unread-results": "Remove this work, or do it only in the steps that use its result.",
     "unread-gradients": "Call requires_grad_(False) on parameters that the optimizer does not train in this pass, or "
     "run that part of the model under torch.no_grad().",
+    "diagonal": "Compute the diagonal itself: (A * B.T).sum(-1) for that of A @ B, and .variance or .stddev of a "
+    "distribution instead of its covariance_matrix.",
     "partly-read": "Slice the input before the ops, for example head(hidden[:, -1:]).",
 }
 
@@ -42,6 +47,10 @@ class Limits:
         0.5,
         "cause `partly-read`: at most this share of the results is read; a larger share saves little; chosen",
     )
+    min_matrix: int = limit(
+        64,
+        "cause `diagonal`: reported for matrices of at least this many rows; smaller ones cost little; chosen",
+    )
     floor_ns: int = limit(
         2_000, "for the saving: no kernel is predicted to take less than this time; H200, torch 2.11"
     )
@@ -55,7 +64,7 @@ class Limits:
     limits=Limits,
     causes=tuple(_ADVICE),
 )
-def computed_unused(flow: Flow, idle: IdleTime, work: Work, limits: Limits) -> Iterator[Hits]:
+def computed_unused(flow: Flow, idle: IdleTime, work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Ops compute what no op reads.
 
     What it looks for: with an execution trace (NAME.et.json.gz beside the trace), ops whose results no needed
@@ -64,16 +73,18 @@ def computed_unused(flow: Flow, idle: IdleTime, work: Work, limits: Limits) -> I
     `unread-gradients`: backward work, for example gradients of a frozen backbone, or of the discriminator in
     the generator's step. Of a convolution's or norm's backward whose input gradient is read, the part that
     computes gradients of weights counts.
+    `diagonal`: products, and ops element by element, that make a matrix of which later ops read the diagonal.
     `partly-read`: work on rows of which later ops read a small part, such as logits of all positions.
     Why it costs: the GPU computes it, and the CPU launches it.
     Bad: optimizer over the head alone, but backbone parameters with requires_grad. Good: requires_grad_(False)
     on the backbone, or torch.no_grad() around it.
     Bad: head(hidden)[:, -1]. Good: head(hidden[:, -1:]).
+    Bad: torch.diag(phi @ cov @ phi.T). Good: ((phi @ cov) * phi).sum(-1).
     How sure: tensors are identified by their ids. For what is partly read, and in training, confidence is
     high. Without a backward pass it is low for unread results: a benchmark may drop what users read.
     When it is wrong: host code reads the result without an op of PyTorch.
     Saving: the time of these ops, and of everything that they launch. Of results that are partly read, the
-    part that is not read.
+    part that is not read. Of a product whose diagonal is read, all but the time to read its inputs twice.
     Source: dead code elimination (Aho, Lam, Sethi, Ullman: Compilers).
     """
     unread = flow.unread[flow.number]
@@ -85,6 +96,7 @@ def computed_unused(flow: Flow, idle: IdleTime, work: Work, limits: Limits) -> I
         lost = flow.abandoned[flow.number] & (not _runs_kernels_outside_of_ops(flow, work))
         yield from _unread_hits("unread-results", flow, unread & lost, idle, limits, Confidence.MEDIUM)
         yield from _unread_hits("unread-results", flow, unread & ~lost, idle, limits, Confidence.LOW)
+    yield from _diagonals(flow, gpus, limits)
     yield from _partly_read(flow, ~unread & (flow.read_share[flow.number] <= limits.max_read_share), limits)
 
 
@@ -166,6 +178,39 @@ def _with_nodes(flow: Flow, chosen: Mask) -> Calls:
     inside = chosen & whole[place]
     rest, leaves = flow.ops[chosen & ~inside], flow.leaves[reads_gone[flow.leaf_number]]
     return rest.joined([rest, nodes[inside].distinct(), leaves.outer_op.distinct()]).distinct()
+
+
+def _diagonals(flow: Flow, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
+    recorded, size = flow.recorded, flow.diagonal[flow.number]
+    bytes_read = np.bincount(
+        recorded.op, recorded.elements * recorded.item_bytes * (recorded.access == Access.READ), len(recorded)
+    )
+    product = np.array([op_row(name).kind is Kind.GEMM for name in recorded.names])[recorded.name][
+        flow.number
+    ]
+    for rows in distinct(size[size >= limits.min_matrix]).tolist():
+        chosen = size == rows
+        members = flow.ops[chosen]
+        pieces, owner = members.launched()
+        of_op = np.bincount(owner, pieces.dur_ns, len(members))[owner]
+        # A product of the inputs' elements, and sums of its rows.
+        moved_ns = 2 * bytes_read[flow.number[chosen]][owner] / gpus.memory_gbps(pieces.device)
+        share = np.where(product[chosen][owner], np.minimum(moved_ns / np.maximum(of_op, 1), 1.0), 1 / rows)
+        for device, of_device in pieces.by_device():
+            needed = (pieces.dur_ns * share)[pieces.device == device]
+            needed = clamp_to_floor(needed, of_device, limits.floor_ns)
+            evidence = _evidence(members, of_device)
+            steps = len(distinct(members.step))
+            yield Hits(
+                **reduce_to(of_device, needed),
+                cause="diagonal",
+                named_by=f"{rows} x {rows}",
+                message="later ops read only the diagonal of a matrix of {by} elements, which {ops_a_step} ops a step "
+                "compute: {by_ops:of these ops' time}. Computing the rest takes {rest} of GPU time a step"
+                + _at(members),
+                advice=_ADVICE["diagonal"],
+                evidence={**evidence, "rest_ns": round((of_device.total_ns - needed.sum()) / steps)},
+            )
 
 
 def _partly_read(flow: Flow, chosen: Mask, limits: Limits) -> Iterator[Hits]:

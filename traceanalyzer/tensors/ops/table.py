@@ -216,6 +216,7 @@ _add("randperm", OpRow(Kind.RANDOM, shapes.length_at(0), type="long int", determ
 _add("randint", OpRow(Kind.RANDOM, type="long int", deterministic=False))
 _add("arange", OpRow(Kind.CREATION, shapes.counted))
 _add("linspace logspace", OpRow(Kind.CREATION, shapes.length_at(2)))
+_add("diag_embed", OpRow(Kind.CREATION, type="first", linear=True))
 _add("eye", OpRow(Kind.CREATION, shapes.identity))
 _add("fft_fftfreq", OpRow(Kind.CREATION, shapes.length_at(0)))
 _add("fft_rfftfreq", OpRow(Kind.CREATION, shapes.half_spectrum))
