@@ -90,6 +90,19 @@ def test_what_has_no_room_is_at_the_end_and_is_counted() -> None:
     assert f"... and findings {len(shown) + 1} to 20: --verbose shows them" in text
 
 
+def test_a_question_about_much_work_is_shown_with_what_to_check() -> None:
+    found = infos(20)
+    for number, share in ((9, 0.14), (18, 0.15)):
+        advice = f"Check labels {number}."
+        found[number] = replace(found[number], rule="loss-head", evidence={"gpu_share": share}, advice=advice)
+    text = render_text(samples.report(findings=tuple(found)))
+    assert len(text.splitlines()) <= 24
+    assert numbers(text)[0] == 1
+    assert "\n19 " in text
+    assert "-> Check labels 18." in text
+    assert "-> Check labels 9." not in text
+
+
 def test_what_needs_no_fix_has_the_last_number() -> None:
     found = infos(3)
     found[0] = replace(found[0], advice=f"{NOTHING_TO_DO}: all is well.")

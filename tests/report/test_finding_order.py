@@ -222,8 +222,8 @@ def test_the_question_that_most_hangs_on_is_asked_alone() -> None:
 
 
 def test_small_questions_and_facts_are_not_asked() -> None:
-    assert fix_of(about(0.29), about(0.9, "hotspot")) == "no actionable problem found"
-    assert "check finding 1" in fix_of(about(0.3))
+    assert fix_of(about(0.14), about(0.9, "hotspot")) == "no actionable problem found"
+    assert "check finding 1" in fix_of(about(0.15))
 
 
 def test_without_faults_questions_and_facts_come_first() -> None:

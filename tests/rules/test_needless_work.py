@@ -107,7 +107,8 @@ def test_what_the_scores_of_a_vocabulary_cost_is_a_fact() -> None:
     )
     assert "loss and conversions (43 %)" in one.message
     assert one.advice.startswith(
-        "If many labels are ignored (-100), compute the head only for the other positions: head"
+        "If many labels are ignored (-100; the trace does not show how many), apply lm_head and the loss to the "
+        "other positions only: head(hidden[index])"
     )
     assert found(program(scores(100)), "loss-head") == []
 

@@ -106,7 +106,7 @@ _ON_ALL = (
 _SETTLES = "rerun with --step-ms MS"
 _FEW = 2  # findings that are named though they are no faults; chosen
 _DEAR = 0.05  # of the step: the least share of a choice, or of a possible gain, that is worth a word
-_ASKED = 0.3  # of GPU time: the least that a question is about which is worth a word; chosen
+_ASKED = 0.15  # of GPU time: the least that a question is about which is worth a word; chosen
 _MOSTLY = 0.5  # of the step: so much of one thing is its limit; chosen
 _LEAST_SHARE = 0.005  # of the window: less rounds to 0 %
 _KINDS = {
@@ -349,6 +349,16 @@ def _choice(trace: TraceReport, findings: Mapping[int, Finding]) -> tuple[str, f
 
 def _question(findings: Mapping[int, Finding]) -> str:
     """What a large part of the GPU's time hangs on and no trace tells: how much of a batch is padding."""
+    number = asked_first(findings)
+    if number is None:
+        return ""
+    finding = findings[number]
+    share = float(finding.evidence["gpu_share"])
+    return f"check finding {number} ({finding.rule}): it concerns about {percent(share)} of all GPU work"
+
+
+def asked_first(findings: Mapping[int, Finding]) -> int | None:
+    """The number of the question that concerns most of the GPU's work; None where each concerns little."""
     asked = [
         (float(share), -number)
         for number, one in findings.items()
@@ -356,9 +366,7 @@ def _question(findings: Mapping[int, Finding]) -> str:
         and isinstance(share := one.evidence.get("gpu_share"), int | float)
     ]
     share, number = max(asked, default=(0.0, 0))
-    if share < _ASKED:
-        return ""
-    return f"check finding {-number} ({findings[-number].rule}): it concerns about {percent(share)} of all GPU work"
+    return None if share < _ASKED else -number
 
 
 def _not_judged(trace: TraceReport, costs: Sequence[Cost]) -> Verdict:

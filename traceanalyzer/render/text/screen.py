@@ -19,6 +19,7 @@ from traceanalyzer.render.words.first_screen import parts_of_step, problem_words
 from traceanalyzer.report.finding_order import Triage
 from traceanalyzer.report.job_summary import rank_of, slowest_of, unprofiled_ns
 from traceanalyzer.report.step_line import percent
+from traceanalyzer.report.verdict import asked_first
 from traceanalyzer.report.words import listed
 
 LINES, LINES_OF_JOB = 24, 30
@@ -123,13 +124,18 @@ def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room:
         number: [_block(page, number, found, report, detail) for detail in range(WHOLE + 1)]
         for number, found in findings.items()
     }
-    wrong = [number for number in blocks if findings[number].severity is not Severity.INFO]
+    asked = asked_first(findings)
+    wrong = [number for number in blocks if number == asked or findings[number].severity is not Severity.INFO]
     ends = accumulate(len(block[0]) for block in blocks.values())
     shown = [number for number, end in zip(blocks, ends, strict=True) if end <= room - 2] or [*blocks][:1]
     shown = [number for number in shown if not findings[number].settled] or shown[:1]
-    # The first finding says what to do, whatever room that leaves for the titles of others.
-    while len(shown) > 1 and not _grown(blocks, shown, wrong, room)[shown[0]]:
-        shown.pop()
+    first = [number for number in (shown[0], asked) if number is not None]
+    shown = sorted({*shown, *first})
+    # The first finding and the question say what to do, whatever room that leaves for the titles of others.
+    while len(shown) > len({*first}) and not all(
+        _grown(blocks, shown, wrong, room)[number] for number in first
+    ):
+        shown.remove(max({*shown} - {*first}))
     infos = [number for number in shown if number not in wrong]
 
     def with_infos(count: int) -> dict[int, int]:
