@@ -52,10 +52,9 @@ def steps_of(
     steps: int = 3,
     kernel: str = POINTWISE,
     quiet: str = "",
-    read: str = "",
     backward_tid: int = 1000,
 ) -> TraceBuilder:
-    """Steps of these ops and their args, one after the other; all launch a kernel, or a copy to the host to be read."""
+    """Steps of these ops and their args, one after the other; all but the quiet ones launch a kernel."""
     trace = TraceBuilder()
     number, at = 0, 0
     for step in range(steps):
@@ -69,12 +68,7 @@ def steps_of(
                 else {}
             )
             trace.op(name, at, 10 * US, tid=tid, **{**args, **own})
-            if name == read:
-                trace.launch("cudaMemcpyAsync", at + 4 * US, 5 * US, number, tid=tid)
-                trace.memcpy(
-                    at + 9 * US, 1 * US, number, name="Memcpy DtoH (Device -> Pinned)", size=4, stream=7
-                )
-            elif name != quiet:
+            if name != quiet:
                 trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number, tid=tid)
                 trace.kernel(at + 9 * US, 1 * US, number, name=kernel)
             at += 12 * US
