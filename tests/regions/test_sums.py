@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from tests.support.region_programs import CodeProgram
+from traceanalyzer import load
 from traceanalyzer.cli.app import cli
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.regions.regions import Regions
+
+Shared = Callable[[str], Path]
 
 
 @pytest.fixture
@@ -69,3 +73,9 @@ def test_sums_have_no_markdown(program: CodeProgram, tmp_path: Path) -> None:
     path = str(program.trace.write(tmp_path / "trace.json"))
     result = CliRunner().invoke(cli, ["ops", path, "--by", "phase", "--format", "markdown"])
     assert result.exit_code != 0
+
+
+def test_a_call_across_two_phases_counts_once(shared: Shared) -> None:
+    rows = Analysis(load(shared("real/cnn_lab.eager"))).index(Regions).by_name("module").set_index("name")
+    assert rows.loc["Conv2d", "calls"] == 2
+    assert rows.loc["Flatten", "calls"] == 1

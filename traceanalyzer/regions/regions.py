@@ -169,7 +169,9 @@ class Regions:
             inside[node] = rows["name"][node] in self._names_around(int(node), chosen)
         whole = rows.loc[chosen & ~inside].groupby("name")["predicted_ns"].sum()
         table = own.groupby(names).sum().rename_axis("name").reset_index()
-        calls = rows.loc[chosen].groupby("name")["calls"].sum()
+        # A call that reaches from one phase into another has a node in each.
+        working = rows.loc[chosen].groupby(["name", rows["launches"] > 0])["calls"].sum()
+        calls = working.groupby("name").last()
         table.insert(1, "calls", table["name"].map(calls).fillna(0.0))
         table.insert(2, "share", table["predicted_ns"] / self.step_ns)
         table["with_inner_ns"] = table["name"].map(whole).fillna(table["predicted_ns"])
