@@ -132,6 +132,8 @@ def test_packages_are_told_by_the_folder() -> None:
     assert package_of("geometric/utils.py(5): f") == "geometric"
     assert package_of(f"{SITE}geometric/utils.py(5): f") == "geometric"
     assert package_of("/usr/lib/python3/dist-packages/geometric/utils.py(5): f") == "geometric"
+    generated = "/tmp/torch_geometric.nn.conv.gcn_conv_GCNConv_propagate_7f.py(112): propagate"
+    assert package_of(generated) == "torch_geometric"
     assert package_of("train.py(5): f(a/b)") is None
     assert package_of("/home/me/train.py(5): f") is None
     assert package_of(f"train.py(5): f({SITE}geometric/utils.py)") is None  # of the file alone

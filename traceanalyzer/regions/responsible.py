@@ -469,8 +469,8 @@ def _spans_of(region: Responsible, tree: Tree, events: Events) -> intervals.Set:
     return intervals.union(starts, np.concatenate((code.end_ns[frames], nesting.end_ns[rows])))
 
 
-# torch cuts what is on sys.path off a file's name, so that a package's begins with its folder.
-_PACKAGE = regex(r"(?:^|/(?:site|dist)-packages/)([^/(]+)/")
+# torch cuts sys.path off a name, so a package's begins with its folder; generated code is in /tmp/package.module_x.py.
+_PACKAGE = regex(r"(?:^|/(?:site|dist)-packages/)([^/(]+)/|^/(?:.*/)?([a-z_]\w*)\.\w[^/]*\.py$")
 
 
 def caller_of(calls: Calls, line: str) -> str | None:
@@ -497,4 +497,4 @@ def home_of(frame: str) -> str:
 def package_of(frame: str) -> str | None:
     """The package of `path.py(12): function`; None of a script, or of a file that was not found on sys.path."""
     found = _PACKAGE.search(frame.partition("(")[0])
-    return None if found is None else found[1]
+    return None if found is None else found[1] or found[2]
