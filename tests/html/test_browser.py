@@ -86,11 +86,14 @@ def test_every_number_of_every_rank_is_the_json_s(
 
 
 def test_cards_expand(opened: Visit) -> None:
+    opened.page.wait_for_function("document.querySelector('.picture canvas').style.height.endsWith('px')")
     card = opened.page.locator(".card").nth(1)
     assert not card.locator(".picture canvas").is_visible()
     card.locator("summary").first.click()
     assert card.locator(".picture canvas").is_visible()
-    opened.page.wait_for_function("document.querySelectorAll('.picture canvas')[1].height > 60")
+    opened.page.wait_for_function(
+        "document.querySelectorAll('.picture canvas')[1].style.height.endsWith('px')"
+    )
     card.locator("summary").first.click()
     assert not card.locator(".picture canvas").is_visible()
     opened.page.evaluate("location.hash = '#finding-3'")
@@ -239,9 +242,10 @@ def test_names_do_nothing(browser: Browser, tmp_path: Path) -> None:
     path.write_bytes(render_html(page_of(report_of(analyses), analyses)))
     with visited(browser, path) as visit:
         visit.page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-        visit.page.locator(".flame input").fill("<script>")
-        assert visit.page.locator(".graph .hit").count() > 0
-        visit.page.locator(".graph .hit").first.click()
+        search = visit.page.locator(".tl input[type=search]")
+        search.fill("<script>")
+        search.press("Enter")
+        visit.page.locator(".tl-count", has_text="1 of ").wait_for()
         assert "<script>alert(1)</script>" in visit.page.locator("body").inner_text()
         visit.page.locator(".tl-view canvas").hover()
         assert visit.page.evaluate("typeof hacked") == "undefined"

@@ -109,7 +109,7 @@ def test_kernels_have_the_mean_occupancy_that_was_recorded() -> None:
     given = (
         ("gemm_f16", 30, 50.0, 2.0),
         ("gemm_f16", 10, 10.0, 0.5),
-        ("nvjet_hsh", 20, 0.0, 1.0),
+        ("nvjet_hsh_64x8", 20, 0.0, 1.0),
         ("add", 40, None, None),
     )
     for i, (name, us, occupancy, blocks) in enumerate(given):

@@ -314,7 +314,8 @@
   // The pictures in open cards, each drawn when it is first seen, and when its width or the colors change.
   let colors = 0;
   const pictures = () => {
-    for (const canvas of document.querySelectorAll(".picture canvas")) {
+    // Details that stand open report it before the data is there.
+    for (const canvas of every.length ? document.querySelectorAll(".picture canvas") : []) {
       const look = `${canvas.parentElement.clientWidth} ${colors}`;
       if (!canvas.parentElement.clientWidth || canvas.dataset.look === look) continue;
       canvas.dataset.look = look;
