@@ -10,7 +10,6 @@ import pytest
 
 from tests.rules.programs import PINNED_TO_HOST, TO_DEVICE, US, Program, deciding, found
 from tests.support.cached_reports import selected
-from tests.support.trace_builder import TID
 from traceanalyzer import Report, Severity, diagnose
 from traceanalyzer.model.finding import Status
 
@@ -145,13 +144,6 @@ def test_waiting_in_an_op_without_a_copy_reads_nothing_back(call: str) -> None:
     assert found(program.trace, "implicit-sync") == []
 
 
-def test_a_wait_is_told_of_each_only_where_all_are_alike(shared: Shared) -> None:
-    told = {one.by: one.message for one in _report(shared("slowdown/decode.stack")).findings}
-    assert "waits 7.47 µs on average, at most 17.1 µs" in told["aten::is_nonzero"]
-    (read,) = found(reading().trace, "implicit-sync")
-    assert "each time" in read.message
-
-
 def test_item_of_a_cpu_tensor_waits_for_nothing() -> None:
     program = Program()
     for number in range(4):
@@ -175,14 +167,6 @@ def test_gradient_scaler_is_told_from_the_loop_that_logs() -> None:
     assert causes == {"loss-scaling": 4, "read-back": 4}
 
 
-def test_distribution_switch_is_named_only_if_used(shared: Shared) -> None:
-    """Both traces have stacks, and neither a frame of torch.distributions."""
-    for name in ("third/decode_sync.bad", "real/llama_decode.eager"):
-        branches = [one for one in _report(shared(name)).findings if one.cause == "branch"]
-        assert branches
-        assert not any("validate_args" in one.advice for one in branches)
-
-
 @pytest.mark.parametrize(
     ("before", "cause"),
     [
@@ -195,38 +179,6 @@ def test_checks_of_arguments_are_told_from_decisions(before: tuple[str, ...], ca
     (one,) = found(deciding(before).trace, "implicit-sync")
     assert (one.by, one.cause, one.count) == ("aten::is_nonzero", cause, 4)
     assert ("set_default_validate_args(False)" in one.advice) == (cause == "argument-check")
-
-
-CHECK = "torch/distributions/constraints.py(534): check"
-
-
-@pytest.mark.parametrize(
-    ("frames", "cause"),
-    [
-        ([(CHECK, 0, 1_000, TID)], "argument-check"),
-        ([("/env/torch/distributions/distribution.py(56): __init__", 0, 1_000, TID)], "argument-check"),
-        ([(CHECK, 0, 1_000, TID), (CHECK, 2, 3, TID)], "argument-check"),  # an inner frame that has ended
-        ([("torch/distributions/normal.py(74): sample", 0, 1_000, TID)], "branch"),
-        ([(CHECK, 0, 2, TID)], "branch"),
-        ([(CHECK, 0, 1_000, TID + 1)], "branch"),
-        ([(CHECK, 100, 900, TID)], "branch"),
-    ],
-)
-def test_stacks_identify_distribution_checks(frames: list[tuple[str, int, int, int]], cause: str) -> None:
-    """Frames: name, begin and end in us from the op before, and thread."""
-    program = Program()
-    for number in range(4):
-        program.step(number)
-        program.kernel()
-        at = program.now
-        for place, (name, begin, end, thread) in enumerate(frames):
-            span = at + begin * US, (end - begin) * US
-            program.trace.python(name, *span, python_id=10 * number + place + 1, tid=thread)
-        program.now = at + 5 * US
-        program.copy(PINNED_TO_HOST, 1, 2 * US, ("aten::is_nonzero", "aten::item"))
-        program.kernel()
-    (one,) = found(program.trace, "implicit-sync")
-    assert (one.cause, one.count) == (cause, 4)
 
 
 def test_what_another_thread_asked_is_no_check_of_arguments() -> None:

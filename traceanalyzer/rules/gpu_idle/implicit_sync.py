@@ -6,16 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Mask, Rows, distinct, sums_of
+from traceanalyzer.model.arrays import Mask, Rows, distinct
 from traceanalyzer.model.records import dataclass
-from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.model.trace import ints, ints_at, matching, texts_of
-from traceanalyzer.replay.edits import Drop, DropSpans, Edit, ReadLater
+from traceanalyzer.replay.edits import Drop, Edit, ReadLater
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
-from traceanalyzer.rule.cpu_gaps import HostCalls
 from traceanalyzer.tensors.ops.table import is_view
 from traceanalyzer.timeline.host_round_trips import AwaitedValues
 from traceanalyzer.timeline.names import TRAINS
@@ -31,21 +27,13 @@ _MAX_MAKERS = 4
 # What picks tokens from logits, and what the next pass begins with.
 _SAMPLES = r"^aten::(argmax|multinomial|topk|sort|max|searchsorted)$"
 _LOOKS_UP = r"^aten::embedding$"
-_CHECKS = " Turn the checks of torch.distributions off (validate_args=False)."
 # Only torch.distributions calls this op, before it raises an error; torch 2.11.
 _ANSWER = r"^aten::_is_all_true$"
-_CHECKING = regex(r"(^|/)torch/distributions/(constraints|distribution)\.py\(")
-_MAYBE_CHECKS = " If torch.distributions checks its arguments there, turn that off (validate_args=False)."
 _FIXED_BINS = (
     "Count into a fixed number of bins: torch.zeros(n, device=x.device).scatter_add_(0, x, torch.ones_like(x, "
     "dtype=torch.float32)). bincount reads the largest value back to the CPU, even if minlength is given."
 )
 _COUNTED = r"nonzero|nonzero_numpy|where|argwhere|_?unique\w*|bincount|repeat_interleave|combinations"
-# Names of ops in a message.
-_SHOWN = 3
-# Time from the copy's op to the loop. Launching a kernel in between takes longer.
-_NEXT_NS = 10_000
-_LOOP_ADVICE = "Do on the device what the loop does: keep the data there, and index or pad all rows at once. "
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +139,6 @@ class Limits:
         "for the saving: if torch.where gets a Python number, a kernel first fills a tensor with this "
         "number, and takes this time; H200, torch 2.11",
     )
-    alike_times: float = limit(
-        2.0,
-        "the finding shows the longest wait only if it is more than this many times as long as the mean "
-        "wait; else it shows the mean alone; chosen",
-    )
-    min_loop_ops: int = limit(
-        100,
-        "the ops between a copy to the host and the next launch are a loop over the copied values if "
-        "there are at least so many; chosen",
-    )
     where_ns: int = limit(
         20_000,
         "for the saving: torch.where takes this CPU time without the profiler (with the profiler it takes "
@@ -170,7 +148,7 @@ class Limits:
 
 @rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=tuple(KINDS))
 def implicit_sync(
-    calls: Calls, work: Work, idle: IdleTime, values: AwaitedValues, stretches: HostCalls, limits: Limits
+    calls: Calls, work: Work, idle: IdleTime, values: AwaitedValues, limits: Limits
 ) -> Iterator[Hits]:
     """An op reads back from the GPU, and the host waits for it.
 
@@ -181,8 +159,7 @@ def implicit_sync(
     Bad: `loss.item()` in every step. Good: add up the loss on the device and read the sum every 100 steps.
     Bad: `x[x > 0]`. Good: `torch.where`.
     How sure: the trace shows the copy and the waiting call inside the op. In a launch-bound loop the GPU
-    would be idle anyway, so the saving is smaller. If the host runs a long loop over the values that it read,
-    the cost includes this loop.
+    would be idle anyway, so the saving is smaller.
     When it is wrong: the next step needs the value. If only a later step needs it, read it one step later, or
     less often. Sampled tokens that the next pass takes from the GPU (cause `tokens`) can be read after its launch.
     In inference, the last value that a step reads is usually its result, so the severity is info.
@@ -198,39 +175,24 @@ def implicit_sync(
         counting = work[np.isin(work.op.rows, waiting.op.rows)] if cause == "boolean-mask" else moved
         lines, waiter = reads.line.sums(reads.dur_ns), charged.call.index_of_enclosing(reads)
         idling = charged[waiter >= 0]
-        waited = _waited_ns(waiting)
-        loops = loops_after(reads if cause == "copy-to-host" else reads[:0], stretches, limits.min_loop_ops)
+        waited_ns = int(_waited_ns(waiting).sum())
         yield Hits(
             occurrences=reads,
             named_by=op,
             cause=cause,
             lost=_lost(reads, counting, idling, waiter[waiter >= 0]),
-            fix=(
-                _fix(cause, reads, waiting, moved, work, last_makers(reads, outer), limits),
-                DropSpans(loops.start_ns, loops.end_ns),
-            ),
+            fix=_fix(cause, reads, waiting, moved, work, last_makers(reads, outer), limits),
             message=f"{{by}} {KINDS[cause].why}, {{times_a_step}}"
             + (", at {lines:of these calls' time}" if lines else "")
-            + (
-                "; then the CPU works for {host_a_step} before the next launch: a loop of short ops, mostly {host_ops}"
-                if len(loops)
-                else "; the GPU then has nothing queued and is idle until the next launch, for {idle_a_step} in "
-                "the recording" * bool(len(idling))
-            )
-            + wait_text(
-                longest := int(sums_of(waiting.index_of_enclosing(reads), waited, len(reads)).max(initial=0)),
-                total := int(waited.sum()),
-                len(reads),
-                limits.alike_times,
-            ),
-            advice=_LOOP_ADVICE * bool(len(loops)) + advice_of(cause, op, calls),
+            + "; the GPU then has nothing queued and is idle until the next launch, for {idle_a_step} in the recording"
+            * bool(len(idling))
+            + ("; the CPU waits {each} on average" if len(reads) > 1 else "; the CPU waits {each}"),
+            advice=_FIXED_BINS if op == "aten::bincount" else KINDS[cause].advice,
             evidence={
-                "waited_ns": total,
-                "each_ns": total // max(len(reads), 1),
-                "longest_ns": longest,
+                "waited_ns": waited_ns,
+                "each_ns": waited_ns // max(len(reads), 1),
                 "idle_ns": idling.total_ns,
                 "lines": lines,
-                **({"host_ns": loops.total_ns, "host_ops": most_frequent_ops(loops)} if len(loops) else {}),
             },
             of_window=("idle_ns",),
             info=cause == "result",
@@ -252,14 +214,6 @@ def _waited_ns(waiting: Calls) -> Rows:
     begin, end = steps.window_start_ns, steps.window_end_ns
     waited: Rows = np.minimum(waiting.end_ns, end) - np.maximum(waiting.start_ns, begin)
     return np.maximum(waited, 0)
-
-
-def wait_text(longest_ns: int, waited_ns: int, count: int, most: float) -> str:
-    """Text of the waiting time: of each call if they are equal."""
-    if count == 1:
-        return "; the CPU waits {each}"
-    alike = longest_ns * count <= most * waited_ns
-    return f"; the CPU waits {{each}} {'each time' if alike else 'on average, at most {longest}'}"
 
 
 def _lost(reads: Calls, spent: Work, idling: IdleTime, waiter: Rows) -> LostTime:
@@ -310,21 +264,6 @@ def last_makers(reads: Calls, outer: Calls) -> Rows:
     return np.concatenate(rows)
 
 
-def advice_of(kind: str, op: str, calls: Calls) -> str:
-    """The remedy for a kind; checks of torch.distributions, which have a switch, only where there may be some.
-
-    Args:
-        op: what waits.
-    """
-    if kind != "branch":
-        return _FIXED_BINS if op == "aten::bincount" else KINDS[kind].advice
-    events = calls.events
-    if events.user_code.recorded:
-        names = map(str, texts_of(events.trace.lanes.python, "name"))
-        return KINDS[kind].advice + _CHECKS * any("torch/distributions/" in name for name in names)
-    return KINDS[kind].advice + _MAYBE_CHECKS * bool(calls.name.one_of("aten::all").any())
-
-
 def kinds_of(ops: Calls, values: AwaitedValues, calls: Calls, work: Work) -> Texts:
     """The kind in `KINDS` of each op: the first pattern that matches, or what else identifies it.
 
@@ -340,8 +279,7 @@ def kinds_of(ops: Calls, values: AwaitedValues, calls: Calls, work: Work) -> Tex
         read = np.flatnonzero(np.isin(numbers, [names.index("copy-to-host"), names.index("read-back")]))
         numbers[read[_of_tokens(ops[read], calls)]] = names.index("tokens")
     branches = np.flatnonzero(numbers == names.index("branch"))
-    checks = _follow_checks(ops[branches], calls) | _checking(ops[branches])
-    numbers[branches[checks]] = names.index("argument-check")
+    numbers[branches[_follow_checks(ops[branches], calls)]] = names.index("argument-check")
     numbers[values.upwards] = names.index("copy-to-device")
     numbers[values.scaler] = names.index("loss-scaling")
     return Texts(numbers, np.array(names, object))
@@ -376,44 +314,3 @@ def _follow_checks(branches: Calls, calls: Calls) -> Mask:
     before = outer[np.maximum(place - 1, 0)]
     asked = before.name.matches(_ANSWER) & (before.thread == outer.thread[place]) & (place > 0)
     return np.isin(branches.outer_op.rows, outer.rows[place[asked]])
-
-
-def _checking(branches: Calls) -> Mask:
-    """True for each op in Python code of torch.distributions that checks arguments; False without stacks."""
-    trace, reads = branches.events.trace, np.zeros(len(branches), bool)
-    if not trace.meta.rows.get("python"):
-        return reads
-    python = trace.lanes.python
-    rows = np.flatnonzero(matching(python, "name", lambda name: bool(_CHECKING.search(name))))
-    start, dur, tid = (ints(python, column)[rows] for column in ("start_ns", "dur_ns", "tid"))
-    threads = ints_at(trace.lanes.cpu, "tid", branches.rows)
-    for thread in distinct(tid).tolist():
-        checks = intervals.union(start[tid == thread], (start + dur)[tid == thread])
-        inside = intervals.covered(checks, branches.start_ns, branches.start_ns + 1) > 0
-        reads |= (threads == thread) & inside
-    return reads
-
-
-def loops_after(reads: Calls, stretches: HostCalls, min_count: int) -> HostCalls:
-    """Stretches with at least `min_count` host ops that begin right after one of the reads, on its thread.
-
-    Args:
-        reads: ops that copy to the host.
-        min_count: ops; a loop over the elements or rows of what was copied.
-    """
-    ops, stretch = stretches.ops()
-    on_thread = stretch[ops.thread == stretches.thread[stretch]]
-    loops = stretches[np.bincount(on_thread, minlength=len(stretches)) >= min_count]
-    after = np.zeros(len(loops), bool)
-    for thread in distinct(reads.thread).tolist():
-        ends = np.append(-_NEXT_NS - 1, np.sort(reads.end_ns[reads.thread == thread]))
-        since = loops.start_ns - ends[np.searchsorted(ends, loops.start_ns, side="right") - 1]
-        after |= (loops.thread == thread) & (since <= _NEXT_NS)
-    return loops[after]
-
-
-def most_frequent_ops(loops: HostCalls) -> str:
-    """The most frequent ops of these stretches, such as `aten::to, aten::empty`."""
-    name = loops.ops()[0].name
-    counts = name.sums(np.ones(len(name.code), np.int64))
-    return ", ".join(sorted(counts, key=lambda item: (-counts[item], item))[:_SHOWN])
