@@ -63,6 +63,16 @@ def test_title_takes_the_next_template_where_a_number_is_not_known() -> None:
     assert title == "Half-precision GEMMs use slow kernels with narrow loads: 7.86 ms a step"
 
 
+def test_a_library_function_is_named_with_the_callback_it_calls() -> None:
+    evidence = {"lines": {"pkg/logits.py(15): __call__": 9}, "callee": "train.py(22): allowed"}
+    fields = {"times_a_step": "twice a step"}
+    title = title_of("implicit-sync", "loss-scaling", "", fields, evidence)
+    assert title.endswith("makes the CPU wait twice a step, in __call__() calling allowed()")
+    same = {**evidence, "callee": "training_programs.py(22): __call__"}
+    title = title_of("implicit-sync", "argument-check", "", fields, same)
+    assert title.endswith("makes the CPU wait twice a step, in __call__() (logits.py:15)")
+
+
 def test_names_are_cut_in_their_middle() -> None:
     fields = {"slow": "3", "executions": "60", "kernel": "k" * 90, "worst_dur": "2 ms", "median_dur": "1 ms"}
     title = title_of("kernel-variance", "outliers", "", fields, {})

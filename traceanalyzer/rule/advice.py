@@ -161,6 +161,15 @@ def user_frame_hint(
     return f" The op is called by the package {package_of(line)}, which your code calls in {caller}.{avoid}"
 
 
+def own_callee(at: Calls | Work | IdleTime, evidence: Mapping[str, Any]) -> str:
+    """The program's function that a library's, the first of `lines`, calls: a hook or a callback; empty of none."""
+    lines = evidence.get("lines")
+    line = next(iter(lines), "") if isinstance(lines, Mapping) else ""
+    if package_of(line) is None:
+        return ""
+    return next((one for one in at.events.user_code.called_from(line) if package_of(one) is None), "")
+
+
 def busy_advice(advice: str) -> str:
     """Where the device is busy without the profiler: nothing to do, and what to do if that turns out wrong."""
     return (

@@ -18,7 +18,7 @@ from traceanalyzer.model.step_times import Saving
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints_at
 from traceanalyzer.model.units import format_ns
-from traceanalyzer.rule.advice import adapt_to_recording, named_for_platform, user_frame_hint
+from traceanalyzer.rule.advice import adapt_to_recording, named_for_platform, own_callee, user_frame_hint
 from traceanalyzer.rule.claims import Claims, PendingFinding, takes_all_launches
 from traceanalyzer.rule.consistency import NOT_WORTH_IT
 from traceanalyzer.rule.hits import Hits, LostTime
@@ -127,6 +127,8 @@ def build_finding(
         evidence = {"by": hits.named_by} | evidence
     idiom = None if isinstance(hits.occurrences, Work) else idiom_of("calls", _code_of(evidence))
     evidence |= {"idiom": idiom.name} if idiom else {}
+    callee = own_callee(hits.occurrences, evidence)
+    evidence |= {"callee": callee} if callee else {}
     lost_ns = intervals.length(pending.lost.merged())
     rare = marked and in_steps < hits.recurring_share * scope.steps
     part = _part(pending) if scope.asked else 1.0

@@ -49,7 +49,7 @@ def title_of(
         name: code_words(value) for name, value in (*_named(evidence), *fields.items()) if value is not None
     }
     known = {name: text for name, text in known.items() if text and not _NOTHING.match(text)}
-    places = [f", in {place}" for place in (_place(evidence),) if place] + [""]
+    places = [f", in {place}" for place in _places(evidence)] + [""]
     for width in _WIDTHS:
         cut = {name: shortened_name(text, width) for name, text in known.items()}
         for template in [templates] if isinstance(templates, str) else templates:
@@ -75,11 +75,16 @@ def _named(evidence: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "in_region", f" in {evidence.get('idiom', words)}"
 
 
-def _place(evidence: Mapping[str, Any]) -> str:
-    """The function that has most of the finding's time, empty where no stacks tell."""
+def _places(evidence: Mapping[str, Any]) -> list[str]:
+    """The function that has most of the finding's time, with the program's that it calls; none without stacks."""
     lines = evidence.get("lines")
     code = _CODE.fullmatch(next(iter(lines), "")) if isinstance(lines, Mapping) else None
-    return _function(code) if code else ""
+    callee = _CODE.fullmatch(str(evidence.get("callee")))
+    if code is None:
+        return []
+    both = [f"{code[3]}() calling {_function(callee)}"] if callee else []
+    both += [f"{code[3]}() calling {callee[3]}()"] if callee and callee[3] != code[3] else []
+    return [*both, _function(code)]
 
 
 def _function(code: re.Match[str]) -> str:

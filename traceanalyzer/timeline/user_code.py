@@ -110,6 +110,11 @@ class UserCode:
         enough = np.flatnonzero(of_function >= max(share * total, 1))
         return str(self.names[enough[np.argmin(time[enough])]]) if len(enough) else ""
 
+    def called_from(self, name: str) -> list[str]:
+        """Functions that the frames of this name call, the one with most time first."""
+        calls = np.isin(pick(self.code, self.caller), np.flatnonzero(self.names == name))
+        return [*Texts(self.code[calls], self.names).sums((self.end_ns - self.start_ns)[calls])]
+
     def stack_at(self, instant_ns: int, tid: int) -> list[str]:
         """The frames that are open at an instant on a thread, the innermost first."""
         (frame,), stack = self.open_at(np.array([instant_ns]), np.array([tid])).tolist(), []
