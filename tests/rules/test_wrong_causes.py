@@ -194,7 +194,7 @@ def test_an_accelerator_without_rows_of_its_work_is_named() -> None:
     assert "ProfilerActivity.CUDA" not in str(told.value)
 
 
-def test_compiled_region_is_known_by_kernels_and_gets_a_graph() -> None:
+def test_compiled_region_is_known_by_its_kernels() -> None:
     trace, number = TraceBuilder(record_shapes=1), 0
     for step in range(5):
         at = 3_000 * US * step
@@ -207,5 +207,4 @@ def test_compiled_region_is_known_by_kernels_and_gets_a_graph() -> None:
             trace.kernel(at + (30 + 70 * i) * US, 40 * US, number, name=name)
     (one,) = of_trace(trace, "hotspot")
     assert "triton_poi_fused_gelu_0" in one.message
-    assert "40 of them one by one" in one.message
-    assert "reduce-overhead" in one.advice
+    assert one.advice.startswith("Look at the longest kernels")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +12,7 @@ from traceanalyzer.model.arrays import Mask, distinct
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.replay.sample import JobStep
-from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
+from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.roofline.op_rates import Inputs, OpWork, shapes_of
 from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import (
@@ -42,10 +42,6 @@ _OVER_LINK = ("copy_h2d", "copy_d2h")
 _SHORT_PRODUCTS = "Use a larger batch. Matrix products cannot be fused with one another."
 _LINK_ADVICE = "Move fewer bytes between host and device, from pinned memory, while the GPU computes."
 _NO_SHAPES = "Record with record_shapes=True to see how near this op is to its limits."
-_IN_GRAPH = (
-    "Kernels of a CUDA graph have no recorded inputs: record a step without the graph to see how near they are to "
-    "their limits."
-)
 UNKNOWN = "its kernels: {kernels:of the op's time}"
 _UNMODELLED = "The tool cannot compute how fast this op could be: profile the op with {ncu}."
 _FEW_BLOCKS = (
@@ -54,20 +50,6 @@ _FEW_BLOCKS = (
 _FEW_TILES = (
     "Give the device more parallel work: a larger batch, smaller tiles or split-K in the product's kernel, or several "
     "products in one grouped call."
-)
-# Norms, usually of gradients or weights.
-_NORMS = r"linalg_vector_norm|_foreach_norm|aten::norm$"
-_FEW_NORMS = "Take all norms with one call (torch._foreach_norm), or split long rows and combine the parts."
-_RESIZING = r"^aten::_?upsample_"
-_RESIZES = (
-    "If a 1x1 convolution to fewer channels follows, apply this convolution before you resize: the result is the "
-    "same. "
-)
-# Kernels of cuDNN and torch.
-_BATCH_NORM = r"1C11_kernel|batch_norm"
-_FEW_CHANNELS = (
-    "Use {channels_last} for model and images: with channels first, a batch norm has one CUDA block per "
-    "channel."
 )
 _ADVICE = {
     "compute": "Limited by arithmetic, and near the peak: a smaller dtype or less work helps.",
@@ -81,10 +63,8 @@ _MORE_COMPUTE = (
 )
 # By its shapes an op would be faster than the device can be: no rate is known.
 _ABOVE_PEAK = {
-    "memory": "its shapes need more bytes than memory delivers in this time{peak}: it reads a part of them, or caches "
-    "serve a part",
-    "compute": "its shapes need more operations than the device does in this time{peak}: it skips a part, or the "
-    "recorded times are too short",
+    "memory": "its shapes need more bytes than memory delivers in this time{peak}: it reads a part, or caches serve it",
+    "compute": "its shapes need more operations than the device does in this time{peak}: it skips a part",
 }
 # What takes fewer bytes depends on what the op computes; others can be fused.
 _FEWER_BYTES = {
@@ -99,9 +79,6 @@ _FEWER_BYTES = {
     "rows.",
     Kinds.SORT: "Limited by memory: sort fewer elements or a smaller dtype, or use topk.",
 }
-# Relative difference of an op's time per step from the mean of all steps, from which the message names the steps;
-# chosen.
-_UNEVEN_SHARE = 0.05
 # What torch marks: the parts of compiled code, the optimizer, a collective and its process group.
 _COMPILED = r"^Torch-Compiled Region|CompiledFunction|^## Call CompiledFxGraph"
 _NO_USERS = (
@@ -135,6 +112,12 @@ _LATENCY = Bound(
     "Fuse these kernels, or use a larger batch.",
 )
 _LINK = Bound("link", "transfer over the link to the host", _LINK_ADVICE)
+_COMPILED_REGION = Bound(
+    "",
+    "its kernels are {kernels}",
+    "Look at the longest kernels of this region. A name such as triton_poi_fused_add_mul lists the ops fused in the "
+    "kernel; other kernels are those of libraries.",
+)
 _COPIES = Bound("copies", "copies within the device", "Work in place or on views, and copy less.")
 # Every kind of a bound.
 LIMITS = (
@@ -212,14 +195,8 @@ def hotspot(
             bound = TRANSFER if waits is not None and bound.kind == TRANSFER.kind else bound
             bound = _over_link(every.of_kind(*_OVER_LINK)) if bound is _LINK else bound
             if not bound.kind and op_work.outer_op.name.matches(_COMPILED).any():
-                bound = _compiled(op_work, forecast)
-            mean_ns = int(own_ns[chosen].sum()) // max(len(steps), 1)
-            uneven = 0 < len(usual) < len(steps) and abs(mean_ns - gpu_ns) > _UNEVEN_SHARE * gpu_ns
-            whole: dict[str, int] = {}
-            of_which = f"on average over {len(usual)} of {steps.working} steps, " if uneven else ""
-            if bound is COMMUNICATION:  # as `exposed-communication` tells it, so that the numbers agree
-                whole, of_which = {"mean_ns": mean_ns}, ""
-            yield _hits(op, every, op_work, bound, gpu_ns, share, judged_step, of_which, whole)
+                bound = _COMPILED_REGION
+            yield _hits(op, every, op_work, bound, gpu_ns, share, judged_step)
 
 
 def _judged_step(steps: Steps, predicted: JobStep | StepEstimate | None, work_ns: float) -> tuple[float, str]:
@@ -236,36 +213,8 @@ def _in_usual_steps(work: Work, usual: NDArray[np.int64]) -> Mask:
     return counts if counts.any() else np.ones(len(work), bool)
 
 
-def _compiled(kernels: Work, forecast: Forecast | None) -> Bound:
-    """Bound of a compiled region: its kernels, and how they are launched."""
-    words = "its kernels are {kernels}"
-    eager = kernels[~kernels.in_graph]
-    waits = eager.kind.one_of("copy_d2h").any()
-    if len(eager) < len(kernels) or waits or forecast is None or forecast.idle_share < MIN_OPEN_SHARE:
-        return Bound(
-            "",
-            words,
-            "Look at the longest kernels of this region. A name such as triton_poi_fused_add_mul lists the ops fused "
-            "in the kernel; other kernels are those of libraries.",
-        )
-    each = round(len(eager) / max(len(eager.outer_op.distinct()), 1))
-    return Bound(
-        "",
-        f"{words}; it launches {each} of them one by one, without waiting",
-        "Compile this region with mode='reduce-overhead': it becomes one CUDA graph. Then look at its kernels.",
-    )
-
-
 def _hits(
-    op: str,
-    every: Work,
-    kernels: Work,
-    bound: Bound,
-    gpu_ns: int,
-    share: float,
-    judged_step: str,
-    of_which: str,
-    whole: Mapping[str, int],
+    op: str, every: Work, kernels: Work, bound: Bound, gpu_ns: int, share: float, judged_step: str
 ) -> Hits:
     """The fact about one op: it points at all work of the op, its numbers are of the usual steps."""
     lines = kernels.line.sums(kernels.dur_ns)
@@ -289,7 +238,7 @@ def _hits(
         named_by=op,
         cause=bound.kind,
         lost=LostTime.none(),
-        message=f"{of_which}{{by}} takes {'{mean}' if whole else '{gpu}'} of GPU time a step{part}{where}{words}",
+        message=f"{{by}} takes {{gpu}} of GPU time a step{part}{where}{words}",
         advice=bound.advice,
         evidence={
             "gpu_ns": gpu_ns,
@@ -298,7 +247,6 @@ def _hits(
             "shapes": next(iter(dims), None),
             "lines": lines,
             "annotations": annotations,
-            **whole,
         },
         info=True,
     )
@@ -320,15 +268,12 @@ def what_limits(
         return COMMUNICATION
     if kernels.total_ns / len(kernels) < max_latency_ns:
         multiplies = 2 * kernels[kernels.name.matches(GEMM_OR_CONVOLUTION)].total_ns > kernels.total_ns
-        advice = _FEW_NORMS if kernels.op.name.matches(_NORMS).all() else _LATENCY.advice
-        return replace(_LATENCY, advice=_SHORT_PRODUCTS if multiplies else advice)
+        return replace(_LATENCY, advice=_SHORT_PRODUCTS) if multiplies else _LATENCY
     if _mostly(kernels, *_OVER_LINK):
         return _LINK
     if _mostly(kernels, "copy_d2d"):
         return _COPIES
-    bound = _by_peaks(kernels, rates, pace, min_near_share)
-    resizes = 2 * kernels[kernels.op.name.matches(_RESIZING)].total_ns > kernels.total_ns
-    return replace(bound, advice=_RESIZES + bound.advice) if resizes else bound
+    return _by_peaks(kernels, rates, pace, min_near_share)
 
 
 def _over_link(copies: Work) -> Bound:
@@ -344,64 +289,45 @@ def _mostly(kernels: Work, *kinds: str) -> bool:
     return 2 * kernels.of_kind(*kinds).total_ns > kernels.total_ns
 
 
-def _peak_of(item: Inputs) -> str:
-    """The peak's precision, as text."""
-    if item.limit == "compute":
-        return f" ({item.peak_tflops:,.0f} TFLOP/s)" if item.peak_tflops else ""
-    return f" ({item.peak_gbps:,.0f} GB/s)" if item.peak_gbps else ""
-
-
 def _by_peaks(kernels: Work, rates: OpWork, pace: float, min_near_share: float) -> Bound:
     """Bound by the inputs whose needed time is known: the costliest, or their mean."""
-    inner = next(iter(kernels.op.name.sums(kernels.dur_ns)), None)
-    by_shape = _spent(kernels)
+    inner, by_shape = next(iter(kernels.op.name.sums(kernels.dur_ns)), None), _spent(kernels)
     rated = [
-        (op_inputs, op_inputs.peak_share, by_shape[op_inputs.shapes])
-        for op_inputs in rates.inputs
-        if op_inputs.op == inner
-        and op_inputs.peak_share is not None
-        and by_shape.get(op_inputs.shapes, 0) > 0
+        item for item in rates.inputs if item.op == inner and item.peak_share and by_shape.get(item.shapes)
     ]
     if not rated:
         return _by_rate(inner, kernels, rates, pace)
-    shares, spent = (np.array([entry[column] for entry in rated], np.float64) for column in (1, 2))
-    best, best_share, _ = rated[int(spent.argmax())]
-    compute, share = best.limit == "compute", pace * best_share
-    rate = f"{pace * (best.tflops or 0):,.0f} TFLOP/s" if compute else f"{pace * (best.gbps or 0):,.0f} GB/s"
-    rate = f"{'with its costliest inputs ' * (len(by_shape) > 1)}it reaches {rate}"
-    part = float(spent.max()) / kernels.total_ns
-    mean = pace * float((shares * spent).sum() / spent.sum())
-    kind = (
-        str(best.limit)
-        if (share if part >= _MIN_COSTLIEST_SHARE else mean) >= min_near_share
-        else "below-bounds"
-    )
-    near = f", {100 * share:.0f} % of the {best.limit} peak{_peak_of(best)}"
+    spent_ns = np.array([by_shape[item.shapes] for item in rated])
+    best = rated[int(spent_ns.argmax())]
+    if spent_ns.max() >= _MIN_COSTLIEST_SHARE * kernels.total_ns:
+        share = pace * float(best.peak_share or 0)
+        words = _reached(best, share, pace, several=len(by_shape) > 1)
+    else:
+        share = pace * float(np.average([item.peak_share or 0 for item in rated], weights=spent_ns))
+        words = f"on average, its calls reach {100 * share:.0f} % of their peak"
+    kind = str(best.limit)
+    if share < min_near_share:
+        few = _few_blocks(kernels)
+        if few:
+            return replace(few, words=f"{words}; {few.words}")
+        return Bound("below-bounds", f"{words}; {UNKNOWN}", _ADVICE["below-bounds"])
+    if kind == "memory":
+        return Bound(kind, words, _FEWER_BYTES.get(op_row(best.op).kind, _ADVICE[kind]))
+    return Bound(kind, words, _ADVICE[kind] if share >= _WELL_SHAPED else _MORE_COMPUTE)
+
+
+def _reached(item: Inputs, share: float, pace: float, *, several: bool) -> str:
+    """A part of a message: the rate with these inputs, and its share of the peak."""
+    compute = item.limit == "compute"
+    peak, unit = (item.peak_tflops, "TFLOP/s") if compute else (item.peak_gbps, "GB/s")
+    rate = pace * ((item.tflops if compute else item.gbps) or 0)
+    of_peak = f"{item.limit} peak ({peak:,.0f} {unit})" if peak else f"{item.limit} peak"
+    if share > 1:
+        return _ABOVE_PEAK[str(item.limit)].format(peak=f" ({peak:,.0f} {unit})" if peak else "")
     if share < _MIN_PEAK_SHARE:
-        rate, near = f"it reaches less than 1 % of the {best.limit} peak{_peak_of(best)}", ""
-    if part < _MIN_COSTLIEST_SHARE:
-        same_limit = np.array([op_inputs.limit == best.limit for op_inputs, *_ in rated])
-        of_those = pace * float((shares * spent)[same_limit].sum() / spent[same_limit].sum())
-        which = "calls" if same_limit.all() else f"{best.limit}-bound calls"
-        whose = " of their dtype" * (best.limit == "compute")
-        rate = f"on average, its {which} reach {100 * of_those:.0f} % of the {best.limit} peak{whose}"
-        near = ""
-    elif share > 1:
-        rate, near = _ABOVE_PEAK[str(best.limit)].format(peak=_peak_of(best)), ""
-    if kind in ("compute", "memory"):
-        far = kind == "compute" and (share if part >= _MIN_COSTLIEST_SHARE else mean) < _WELL_SHAPED
-        fewer = _FEWER_BYTES.get(op_row(best.op).kind, _ADVICE[kind]) if kind == "memory" else _ADVICE[kind]
-        return Bound(kind, f"{rate}{near}", _MORE_COMPUTE if far else fewer)
-    few = _few_blocks(kernels)
-    return replace(few, words=f"{rate}{near}; {few.words}") if few else _below_bounds(f"{rate}{near}")
-
-
-def _below_bounds(rate: str) -> Bound:
-    return Bound(
-        "below-bounds",
-        f"{rate}; its kernels: {{kernels:of the op's time}}",
-        _ADVICE["below-bounds"],
-    )
+        return f"it reaches less than 1 % of the {of_peak}"
+    inputs = "with its costliest inputs " * several
+    return f"{inputs}it reaches {rate:,.0f} {unit}, {100 * share:.0f} % of the {of_peak}"
 
 
 def _few_blocks(kernels: Work) -> Bound | None:
@@ -412,9 +338,7 @@ def _few_blocks(kernels: Work) -> Bound | None:
         return None
     blocks = int(few.blocks[np.argmax(few.dur_ns)])
     blocks_text = f"{blocks} block{'s' * (blocks > 1)}"
-    advice = _FEW_NORMS if few.op.name.matches(_NORMS).all() else _FEW_BLOCKS
-    advice = _FEW_CHANNELS if few.name.matches(_BATCH_NORM).all() else advice
-    advice = _FEW_TILES if few.name.matches(GEMM_OR_CONVOLUTION).all() else advice
+    advice = _FEW_TILES if few.name.matches(GEMM_OR_CONVOLUTION).all() else _FEW_BLOCKS
     return Bound("few-blocks", f"its longest kernel has {blocks_text} for {sms} SMs", advice)
 
 
@@ -438,5 +362,4 @@ def _by_rate(inner: str | None, kernels: Work, rates: OpWork, pace: float) -> Bo
         computes = "" if best.tflops is None else f"{pace * best.tflops:,.1f} TFLOP/s and "
         reached = f"it reaches {computes}{pace * best.gbps:,.0f} GB/s, by the shapes of its inputs"
         return Bound("", reached, _UNMODELLED)
-    advice = _UNMODELLED if shaped else _NO_SHAPES
-    return _few_blocks(kernels) or Bound("", UNKNOWN, _IN_GRAPH if kernels.in_graph.any() else advice)
+    return _few_blocks(kernels) or Bound("", UNKNOWN, _UNMODELLED if shaped else _NO_SHAPES)
