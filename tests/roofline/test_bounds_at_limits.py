@@ -16,7 +16,6 @@ from traceanalyzer.roofline.lower_bounds import bound_of
 from traceanalyzer.roofline.op_rates import call_times
 from traceanalyzer.roofline.peaks import Peaks
 from traceanalyzer.tensors.launch_inputs import Indexed
-from traceanalyzer.tensors.ops.convolutions import resampling_taps
 from traceanalyzer.tensors.ops.costs import OpCost
 from traceanalyzer.tensors.signatures import Signature
 
@@ -147,53 +146,11 @@ def test_index_sums_count_the_common_part_of_both_ends(
     assert (found.kind, found.bytes) == (kind, moved)
 
 
-def conv(image: list[int], weight: list[int], stride: str = "[1, 1]") -> Signature:
-    padding = str([size // 2 for size in weight[2:]])
-    dims = [image, weight, [], [], [], [], [], [], []]
-    return signature("cudnn_convolution", dims, [F32, F32], "", "", padding, stride, "[1, 1]", str(image[1]))
-
-
-@pytest.mark.parametrize(
-    ("channels", "taps", "kind"),
-    [(3, 23, "separable conv"), (4, 7, "separable conv"), (5, 7, "thin conv"), (4, 6, "thin conv")],
-)
-def test_wide_depthwise_filter_is_two_passes(channels: int, taps: int, kind: str) -> None:
-    found = needs(conv([2, channels, 64, 65], [channels, 1, taps, taps]))
-    out = 2 * channels * (64 + (taps + 1) % 2) * (65 + (taps + 1) % 2)
-    assert found.kind == kind
-    once = (2 * channels * 64 * 65 + channels * taps**2 + out) * 4
-    passes, each = (2, 2 * taps) if kind == "separable conv" else (1, taps**2)
-    assert (found.flops, found.bytes) == (2 * out * each, passes * once)
-
-
 @pytest.mark.parametrize(("channels", "kind"), [(7, "thin conv"), (8, "conv")])
 def test_convolutions_are_thin_below_eight_channels(channels: int, kind: str) -> None:
     dims = [[8, channels, 32, 32], [64, channels, 3, 3], [], [], [], [], [], [], []]
     op = signature("cudnn_convolution", dims, [BF16, BF16], "", "", "[1, 1]", "[1, 1]", "[1, 1]", "1")
     assert needs(op).kind == kind
-
-
-@pytest.mark.parametrize(
-    ("image", "weight", "by", "taps"),
-    [
-        ([2, 1, 48_000], [320, 1, 457], 441, 16),
-        ([2, 1, 48_000], [80, 1, 256], 240, 16),
-        ([2, 1, 48_000], [80, 1, 255], 240, 0),  # as an ordinary kernel
-        ([2, 1, 48_000], [80, 1, 400], 201, 199),
-        ([2, 1, 48_000], [80, 1, 400], 200, 0),  # half of the taps at most are beyond the old rate
-        ([2, 1, 48_000], [80, 1, 400], 400, 0),
-        ([2, 1, 48_000], [56, 1, 457], 441, 16),  # to an eighth of the rate
-        ([2, 1, 48_000], [55, 1, 457], 441, 0),
-        ([2, 1, 48_000], [3_527, 1, 457], 441, 16),
-        ([2, 1, 48_000], [3_528, 1, 457], 441, 0),
-        ([2, 2, 48_000], [320, 1, 457], 441, 0),
-        ([2, 1, 1, 48_000], [320, 1, 1, 457], 441, 16),
-    ],
-)
-def test_rate_changes_only_by_kernels_clearly_beyond_it(
-    image: list[int], weight: list[int], by: int, taps: int
-) -> None:
-    assert resampling_taps(image, weight, [1, by] if len(weight) == 4 else by) == taps
 
 
 @pytest.mark.parametrize(

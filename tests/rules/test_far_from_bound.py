@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -111,85 +110,6 @@ def test_what_sorts_launches_more_and_its_cpu_time_goes_as_well() -> None:
     (one,) = found(adding(2_000_000, 1, 500, F32, cpu_us=900, step_us=1_000), "far-from-bound")
     assert one.saving is not None
     assert one.saving.share > 0.5
-
-
-def resampling(new: int, old: int, margin: int) -> Op:
-    """48 signals at the new rate, as torchaudio's resample makes them."""
-    taps = old + margin
-    dims = [[48, 1, 1, 12 * old + taps], [new, 1, 1, taps], [], [], [], [], []]
-    lists = ["ScalarList", "ScalarList", "ScalarList", "Scalar", "Scalar"]
-    return Op(
-        "aten::cudnn_convolution",
-        "void implicit_convolve_sgemm<float, float, 1024, 5, 5, 3, 3, 3, 1, false, false, true>(int)",
-        8_000,
-        dims,
-        [F32, F32, *lists],
-        scalars=["", "", "[0, 0]", f"[1, {old}]", "[1, 1]", "1", "False"],
-    )
-
-
-def test_coprime_rates_take_a_kernel_per_phase() -> None:
-    (one,) = found(program([resampling(8_101, 8_000, 14)]), "far-from-bound")
-    assert "changes a sampling rate with 8,101 kernels of 8,014 taps, but only 14 count" in one.message
-    assert one.advice.startswith("Resample to a rate that shares a large divisor")
-
-
-@pytest.mark.parametrize(
-    "conv",
-    [
-        pytest.param(resampling(101, 80, 14), id="short kernels"),
-        pytest.param(resampling(8_101, 256, 4_000), id="it goes on by a part of its kernel: all taps count"),
-        pytest.param(resampling(80_000, 800, 14), id="a bank of learned kernels"),
-    ],
-)
-def test_other_convolutions_of_one_channel_change_no_rate(conv: Op) -> None:
-    assert not any("sampling rate" in one.message for one in found(program([conv]), "far-from-bound"))
-
-
-def test_a_direct_convolution_of_many_taps_is_slower_than_fft() -> None:
-    conv = Op(
-        "aten::_conv_depthwise2d",
-        "void at::native::conv_depthwise2d_forward_kernel_generic<float, int>(int)",
-        7_600,
-        [[1, 32, 1, 63_999], [32, 1, 1, 16_000], [], [], [], [], []],
-        [F32, F32, "ScalarList", "", "ScalarList", "ScalarList", "ScalarList"],
-        scalars=["", "", "[1, 16000]", "", "[1, 1]", "[0, 0]", "[1, 1]"],
-    )
-    (one,) = found(program([conv]), "far-from-bound")
-    assert "but the bytes and operations of FFTs need only" in one.message
-    assert "fftconvolve" in one.advice
-    (said,) = found(program([conv]), "hotspot")
-    assert (said.cause, "10 % of the compute peak" in said.message) == ("below-bounds", True)
-
-
-def blur(channels: int, taps: Sequence[int], took_us: int) -> Op:
-    """One filter for each channel of 192 images."""
-    return Op(
-        "aten::_conv_depthwise2d",
-        "void at::native::conv_depthwise2d_forward_kernel_generic<float, int>(int)",
-        took_us,
-        [[192, channels, 246, 246], [channels, 1, *taps], [], [], [], [], []],
-        [F32, F32, "ScalarList", "", "ScalarList", "ScalarList", "ScalarList"],
-        scalars=["", "", str(list(taps)), "", "[1, 1]", "[0, 0]", "[1, 1]"],
-    )
-
-
-def test_a_wide_blur_of_images_is_far_from_two_passes() -> None:
-    (one,) = found(program([blur(3, (23, 23), 5_000)]), "far-from-bound")
-    assert "passes in each direction need" in one.message
-    assert "one pass multiplies 529 taps, one pass in each direction 46" in one.message
-    assert "conv2d(conv2d(x, row), column)" in one.advice
-
-
-@pytest.mark.parametrize(
-    ("channels", "taps", "took_us"),
-    [(3, (1, 23), 470), (3, (5, 5), 240), (64, (23, 23), 107_000), (3, (23, 23), 1_600)],
-)
-def test_passes_small_filters_and_trained_layers_are_no_blur(
-    channels: int, taps: tuple[int, int], took_us: int
-) -> None:
-    found_now = found(program([blur(channels, taps, took_us)]), "far-from-bound")
-    assert not any("passes" in one.message for one in found_now)
 
 
 HEADS, CAUSAL = [*[[8, 1_024, 16, 64]] * 3, *[[]] * 7], ["True"] * 10

@@ -114,21 +114,6 @@ def test_the_largest_input_gives_the_stride() -> None:
     assert "neighbours in a row of its input are 9 elements apart" in said
 
 
-@pytest.mark.parametrize(
-    ("kind", "dims", "said"),
-    [
-        ("norm", [[9_999, 255], [256, 256]], "rows of 255"),
-        ("norm", [[9_999, 256], [64, 64]], ""),
-        ("norm backward", [[9_999, 512], [9_999, 64]], "rows of 64"),
-        ("softmax", [[9_999, 64]], ""),
-    ],
-)
-def test_rows_are_short_that_fill_no_block(kind: str, dims: list[Any], said: str) -> None:
-    text = told("native_layer_norm", dims, [F32, F32], ["", ""], kind=kind)
-    assert said in text
-    assert bool(said) is bool(text)
-
-
 def test_a_sum_over_one_element_only_copies() -> None:
     said = told("sum", [[8192, 1, 7168], []], [F32, ""], ["", "[1]"], strides=[[7168, 7168, 1], []])
     assert "the dimension that it reduces has one element" in said
@@ -143,28 +128,15 @@ def test_a_sum_over_one_element_needs_no_kernel(shared: Callable[[str], Path]) -
     assert one.advice.startswith("Drop the dimension")
 
 
-def test_strided_rows_and_short_rows() -> None:
+def test_strided_rows() -> None:
     assert "neighbours in a row of its input are 9 elements apart" in told(
         "mul", [[64, 64]], [F32], [""], strides=[[576, 9]]
     )
-    assert "rows of 128" in told("native_layer_norm", [[9_999, 128]], [F32], [""], kind="norm")
 
 
 def test_nothing_is_said_where_nothing_shows() -> None:
     assert told("add", [[64, 64], [64, 64]], [F32, F32], ["", ""]) == ""
     assert told("add", [], [], []) == ""
-
-
-@pytest.mark.parametrize(
-    ("name", "dims"),
-    [
-        ("cudnn_convolution", [[192, 3, 246, 246], [3, 1, 23, 9]]),
-        ("convolution_backward", [[192, 3, 224, 238], [192, 3, 246, 246], [3, 1, 23, 9]]),
-    ],
-)
-def test_the_taps_are_those_of_the_weight_where_the_op_takes_it(name: str, dims: list[Any]) -> None:
-    said = told(name, dims, [F32] * len(dims), [""] * len(dims), kind="separable conv")
-    assert said == ": one pass multiplies 207 taps, one pass in each direction 32"
 
 
 @pytest.mark.parametrize(
@@ -180,24 +152,3 @@ def test_neighbours_are_apart_by_what_is_behind_their_dimension(
     shape: list[int], dim: int, said: str
 ) -> None:
     assert told("cumsum", [shape, [], []], [F32, "Scalar", ""], ["", str(dim), ""]) == said
-
-
-@pytest.mark.parametrize(
-    ("image", "weight", "stride"),
-    [
-        pytest.param([48, 1, 100_000], [441, 1, 500], "[480]", id="along one dimension"),
-        pytest.param([48, 1, 1, 100_000], [441, 1, 1, 500], "[7, 480]", id="along the last of two"),
-    ],
-)
-def test_taps_beyond_the_stride_count(image: list[int], weight: list[int], stride: str) -> None:
-    said = told(
-        "cudnn_convolution",
-        [image, weight, [], []],
-        [F32, F32, "ScalarList", "ScalarList"],
-        ["", "", "[0]", stride],
-        kind="resampling conv",
-    )
-    assert said == (
-        ": it changes a sampling rate with 441 kernels of 500 taps, of which 20 count: 441 and 480 have no common "
-        "divisor"
-    )

@@ -10,7 +10,7 @@ import pytest
 from tests.support.op_calls import BF16, COMPLEX, F32, LONG, op, signature, transform
 from traceanalyzer.roofline.lower_bounds import bound_of
 from traceanalyzer.roofline.op_rates import inputs_once
-from traceanalyzer.tensors.ops.convolutions import fft_counts, nth, transposed_flops
+from traceanalyzer.tensors.ops.convolutions import nth, transposed_flops
 from traceanalyzer.tensors.ops.costs import OpCost
 from traceanalyzer.tensors.ops.ffts import factors, fft_cost, fft_lengths
 from traceanalyzer.tensors.ops.table import result_shape
@@ -165,15 +165,6 @@ def test_a_tensor_of_one_number_is_none_that_an_unknown_op_reads() -> None:
     assert found is not None
     assert (found.bytes, found.arithmetic) == (24 * 2 + 5 * 4, "bf16")
     assert inputs_once(signature("new_op", [[]], [F32])) is None
-
-
-def test_real_ffts_of_a_convolution_span_image_and_kernel() -> None:
-    """Two signals of 3 channels, 5 kernels of 4 taps over 13 numbers: FFTs of 16, six and five in and ten back."""
-    operations, moved = fft_counts([2, 3, 13], [5, 1, 4], 100)
-    assert operations == (6 + 5 + 10) * 2.5 * 16 * 4 + 10 * 3 * 16
-    assert moved == 2 * 3 * 13 + 5 * 4 + 100 + (6 + 5 + 4 * 10) * 16
-    assert fft_counts([1, 1, 3, 7], [1, 1, 2, 2], 9)[0] == 3 * 2.5 * 32 * 5 + 3 * 32
-    assert fft_counts([1, 1, 1], [1, 1, 1], 1)[0] == 3 * 2.5 + 3
 
 
 def test_transposed_convolution_has_sizes_per_dimension() -> None:

@@ -17,7 +17,6 @@ from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limi
 from traceanalyzer.rule.evidence_texts import kernel_times
 from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
-from traceanalyzer.tensors.ops.convolutions import nth
 from traceanalyzer.tensors.ops.strides import reduced_dimension, stride_reason
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, largest_odd_size
 from traceanalyzer.tensors.top_ops import require_shapes
@@ -30,8 +29,6 @@ _ADDS = r"ReduceAdd|scatter|index_add|atomicAdd|gpuAtomicAdd"
 _BACKWARD = r"Backward\d*$"
 # Share of the SMs: fewer blocks leave half of the device empty.
 _FEW = 0.5
-# Elements of a row: a block of torch's norms has this many threads.
-_SHORT = 256
 # Elements: tensor cores load so many at once.
 _ALIGNED = 8
 _SORTS = dict.fromkeys(
@@ -66,19 +63,6 @@ BROADCAST = (
     "drop a bias before a batch norm (bias=False)"
 )
 NORM = "Put the norm under {torch.compile}: torch's own kernels use one block per row, which short rows do not fill"
-_FFT = (
-    "Convolve by FFT: torch.fft.rfft of the signal and of the kernel, both padded to one length, their product, "
-    "irfft (torchaudio.functional.fftconvolve); a direct convolution multiplies every output with every tap"
-)
-PASSES = (
-    "If the filter is the product of a column and a row, as a Gaussian or a mean is, convolve in two passes: "
-    "conv2d(conv2d(x, row), column), with weights of 1 x k and k x 1"
-)
-RATES = (
-    "Resample to a rate that shares a large divisor with the old one (8000 to 8100 has 81 kernels of 94 taps, 8000 to "
-    "8101 has 8101 of 8014), or by FFT (scipy's resample: rfft, cut or pad, irfft); build the kernels once "
-    "(torchaudio.transforms.Resample)"
-)
 _ATTENTION = (
     "Enable the flash kernel: is_causal=True instead of a causal mask, no mask where nothing is masked; for biases "
     "and other masks torch.nn.attention.flex_attention"
@@ -103,9 +87,6 @@ REMEDIES: Mapping[str, str] = {
     "scan": f"{_ORDER}; cut a few long rows into pieces",
     "matmul": _PARTS,
     "attention": _ATTENTION,
-    "long conv": _FFT,
-    "separable conv": PASSES,
-    "resampling conv": RATES,
     "depthwise conv": _DEPTHWISE,
     "batch norm": "Use {channels_last}, or more channels or images at once",
 }
@@ -117,12 +98,6 @@ class Limits:
         3.0,
         "a call is reported only if it takes at least this many times its expected time; in healthy H200 "
         "traces, 95 % of 5,357 calls take less than 2.9 times their expected time",
-    )
-    passes_times: float = limit(
-        1.5,
-        "a blur with one wide filter is reported if it takes at least this many times the predicted time of"
-        " two filters, one along each direction; this limit is lower than `times`, because both ways "
-        "compute the same result; chosen",
     )
     min_call_ns: int = limit(
         10_000,
@@ -170,9 +145,7 @@ def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
     - too few rows to run in parallel;
     - a size that is not divisible by the number of elements in a load or a tile;
     - additions to the same addresses;
-    - a bad order of memory accesses;
-    - a direct convolution where FFTs need far fewer operations;
-    - one wide blur filter, where two filters, one along each direction, are faster.
+    - a bad order of memory accesses.
     Bad: table[index] in training, if the table has few rows: its backward pass adds to the same addresses.
     Good: F.embedding(index, table).
     How sure: the time is measured. A reason is named only if grid, strides or sizes show it.
@@ -204,10 +177,11 @@ def _slow_hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, least_ns: float, limi
     target = np.maximum(reached, limits.floor_ns)[number]
     # The median: one slow call is not the rate of the op.
     usual = _medians(number, spent)[number]
-    models = map(bound_of, inputs.signatures)
-    passes = [model is not None and model.kind == "separable conv" for model in models]
-    times = np.where(passes, limits.passes_times, limits.times)[number]
-    far = (reached[number] > 0) & (np.minimum(spent, usual) > times * target) & (spent > limits.min_call_ns)
+    far = (
+        (reached[number] > 0)
+        & (np.minimum(spent, usual) > limits.times * target)
+        & (spent > limits.min_call_ns)
+    )
     pieces, number, spent, target = pieces[far], number[far], spent[far], target[far]
     fixed = pieces.dur_ns * (target / np.maximum(spent, 1))
     for op, _ in pieces.by(pieces.op.name):
@@ -294,24 +268,20 @@ def _hits(
         remedy = _FULL
     if reduces_nothing(shape):
         remedy = SQUEEZE
-    by_fft = kind == "long conv"
-    explained = by_fft or remedy in (SQUEEZE, RATES, PASSES)
     torchs_own = remedy in (BROADCAST, NORM)
     why = reason(shape, kind, pieces.blocks, sms)
     slower = reduce_to(pieces, fixed)
     # Sorting takes a dozen more kernels and the CPU time of their ops.
     if remedy == EQUAL:
         slower["fix"] = (_in_one_kernel(pieces, fixed, limits.adding_ns),)
-    what = "the bytes and operations of FFTs need" if by_fft else "its bytes and operations need"
-    what = "passes in each direction need" if remedy == PASSES else what
-    what = "a call so small needs" if times.needed_ns < limits.floor_ns else what
+    what = "a call so small needs" if times.needed_ns < limits.floor_ns else "its bytes and operations need"
     needed_ns = max(times.needed_ns, limits.floor_ns)
     return Hits(
         **slower,
         named_by=op,
         message=f"{{by}} of {{shapes}} ({{types}}) takes {{call}} per call in {{kernels}}, but {what} only "
         "{needed}" + line + why,
-        advice=f"{remedy}." if explained else f"{remedy}; {{ncu}} shows what the kernel waits for.",
+        advice=f"{remedy}." if remedy == SQUEEZE else f"{remedy}; {{ncu}} shows what the kernel waits for.",
         confidence=Confidence.MEDIUM,
         evidence={
             "shapes": shapes_of(shape),
@@ -347,28 +317,9 @@ def reason(op: Signature, kind: str, blocks: Rows, sms: int | None) -> str:
         explanation = (
             _contention(op, kind) or _SORTS.get(kind) or _few_blocks(blocks, sms) or stride_reason(op)
         )
-        explanation = explanation or _short_rows(op, kind)
-        explanation = _phases(op) if kind == "resampling conv" else explanation
-        explanation = _describe_taps(op) if kind == "separable conv" else explanation
     except (LookupError, TypeError, ValueError):
         explanation = _few_blocks(blocks, sms)
     return f": {explanation}" if explanation else ""
-
-
-def _phases(op: Signature) -> str:
-    """Of a convolution that changes a sampling rate: how few of its taps count."""
-    weight = op.shape(1)
-    old = nth(op.scalar(3), len(weight) - 3)
-    return (
-        f"it changes a sampling rate with {weight[0]:,} kernels of {weight[-1]:,} taps, but only {weight[-1] - old:,} "
-        f"count: {weight[0]:,} and {old:,} have no common divisor"
-    )
-
-
-def _describe_taps(op: Signature) -> str:
-    """Of a filter that passes in each direction could replace: its taps, and theirs."""
-    taps = op.shape(2 if op.name.endswith("_backward") else 1)[2:]
-    return f"one pass multiplies {math.prod(taps):,} taps, one pass in each direction {sum(taps):,}"
 
 
 def reduces_nothing(op: Signature) -> bool:
@@ -405,10 +356,3 @@ def _few_blocks(blocks: Rows, sms: int | None) -> str:
     if not sms or not 0 < most < _FEW * sms:
         return ""
     return f"{most} blocks leave most of {sms} SMs empty"
-
-
-def _short_rows(op: Signature, kind: str) -> str:
-    if not kind.startswith("norm"):
-        return ""
-    width = op.shape(1 if kind == "norm backward" else 0)[-1]
-    return f"rows of {width:,} do not fill a block" if width < _SHORT else ""
