@@ -52,6 +52,13 @@ def test_a_pause_between_iterations_of_a_server_is_the_finding() -> None:
     assert "while the GPU works (asynchronous scheduling" in first.advice
 
 
+def test_small_copies_whose_calls_block_are_the_finding() -> None:
+    """24 KiB from pageable memory 2,400 times, each call blocked for 1.5 ms."""
+    first = reported("pageable_small_copies").findings[0]
+    assert (first.rule, first.cause, first.severity.name) == ("exposed-copy", "pageable", "HIGH")
+    assert (first.count, first.evidence["call_ns"] // 10_000) == (2_400, 150)
+
+
 def serving(mark: str, gap_us: int, *, op: bool = False) -> TraceBuilder:
     """Twelve marked model calls of 500 us of kernels, each waited for; the host works between them."""
     trace, at, number = TraceBuilder(), 0, 0
