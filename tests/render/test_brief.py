@@ -52,6 +52,12 @@ def test_each_change_says_what_to_expect_with_those_before_it() -> None:
     assert len(expected) == len(after) - 1
 
 
+def test_what_no_trace_can_answer_is_a_change_to_check() -> None:
+    text = diagnose(SHARED / "real" / "gpt2_train.eager.json.gz").brief()
+    (change,) = [part for part in text.split("## Change")[1:] if "loss-head" in part]
+    assert "head(hidden[index])" in change
+
+
 def test_an_example_is_left_out_if_the_script_lacks_its_code(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("for x in loader:\n    step(x)\n")

@@ -24,7 +24,7 @@ from traceanalyzer.report.profiler_commands import program_command
 from traceanalyzer.report.words import format_span, listed
 from traceanalyzer.rule.advice import named_for_platform
 from traceanalyzer.rule.claims import REGION
-from traceanalyzer.rule.registry import all_rules
+from traceanalyzer.rule.registry import Kind, all_rules, kind_of
 from traceanalyzer.rule.repairs import Repair, lines_with, repair_of
 from traceanalyzer.version import __version__
 
@@ -100,13 +100,14 @@ class _Program:
 
 
 def _faults(report: Report) -> _Changes:
-    """(number, finding, fault) of each change: the first finding of a fault above `info`, then what may help."""
+    """(number, finding, fault) of each change: the first of a fault above `info`, then what to check or may help."""
     others = triage(report).others
     of_number = {n: fault for trace in report.traces for fault in trace.faults for n in fault.findings}
     first = [n for n in others if n not in of_number or n == of_number[n].findings[0]]
     wrong = [n for n in first if others[n].severity is not Severity.INFO]
-    maybe = [n for n in first if n not in wrong and may_help(others[n])][:_MAYBE]
-    return [(n, others[n], of_number.get(n)) for n in [*wrong, *maybe]]
+    asked = [n for n in first if n not in wrong and kind_of(others[n].rule) is Kind.QUESTION]
+    maybe = [n for n in first if n not in wrong and n not in asked and may_help(others[n])][:_MAYBE]
+    return [(n, others[n], of_number.get(n)) for n in [*wrong, *asked, *maybe]]
 
 
 def _lines(report: Report, faults: _Changes, left: _Changes, program: _Program, quoted: int) -> Iterator[str]:
