@@ -64,14 +64,6 @@ def test_places_that_take_little_of_the_time_are_minor(pauses: CallsAfterCpuGaps
     assert [len(halves.main_places(minor)) for minor in (0.5, 0.51)] == [2, 0]
 
 
-@pytest.mark.parametrize(("share", "steps"), [(0.5, [1, 2, 1, 1, 2, 1]), (1.0, [1, 0, 0, 0, 0, 0])])
-def test_others_are_alike_where_they_are_longer_than_a_share(
-    pauses: CallsAfterCpuGaps, share: float, steps: list[int]
-) -> None:
-    assert pauses.similar_in(pauses, share).tolist() == steps
-    assert pauses.similar_in(pauses[:0], share).tolist() == [0] * 6
-
-
 def test_a_function_that_covers_most_of_a_pause_names_it(pauses: CallsAfterCpuGaps) -> None:
     assert pauses.line.values().tolist() == [F, MAIN, MAIN, F, MAIN, MAIN]
     assert pauses.torchs.values().tolist() == [None, None, TORCHS, None, None, None]

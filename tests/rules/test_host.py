@@ -77,51 +77,9 @@ def test_functions_within_the_named_one_are_told() -> None:
     assert found.evidence["functions"]["data.py(9): clean"] == pytest.approx(6 * 2.7 * MS, rel=0.1)
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("json/encoder.py(205): iterencode", True),
-        ("<built-in function sleep>", False),
-        ("<built-in method acquire of _thread.lock object at 0x7f>", False),
-        ("threading.py(359): wait", False),
-    ],
-)
-def test_other_threads_function_is_named_unless_it_waits(name: str, said: bool) -> None:
-    def body(loop: Loop, number: int) -> None:
-        loop.python("report.py(9): run", loop.now, 3 * MS, python_id=1_000 + number, tid=77)
-        loop.python(name, loop.now + 1_000, 3 * MS - 2_000, python_id=2_000 + number, tid=77)
-        loop.pause(3 * MS, "train.py(5): forward")
-
-    (found,) = alarms(loop_of(body), "host-gap")
-    assert (f"another thread runs {name}" in found.message) == said
-    assert found.advice.startswith("Only one thread of a process runs Python") == said
-
-
 def test_what_does_not_come_back_is_info() -> None:
     found = said_by(loop_of(lambda loop, number: loop.pause(9 * MS if number == 3 else 0)), "host-gap")
     assert [(one.cause, one.severity) for one in found] == [("once", Severity.INFO)]
-
-
-def test_what_other_steps_have_in_the_same_place_comes_back() -> None:
-    """Torch's way out of the engine, over the limit in one step and a little under it in the others."""
-
-    def body(loop: Loop, number: int) -> None:
-        for _ in range(2):
-            loop.launched("autograd::engine::evaluate_function: AccumulateGrad", tid=ENGINE)
-        loop.pause(1_100_000 if number == 3 else 900_000)
-
-    assert said_by(loop_of(body), "host-gap") == []
-
-
-def test_what_comes_back_in_few_steps_is_told_so() -> None:
-    def body(loop: Loop, number: int) -> None:
-        loop.launched("aten::sum")
-        loop.pause(900_000 if number in (2, 4) else 0)
-
-    (found,) = said_by(loop_of(body, steps=6), "host-gap")
-    assert (found.cause, found.severity) == ("once", Severity.INFO)
-    assert found.message.startswith("in 2 of 6 steps (twice), ")
-    assert found.message.endswith("this pause recurs in few steps only")
 
 
 def test_a_stretch_is_not_the_function_that_it_lies_in() -> None:

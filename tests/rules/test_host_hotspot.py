@@ -195,27 +195,6 @@ def test_recorded_stacks_make_short_pauses_longer(ns: int, stacks: bool, said: b
     assert bool(alarms(loop_of(body), "host-hotspot")) is said
 
 
-def test_views_report_stalled_calls_only() -> None:
-    """Three steps have a quick call besides the long one."""
-
-    def body(name: str) -> Callable[[Loop, int], None]:
-        def once(loop: Loop, number: int) -> None:
-            for _ in range(20):
-                loop.op(name, loop.now - 3_000, 2_000)
-                loop.launched(kernel_ns=2_000)
-            loop.host_op(name, 3 * MS)
-            if number % 2:
-                loop.host_op(name, 50_000)
-
-        return once
-
-    (sort,) = alarms(loop_of(body("aten::sort")), "host-hotspot")
-    assert (sort.by, sort.count, sort.cause) == ("aten::sort", 9, "")
-    (view,) = alarms(loop_of(body("aten::view")), "host-hotspot")
-    assert (view.by, view.cause, view.evidence["usual_ns"]) == ("aten::view", "stalled", 2_000)
-    assert "it only makes a view, so its thread was stalled" in view.message
-
-
 def test_function_of_several_ops_is_named_with_them() -> None:
     (function,) = alarms(loop_of(_ranking(lambda _: 2 * MS)), "host-hotspot")
     assert function.message.startswith("metric.py(3): ndcg() computes on the CPU, with aten::argsort")

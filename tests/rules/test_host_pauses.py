@@ -75,19 +75,6 @@ def test_a_single_step_shows_no_pause_for_sure(steps: int, sure: Confidence) -> 
     assert (one.by, one.confidence) == ("train.py(12): metrics", sure)
 
 
-@pytest.mark.parametrize(("steps", "said"), [(4, False), (5, True)])
-def test_other_thread_blocks_the_launching_thread(steps: int, said: bool) -> None:
-    """At least 0.7 of it, of six steps."""
-
-    def body(loop: Loop, number: int) -> None:
-        if number < steps:
-            loop.python("report.py(9): run", loop.now, 3 * MS, python_id=1_000 + number, tid=77)
-        loop.pause(3 * MS, "train.py(5): forward")
-
-    (one,) = alarms(loop_of(body), SLUG)
-    assert ("another thread runs report.py(9): run" in one.message) is said
-
-
 def test_pause_in_a_launching_function_is_reported() -> None:
     def body(loop: Loop, number: int) -> None:
         begin = loop.now

@@ -17,37 +17,6 @@ def launches(trace: TraceBuilder, at: int, first: int) -> None:
         trace.op("aten::transpose", at + (41 + 40 * i) * US, 3 * US)
 
 
-def test_a_view_of_28_ms_is_a_stalled_thread() -> None:
-    trace = TraceBuilder()
-    for step in range(4):
-        trace.step(step, step * 40 * MS, 40 * MS)
-        launches(trace, step * 40 * MS, 100 * step + 1)
-        trace.op("aten::transpose", step * 40 * MS + 900 * US, 28 * MS)
-    (one,) = [one for one in diagnose(trace.load()).findings if one.rule == "host-hotspot"]
-    assert one.cause == "stalled"
-    assert one.count == 3  # nothing is launched after the last one
-    assert "takes up to 28.0 ms, once a step, instead of 3.00 µs" in one.message
-    assert "its thread was stalled" in one.message
-    assert "cores" in one.advice
-    assert "on the device" not in one.advice
-
-
-def test_stalled_view_reports_longest_and_usual_time() -> None:
-    """Of 28, 36, 28 and 28 ms; nothing is launched after the last one."""
-    trace = TraceBuilder()
-    for step, stall in enumerate((28, 36, 28, 28)):
-        trace.step(step, step * 40 * MS, 40 * MS)
-        launches(trace, step * 40 * MS, 100 * step + 1)
-        trace.op("aten::transpose", step * 40 * MS + 900 * US, stall * MS)
-    (one,) = [one for one in diagnose(trace.load()).findings if one.rule == "host-hotspot"]
-    assert (one.count, one.by, one.confidence) == (3, "aten::transpose", "medium")
-    assert {name: one.evidence[name] for name in ("host_ns", "longest_ns", "usual_ns")} == {
-        "host_ns": 92 * MS,
-        "longest_ns": 36 * MS,
-        "usual_ns": 3 * US,
-    }
-
-
 def test_what_follows_the_last_launch_in_a_mark_is_named_so() -> None:
     trace = TraceBuilder()
     launches(trace, 0, 1)

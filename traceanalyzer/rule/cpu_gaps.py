@@ -192,15 +192,6 @@ class CallsAfterCpuGaps(Calls):
         _, first = grouped([number, self.step])
         return np.asarray(np.bincount(number[first])[number], np.int64)
 
-    def similar_in(self, others: CallsAfterCpuGaps, share: float) -> Rows:
-        """In how many steps one of the others lies at the same place, more than that share as long; int64 (rows,)."""
-        counts = np.zeros(len(self), np.int64)
-        for row, (name, dur) in enumerate(zip(self.place.values(), self.dur_ns.tolist(), strict=True)):
-            counts[row] = len(
-                distinct(others.step[others.place.one_of(name) & (others.dur_ns > share * dur)])
-            )
-        return counts
-
     @cached_readonly
     def line(self) -> Texts:
         """The user's innermost function that is open for most of each stretch; null without stacks.

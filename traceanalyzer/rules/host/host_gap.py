@@ -10,12 +10,8 @@ import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, distinct, median
-from traceanalyzer.model.containment import running_at
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
-from traceanalyzer.model.text_queries import regex
-from traceanalyzer.model.texts import Texts
-from traceanalyzer.model.trace import codes, ints, texts_of
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.regions.responsible import Leading
 from traceanalyzer.replay.edits import ShrinkGaps
@@ -46,16 +42,6 @@ _SCHEDULE = (
     "Prepare the next batch, and handle the tokens of the last one, while the GPU works (asynchronous scheduling: "
     "--async-scheduling of vLLM, the overlap schedule of SGLang)."
 )
-_OTHERS = (
-    "Only one thread of a process runs Python at a time. Do that work in another process, less often, or in code that "
-    "releases the interpreter's lock (GIL)."
-)
-_WAITS = r"sleep|acquire|_?wait\w*|_?poll|select|_?recv\w*|_?read\w*|join|get|accept|loop"
-_SLEEPS = regex(
-    rf"built-in (function|method) ({_WAITS})\b|: ({_WAITS})$|^(threading|queue|selectors|socket|\w*/?connection)\.py"
-)
-# Share of the pause in which another thread runs Python; chosen.
-_HOLDS = 0.7
 # Relative difference between the median times the count and the sum, from which pauses are uneven; chosen.
 _APART = 0.25
 _CODE = "; this is Python or garbage collection (only stacks show which)"
@@ -105,11 +91,6 @@ class Limits:
         "with fewer than min_steps steps: a pause is a cold start, and is not reported, if it comes before "
         "the first of at least this many calls of an op; the op's later calls must come without such a "
         "pause",
-    )
-    alike_share: float = limit(
-        0.5,
-        "a pause comes back if another step has a pause at the same place that is longer than this share of"
-        " the first pause; chosen",
     )
     dense_call_ns: int = limit(
         5_000,
@@ -161,10 +142,7 @@ def host_gap(
             hits = _hits(pauses, lost, line, sure=len(steps) > 1, dense=dense)
             hits = _with_iterations(hits, pauses, steps)
             yield hits if leading is None else with_region(hits, leading.named(line))
-    few = members[long & ~recurs]
-    again = few.similar_in(quiet, limits.alike_share)
-    rare = again < limits.min_steps_share * len(steps)  # else torch's own: of the user's it recurs
-    yield _single_pause_hits(few[rare | (again == 1)], idle, back=bool((again[rare] > 1).any()))
+    yield _single_pause_hits(members[long & ~recurs], idle)
 
 
 def _pauses_by_line(
@@ -208,7 +186,7 @@ def _with_iterations(hits: Hits, pauses: CallsAfterCpuGaps, steps: Steps) -> Hit
     )
 
 
-def _single_pause_hits(pauses: CallsAfterCpuGaps, idle: IdleTime, *, back: bool) -> Hits:
+def _single_pause_hits(pauses: CallsAfterCpuGaps, idle: IdleTime) -> Hits:
     most = " at most" if len(pauses) > 1 else ""
     where = "in {lines}" if pauses.line.there.any() else "{places}"
     return Hits(
@@ -216,7 +194,7 @@ def _single_pause_hits(pauses: CallsAfterCpuGaps, idle: IdleTime, *, back: bool)
         cause="once",
         lost=LostTime.idle_from(idle, pauses.start_ns, pauses.end_ns),
         message=f"{{in_steps}}{' ({times})' * (len(pauses) > 1)}, no op runs for{most} {{largest}}, {where}; "
-        + ("this pause recurs in few steps only" if back else "this pause does not recur in this recording"),
+        "this pause does not recur in this recording",
         advice="Record more steps before you change anything, to see whether the pause comes back.",
         evidence=evidence_of(pauses),
         related=(pauses.before,),
@@ -270,9 +248,6 @@ def describe_pauses(pauses: CallsAfterCpuGaps, line: str | None) -> tuple[str, s
         evidence |= {"pauses_ns": pauses.total_ns}
         text = "long pauses without ops ({times_a_step}) take {pauses_on_average}"
     advice = (library_advice(pauses, line) if line else "") or pause_advice(evidence, single=single)
-    if other := _other_thread(pauses):
-        text += "; another thread runs {other} meanwhile" if single else ", while another thread runs {other}"
-        return text, _OTHERS, evidence | {"other": other}, False
     if torchs := pauses.torchs_part(_MOST):
         return text + f", most of this time in {torchs}", TORCH_CODE_ADVICE, evidence, False
     if line and not single and pauses.within_ns(line) < _WHOLE * pauses.total_ns:
@@ -308,25 +283,3 @@ def pause_advice(evidence: Mapping[str, Any], *, single: bool) -> str:
     inner = evidence["functions"]
     most = max(inner.values(), default=0) >= _MOST * sum(inner.values())
     return _LINE if single or most else _SPREAD
-
-
-def _other_thread(pauses: CallsAfterCpuGaps) -> str | None:
-    """The Python function that other threads run in the middle of most pauses, None without stacks."""
-    python = pauses.events.trace.lanes.python
-    tid, start = ints(python, "tid"), ints(python, "start_ns")
-    middle, spent = (pauses.start_ns + pauses.end_ns) // 2, dict[str, int]()
-    order = np.argsort(tid, kind="stable")
-    order = order[~np.isin(tid[order], pauses.thread)]
-    for rows in np.split(order, np.flatnonzero(np.diff(tid[order])) + 1) if len(order) else ():
-        threads = np.full(len(middle), tid[rows[0]])
-        running = running_at(
-            start[rows], start[rows] + ints(python, "dur_ns")[rows], tid[rows], middle, threads
-        )
-        names = Texts(
-            np.where(running >= 0, codes(python, "name")[rows[running]], -1), texts_of(python, "name")
-        )
-        for name, ns in names.sums(pauses.dur_ns).items():
-            if not _SLEEPS.search(name):
-                spent[name] = spent.get(name, 0) + ns
-    name, most = max(spent.items(), key=lambda item: item[1], default=("", 0))
-    return name if most >= _HOLDS * pauses.total_ns > 0 else None

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.idle.stalled_calls import MANY_TIMES
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import distinct, median
 from traceanalyzer.model.finding import Confidence
@@ -70,7 +69,7 @@ class Limits:
     )
 
 
-@rule(since="0.1", claims=Claims.HOST_CATCH_ALL, min_share=0.02, limits=Limits, causes=(REGION, "stalled"))
+@rule(since="0.1", claims=Claims.HOST_CATCH_ALL, min_share=0.02, limits=Limits, causes=(REGION,))
 def host_hotspot(
     calls: Calls,
     stretches: HostCalls,
@@ -88,8 +87,7 @@ def host_hotspot(
     Why it costs: the GPU is idle until the next launch.
     Bad: torch.randn(...).to("cuda"). Good: torch.randn(..., device="cuda").
     How sure: the CPU time and the GPU's idle time are measured. Time in library code counts for the user's
-    function that calls the library. If the finding names an op that computes nothing, such as aten::view, the
-    operating system interrupted it, or it waited for a lock.
+    function that calls the library. Ops that compute nothing, such as aten::view, are not named.
     When it is wrong: the work happens only once. One recorded step cannot show whether the work recurs.
     Source: measured on an H200 with torch 2.11.
     """
@@ -103,7 +101,7 @@ def host_hotspot(
     if not len(pauses):
         return
     by = pauses.subject(limits.naming_share, limits.only_op_share)
-    frequent = by.there & (pauses.in_steps(by) >= limits.min_steps_share * len(steps))
+    frequent = by.there & ~by.meets(is_view) & (pauses.in_steps(by) >= limits.min_steps_share * len(steps))
     worth_ns = limits.min_cost_share * median(steps.durations_ns()) * len(steps)
     idle = idle.for_launches()
     charged = idle.charged_to("host-work").call.distinct()
@@ -114,44 +112,18 @@ def host_hotspot(
         single = named.total_ns >= limits.naming_share * ops.total_ns
         named_calls = _with_leading_calls(named if single else named[:0], charged, key)
         charged_calls: Calls = named_calls if len(named_calls) else where
-        views = len(named_calls) > 0 and is_view(key)
-        usual_ns = int(median(calls[calls.name.one_of(key)].dur_ns)) if views else 0
-        still = charged_calls.dur_ns >= max(least_ns, MANY_TIMES * usual_ns)
-        # Many views take time on any CPU: that is left to launch-bound.
-        charged_calls = charged_calls[still] if views else charged_calls
         lost = LostTime.idle_within(idle, charged_calls.start_ns, charged_calls.end_ns)
         if intervals.length(lost.merged()) >= worth_ns:
             computes = ops.total_ns >= limits.naming_share * where.total_ns
             parts = {} if len(named_calls) or not computes else ops.name.sums(ops.dur_ns)
-            if views:
-                yield _stalled_view_hits(charged_calls, lost, key, usual_ns)
-            else:
-                hits = _hits(charged_calls, lost, key, parts, limits, again=len(steps) > 1)
-                yield hits if leading is None else with_region(hits, leading.named(key))
+            hits = _hits(charged_calls, lost, key, parts, limits, again=len(steps) > 1)
+            yield hits if leading is None else with_region(hits, leading.named(key))
 
 
 def _with_leading_calls(members: Calls, charged: Calls, key: str) -> Calls:
     """The calls, with calls of the same name before the first launch, to which idle time is charged."""
     more = charged[charged.name.one_of(key)]
     return Calls(members.events, distinct(np.append(members.rows, more.rows))) if len(members) else members
-
-
-def _stalled_view_hits(calls: Calls, lost: LostTime, key: str, usual_ns: int) -> Hits:
-    """Hits for an op that only makes a view."""
-    return Hits(
-        occurrences=calls,
-        named_by=key,
-        cause="stalled",
-        fault_key="stalled-thread",
-        lost=lost,
-        fix=DropSpans(calls.start_ns, calls.end_ns),
-        message="{by} takes up to {longest}, {times_a_step}, instead of {usual}: it only makes a view, so "
-        "its thread was stalled; the GPU is idle for {per_step} of each step",
-        advice="Give the process more or reserved cores (taskset, numactl) and fewer threads "
-        "(torch.set_num_threads, num_workers); look for other load on the host.",
-        confidence=Confidence.MEDIUM,
-        evidence={"host_ns": calls.total_ns, "longest_ns": int(calls.dur_ns.max()), "usual_ns": usual_ns},
-    )
 
 
 def _hits(
