@@ -141,7 +141,7 @@ def test_every_rule_is_in_the_table_with_its_page() -> None:
 
 def test_the_picture_says_what_is_wrong() -> None:
     picture = README.partition("<!-- picture: generated -->")[2].partition("<!-- picture: end -->")[0]
-    assert "\n1  A copy of 32.0 MiB from pageable memory" in picture
+    assert "\n1  A pageable copy of 32.0 MiB" in picture
     assert max(map(len, picture.splitlines())) <= 80
 
 

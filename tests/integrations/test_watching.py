@@ -62,7 +62,7 @@ def test_each_window_is_five_lines_with_what_changed(monkeypatch: pytest.MonkeyP
     assert same[4] == "  Since  as in the window before"
     assert "Fix    finding 1: " in other[3]
     assert re.search(r"step recorded \S+ [mu]s, now \S+ ms \([+-]\d+ %\)", other[4])
-    assert "; new: A copy of 32.0 MiB from pageable memory runs once a step, host to device" in other[4]
+    assert "; new: A pageable copy of 32.0 MiB runs once a step, host to device" in other[4]
     assert "; gone: " in other[4]
 
 
@@ -208,7 +208,7 @@ def test_summary_has_recorded_step_and_collective_share(tmp_path: Path) -> None:
 
 def test_a_summary_of_a_window_names_what_is_wrong_and_no_facts() -> None:
     assert list(summary_of(COPIES)["findings"].values()) == [
-        "A copy of 32.0 MiB from pageable memory runs once a step, host to device, in step() (moving.py:20)"
+        "A pageable copy of 32.0 MiB runs once a step, host to device, in step() (moving.py:20)"
     ]
 
 

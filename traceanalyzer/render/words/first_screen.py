@@ -34,7 +34,7 @@ def problem_words(findings: Collection[Finding], *, judged: bool) -> str:
     named = [f"{problems} problem{'s' * (problems != 1)}"] if problems else []
     named += [f"{questions} to check"] if questions else []
     maybe = sum(may_help(finding) for finding in findings)
-    named = named or [f"{maybe} may help"] * bool(maybe)
+    named = named or [f"{maybe} change{'s' * (maybe != 1)} may help"] * bool(maybe)
     return ", ".join(named) or ("no actionable problem found" if judged else "GPU work not judged")
 
 

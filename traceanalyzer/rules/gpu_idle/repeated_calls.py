@@ -233,6 +233,7 @@ def _hits(
         evidence={
             "ops": members.name.sums(members.dur_ns),
             "members": len(names),
+            "single": names[0] if len(names) == 1 else "",
             "repeats": len(largest.first_ops),
             "launches": round(len(pieces) / len(largest.first_ops), 1),
             "piece_ns": round(float(pieces.dur_ns.mean())),

@@ -47,7 +47,7 @@ class Limits:
         0.5,
         "cause `partly-read`: at most this share of the results is read; a larger share saves little; chosen",
     )
-    min_matrix: int = limit(
+    min_rows: int = limit(
         64,
         "cause `diagonal`: reported for matrices of at least this many rows; smaller ones cost little; chosen",
     )
@@ -188,7 +188,7 @@ def _diagonals(flow: Flow, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     product = np.array([op_row(name).kind is Kind.GEMM for name in recorded.names])[recorded.name][
         flow.number
     ]
-    for rows in distinct(size[size >= limits.min_matrix]).tolist():
+    for rows in distinct(size[size >= limits.min_rows]).tolist():
         chosen = size == rows
         members = flow.ops[chosen]
         pieces, owner = members.launched()
