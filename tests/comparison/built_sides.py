@@ -9,7 +9,8 @@ import pandas as pd
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.comparison.compare import side_of
-from traceanalyzer.comparison.result import Axes, Counted, DeviceAxis, StepAxis, Verdict, Word, WorkSide
+from traceanalyzer.comparison.compared_rows import ComparedRow
+from traceanalyzer.comparison.result import Axes, Counted, DeviceAxis, Row, StepAxis, Verdict, Word, WorkSide
 from traceanalyzer.comparison.sides import verdict_of
 from traceanalyzer.comparison.snapshot import KnownFault, Snapshot, StepTime
 
@@ -74,18 +75,26 @@ def judged(step: StepAxis | None, exact: Counted = EQUAL, **more: Any) -> Verdic
     return verdict_of(Axes((exact,), device, step), ("because",), inputs, False, sides, fall)
 
 
-def row(base: float | None, new: float | None, **more: Any) -> Any:
+def row(base: float | WorkSide | None, new: float | WorkSide | None, **more: Any) -> Row:
     """A row of so many executions a step on both sides."""
-    sides = [None if count is None else SimpleNamespace(count=count, ns=1_000.0) for count in (base, new)]
-    told = {"op": "aten::mm", "outer": "", "region": "", "kind": "compute", "word": Word.SAME, "note": ""}
-    return SimpleNamespace(**(told | {"base": sides[0], "new": sides[1], "delta_ns": 0} | more))
+    sides = [side if side is None or isinstance(side, WorkSide) else of(side) for side in (base, new)]
+    told: dict[str, Any] = {"op": "aten::mm", "outer": "", "region": "", "kind": "compute", "rung": "path"}
+    told |= {"word": Word.SAME, "axis": "exact", "ratio": None, "p": None, "delta_ns": 0, "note": ""}
+    return Row(**(told | {"base": sides[0], "new": sides[1]} | more))
 
 
-def compared(ns: float, counts: tuple[float, float] = (100, 100), *, other: bool = True) -> Any:
-    sides = [SimpleNamespace(count=count, ns=ns / 2) for count in counts]
-    shapes = [SimpleNamespace(shapes="[[8, 4]]"), SimpleNamespace(shapes="[[9, 4]]")]
-    lead = SimpleNamespace(op="aten::mm", base=shapes[0], new=shapes[1])
-    return SimpleNamespace(part=SimpleNamespace(base=sides[0], new=sides[1]), row=lead, other_inputs=other)
+def work_row(kind: str, op: str, base: tuple[float, float, float], new: tuple[float, float, float]) -> Row:
+    """A row by executions, ns, and ns that nothing hides, of both sides."""
+    sides = [of(count, ns, exposed_ns=exposed) for count, ns, exposed in (base, new)]
+    return row(*sides, kind=kind, op=op)
+
+
+def compared(
+    ns: float, counts: tuple[float, float] = (100, 100), *, other: bool = True, op: str = "aten::mm"
+) -> ComparedRow:
+    shapes = "[[8, 4]]", "[[9, 4]]"
+    sides = [of(count, ns / 2, shapes=text) for count, text in zip(counts, shapes, strict=True)]
+    return ComparedRow(row(*sides, op=op), False, other)
 
 
 def work(op: str, count: float, ns: float, **more: Any) -> Any:

@@ -163,16 +163,6 @@ def test_other_sizes_as_often_are_other_inputs_and_no_verdict() -> None:
     assert "528" in found.verdict.why
 
 
-def test_other_grids_without_shapes_are_a_note() -> None:
-    plain, wider = replace(MM, dims=(), types=()), replace(MM, dims=(), types=(), grid=264)
-    found = compare(built([plain]).load(), built([wider]).load())
-    (note,) = [note for note in found.notes if "grids" in note]
-    assert note.startswith("for 100 % of GPU time the same kernels ran on other grids: perhaps other inputs")
-    assert not any(
-        "grids" in note for note in compare(built([MM]).load(), built([replace(MM, grid=264)]).load()).notes
-    )
-
-
 def test_more_executions_of_one_op_stay_one_row() -> None:
     found = compare(built([MM, ADDED]).load(), built([MM, ADDED, ADDED, ADDED]).load())
     rows = [row for row in found.rows if row.op == "aten::add"]

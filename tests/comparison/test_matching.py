@@ -26,7 +26,7 @@ from traceanalyzer.comparison.formatting import said_and_got
 from traceanalyzer.comparison.matching import Pair
 from traceanalyzer.comparison.reasons import reasons
 from traceanalyzer.comparison.result import CallRow, FaultChange, Part, Waterfall, Word
-from traceanalyzer.comparison.sides import are_identical, device_axis, other_grids, other_inputs, rung_shares
+from traceanalyzer.comparison.sides import are_identical, device_axis, other_inputs, rung_shares
 from traceanalyzer.comparison.snapshot import TABLES
 from traceanalyzer.read.text.source import Source
 
@@ -263,28 +263,8 @@ def test_what_differs_is_listed_before_what_adds_more_by_chance() -> None:
 
 
 def test_longest_op_with_other_inputs_is_named() -> None:
-    rows = [compared(20), compared(60), compared(10)]
-    for one, name in zip(rows, ("aten::add", "aten::mm", "aten::sum"), strict=True):
-        one.row.op = name
+    rows = [compared(ns, op=op) for ns, op in ((20, "aten::add"), (60, "aten::mm"), (10, "aten::sum"))]
     assert other_inputs(rows, (side(), side())).startswith("other shapes: aten::mm got ")
-
-
-@pytest.mark.parametrize(("ns", "noted"), [(30, "30 %"), (29, "")])
-def test_other_grids_are_noted_from_three_tenths_of_the_time(ns: float, noted: str) -> None:
-    rows = [
-        compared_row(
-            Pair("op", {0: 1.0}, {0: 1.0}), ([work("mm", 1, time)], [work("mm", 1, time, blocks=blocks)])
-        )
-        for time, blocks in ((ns, 2), (100 - ns, 1))
-    ]
-    assert [one.partition(" of GPU")[0] for one in other_grids(rows)] == [f"for {noted}"] * bool(noted)
-
-
-def test_more_runs_on_other_grids_do_not_mean_other_inputs() -> None:
-    table = [work("mm", 1, 10)], [work("mm", 2, 20, blocks=2)]
-    assert not compared_row(Pair("op", {0: 1.0}, {0: 1.0}), table).other_grids
-    other = [work("mm", 1, 10)], [work("mm", 1, 10, blocks=2, name="tanh")]
-    assert not compared_row(Pair("op", {0: 1.0}, {0: 1.0}), other).other_grids
 
 
 @pytest.mark.parametrize(("alike", "note"), [(True, "float32 became bfloat16 of 8x4"), (False, "")])

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.comparison.built_sides import axis, fault, host, judged, row, side
+from tests.comparison.built_sides import axis, fault, host, judged, row, side, work_row
 from tests.support.comparison_samples import STEP
 from traceanalyzer.comparison import formatting
 from traceanalyzer.comparison.captures import Captures
@@ -42,7 +42,7 @@ from traceanalyzer.comparison.step_axis import (
     program_changed,
     step_axis,
 )
-from traceanalyzer.comparison.waterfall import Busy, BusyPart, busy_part, waterfall_of, whole_parts
+from traceanalyzer.comparison.waterfall import waterfall_of, whole_parts, work_part
 from traceanalyzer.comparison.work_tables import uncovered
 
 MS = 1_000_000
@@ -162,8 +162,8 @@ def test_what_is_missing_goes_to_the_largest_fractions() -> None:
 
 @pytest.mark.parametrize("ns", [(0.0, 5.0), (5.0, 0.0)])
 def test_work_of_no_duration_makes_no_difference_by_its_count(ns: tuple[float, float]) -> None:
-    work = BusyPart("compute", "mm", Busy(1, ns[0], 0.5), Busy(2, ns[1], 1.5))
-    part = busy_part(work, 1, 2)
+    work = work_row("compute", "mm", (1, ns[0], 0.5), (2, ns[1], 1.5))
+    part = work_part(work, 1, 2)
     assert (part.delta_ns, part.by_count_ns, part.by_duration_ns, part.by_overlap_ns) == (1, 0, 0, 1)
 
 

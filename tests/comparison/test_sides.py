@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.comparison.built_sides import fault, host, of, side, snapshot, work
+from tests.comparison.built_sides import fault, host, row, side, snapshot, work
 from tests.comparison.programs import ADDED, MM, built, pairs
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import BadOption, UnreadableTrace, compare
@@ -23,12 +23,10 @@ from traceanalyzer.comparison import baseline
 from traceanalyzer.comparison.baseline import baseline_bytes, baseline_path, load_baseline
 from traceanalyzer.comparison.captures import Captures
 from traceanalyzer.comparison.compare import side_of, timed
-from traceanalyzer.comparison.compared_rows import compared_row
 from traceanalyzer.comparison.jobs import job_notes, rank_changes, roles_of
-from traceanalyzer.comparison.matching import Pair
 from traceanalyzer.comparison.reasons import fault_changes
 from traceanalyzer.comparison.result import Word
-from traceanalyzer.comparison.sides import Side, other_grids, other_inputs
+from traceanalyzer.comparison.sides import Side, other_inputs
 from traceanalyzer.comparison.snapshot import TABLES, KnownFault, Snapshot, StepTime
 from traceanalyzer.comparison.step_axis import changed_calls, counted, host_pace, most_changed
 
@@ -156,10 +154,7 @@ def test_a_counter_of_one_side_alone_is_none_on_the_other() -> None:
 )
 def test_counters_of_work_changed_where_its_rows_did(counter: str, kind: str) -> None:
     kinds = ("copy_d2d", "copy_h2d", "memset", "compute", "communication")
-    rows: Any = [
-        SimpleNamespace(kind=one, outer=f"aten::{one}", region="", op="", base=of(1), new=of(3))
-        for one in kinds
-    ]
+    rows = [row(1, 3, kind=one, outer=f"aten::{one}") for one in kinds]
     assert most_changed(counter, [], rows) == (f"aten::{kind}",)
 
 
@@ -218,17 +213,6 @@ def test_steps_of_another_phase_or_batch_have_other_inputs(
 ) -> None:
     sides: list[Any] = [SimpleNamespace(phase=phase, batch=batch) for phase, batch in (base, new)]
     assert other_inputs([], (sides[0], sides[1])) == said
-
-
-@pytest.mark.parametrize(
-    ("shapes", "blocks", "noted"), [("", 2, True), ("[[4, 4]]", 2, False), ("", 1, False)]
-)
-def test_other_grids_are_noted_where_no_shapes_were_recorded(shapes: str, blocks: int, noted: bool) -> None:
-    tables = [work("mm", 1, 10, dims=shapes)], [work("mm", 1, 10, dims=shapes, blocks=blocks)]
-    notes = other_grids([compared_row(Pair("op", {0: 1.0}, {0: 1.0}), tables)])
-    assert [one.startswith("for 100 % of GPU time the same kernels ran on other grids") for one in notes] == (
-        [True] * noted
-    )
 
 
 def test_the_pace_is_of_the_same_part_of_an_op() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.comparison.built_sides import work_row
 from traceanalyzer.comparison.captures import Captures, mean_step, merged_table
 from traceanalyzer.comparison.jobs import common_share, role_score
 from traceanalyzer.comparison.result import StepAxis, Word
@@ -22,7 +23,7 @@ from traceanalyzer.comparison.step_axis import (
     word_by_interval,
     word_by_size,
 )
-from traceanalyzer.comparison.waterfall import UNEXPLAINED, Busy, BusyPart, waterfall_of
+from traceanalyzer.comparison.waterfall import UNEXPLAINED, waterfall_of
 from traceanalyzer.comparison.work_tables import exposed_ns
 from traceanalyzer.timeline.device_work import KINDS
 
@@ -180,9 +181,9 @@ def idle(*rows: tuple[str, str, float]) -> Any:
 def test_parts_of_two_steps_add_up_and_explain_the_difference() -> None:
     """More and shorter products; a copy that is hidden better; idle time in the proportion that was recorded."""
     work = [
-        BusyPart("compute", "mm", Busy(2, 400, 400), Busy(4, 600, 600)),
-        BusyPart("copy_h2d", "copy", Busy(1, 100, 100), Busy(1, 100, 50)),
-        BusyPart("memset", "zero", Busy(0, 0, 0), Busy(1, 10, 10)),
+        work_row("compute", "mm", (2, 400, 400), (4, 600, 600)),
+        work_row("copy_h2d", "copy", (1, 100, 100), (1, 100, 50)),
+        work_row("memset", "zero", (0, 0, 0), (1, 10, 10)),
     ]
     sides = idle(("late", "mm", 300.0), ("unknown", "", 100.0)), idle(("late", "mm", 50.0))
     found = waterfall_of((1_000, 1_110), work, sides)
@@ -211,7 +212,7 @@ def test_parts_of_two_steps_add_up_and_explain_the_difference() -> None:
 
 
 def test_prediction_shorter_than_its_work_is_a_separate_part() -> None:
-    work = [BusyPart("compute", "mm", Busy(1, 400, 400), Busy(1, 400, 400))]
+    work = [work_row("compute", "mm", (1, 400, 400), (1, 400, 400))]
     found = waterfall_of((300, 400), work, (idle(("late", "mm", 9.0)), idle()))
     assert [(one.group, one.name, one.base_ns, one.new_ns) for one in found.parts[:1]] == [
         ("unexplained", UNEXPLAINED, -100, 0)

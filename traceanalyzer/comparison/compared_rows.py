@@ -12,7 +12,6 @@ from traceanalyzer.comparison.canonical_names import family_of
 from traceanalyzer.comparison.matching import Pair, Parts
 from traceanalyzer.comparison.result import Row, Word, WorkSide
 from traceanalyzer.comparison.statistics import holm, permutation_p, spread
-from traceanalyzer.comparison.waterfall import Busy, BusyPart
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import short_kernel, short_ops
 from traceanalyzer.rule.evidence_texts import TYPES, shapes_in_words
@@ -35,18 +34,15 @@ _NOTED = 44  # characters of a name or of shapes in a note; both sides have them
 
 @dataclass(frozen=True, slots=True)
 class ComparedRow:
-    """A row before the tests are corrected for their number, and its place in the waterfall.
+    """A row before the tests are corrected for their number.
 
     Attributes:
         other_inputs: whether the same op got inputs of other sizes as often.
-        other_grids: whether the same kernels ran as often on other grids.
     """
 
     row: Row
-    part: BusyPart
     tested: bool
     other_inputs: bool
-    other_grids: bool
 
 
 def compared_row(pair: Pair, tables: tuple[Table, Table]) -> ComparedRow:
@@ -73,20 +69,7 @@ def compared_row(pair: Pair, tables: tuple[Table, Table]) -> ComparedRow:
         delta_ns=0,
         note=note,
     )
-    row, tested = _judged(row, pair, tables)
-    busy = [
-        Busy(0.0, 0.0, 0.0) if one is None else Busy(one.count, one.ns, one.exposed_ns) for one in (base, new)
-    ]
-    grids = [
-        {table[part].blocks for part in parts}
-        for table, parts in zip(tables, (pair.base, pair.new), strict=True)
-    ]
-    other_grids = grids[0] != grids[1] and base is not None and new is not None and _alike(base, new)
-    return ComparedRow(row, BusyPart(kind, label_of(row), *busy), tested, other_inputs, other_grids)
-
-
-def _alike(base: WorkSide, new: WorkSide) -> bool:
-    return base.kernels == new.kernels and abs(base.count - new.count) <= _SAME_COUNT
+    return ComparedRow(*_judged(row, pair, tables), other_inputs)
 
 
 def corrected(rows: Sequence[ComparedRow], *, comparable: bool) -> list[Row]:
@@ -103,11 +86,6 @@ def corrected(rows: Sequence[ComparedRow], *, comparable: bool) -> list[Row]:
         replace(row, word=Word.UNKNOWN) if one.other_inputs else row
         for row, one in zip(result, rows, strict=True)
     ]
-
-
-def label_of(row: Row) -> str:
-    """What the user called: the outermost op, else the annotation, else the kernel."""
-    return row.outer or row.region or row.op
 
 
 def work_side(table: Table, parts: Parts) -> WorkSide | None:

@@ -8,7 +8,6 @@ from dataclasses import field, replace
 
 import numpy as np
 
-from traceanalyzer.comparison.compared_rows import label_of
 from traceanalyzer.comparison.formatting import number, said_and_got
 from traceanalyzer.comparison.result import CallRow, FaultChange, RegionChange, Row, StepAxis, Waterfall, Word
 from traceanalyzer.comparison.snapshot import KnownFault
@@ -244,7 +243,7 @@ def _changes(rows: Sequence[Row], calls: Sequence[CallRow], waterfall: Waterfall
         return result.setdefault(label, _Change(label))
 
     for row in rows:
-        one = at(label_of(row))
+        one = at(row.label)
         one.delta_ns += row.delta_ns
         if row.word not in _SILENT:
             one.real = True

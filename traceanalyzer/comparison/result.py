@@ -212,6 +212,9 @@ class WorkSide:
     types: str
 
 
+_NO_WORK = WorkSide(0.0, 0.0, 0.0, None, (), "", "")
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """Work that counts as the same on both sides.
@@ -240,6 +243,21 @@ class Row:
     p: float | None
     delta_ns: int
     note: str
+
+    @property
+    def label(self) -> str:
+        """What the user called: the outermost op, else the annotation, else the kernel."""
+        return self.outer or self.region or self.op
+
+    @property
+    def sides(self) -> tuple[WorkSide, WorkSide]:
+        """BASE and NEW; of a side without this work all is 0."""
+        return self.base or _NO_WORK, self.new or _NO_WORK
+
+    @property
+    def total_ns(self) -> float:
+        """GPU time of both sides."""
+        return sum(side.ns for side in self.sides)
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,27 +164,16 @@ def other_inputs(rows: Sequence[ComparedRow], sides: tuple[Snapshot, Snapshot]) 
     base, new = sides
     if base.phase != new.phase or base.batch != new.batch:
         return f"the steps are of {_step(base)} and of {_step(new)}"
-    total = sum(one.part.base.ns + one.part.new.ns for one in rows)
+    total = sum(one.row.total_ns for one in rows)
     other = [one for one in rows if one.other_inputs]
-    own = sum(one.part.base.ns + one.part.new.ns for one in other)
+    own = sum(one.row.total_ns for one in other)
     if not other or own < _OTHER_INPUTS * total or not _as_often(rows):
         return ""
-    lead = max(other, key=lambda one: (one.part.base.ns + one.part.new.ns, one.row.op)).row
+    lead = max(other, key=lambda one: (one.row.total_ns, one.row.op)).row
     assert lead.base is not None
     assert lead.new is not None
     shapes = [_inputs(side) for side in (lead.base, lead.new)]
     return f"other shapes: {lead.op} got {shapes[0]} and gets {shapes[1]}"
-
-
-def other_grids(rows: Sequence[ComparedRow]) -> list[str]:
-    """What kernels say of other inputs where the shapes were not recorded: a note, as other code may do the same."""
-    work = [(row.part.base.ns + row.part.new.ns, row) for row in rows]
-    own = sum(ns for ns, row in work if row.other_grids and row.row.base and not _inputs(row.row.base))
-    share = own / max(sum(ns for ns, _ in work), 1.0)
-    if share < _OTHER_INPUTS:
-        return []
-    note = f"for {share:.0%} of GPU time the same kernels ran on other grids".replace("%", " %")
-    return [f"{note}: perhaps other inputs; record_shapes=True shows it"]
 
 
 def _inputs(side: WorkSide) -> str:
@@ -197,7 +186,7 @@ def _step(side: Snapshot) -> str:
 
 def _as_often(rows: Sequence[ComparedRow]) -> bool:
     """Whether both do as many pieces of work, so that only sizes differ."""
-    counts = [sum(getattr(row.part, side).count for row in rows) for side in ("base", "new")]
+    counts = [sum(one.row.sides[side].count for one in rows) for side in (0, 1)]
     return bool(abs(counts[0] - counts[1]) <= _AS_OFTEN * max(counts))
 
 
@@ -283,10 +272,8 @@ def _of_pair(
     step = step_axis(base, new, device, changed)
     waterfall = None
     if step is not None:
-        waterfall = waterfall_of(
-            (step.base_ns, step.new_ns), [one.part for one in compared_rows], (first, second)
-        )
-        deltas = [round(one.part.new.exposed_ns) - round(one.part.base.exposed_ns) for one in compared_rows]
+        waterfall = waterfall_of((step.base_ns, step.new_ns), rows, (first, second))
+        deltas = [round(row.sides[1].exposed_ns) - round(row.sides[0].exposed_ns) for row in rows]
         rows = [replace(row, delta_ns=delta) for row, delta in zip(rows, deltas, strict=True)]
     order = sorted(rows, key=lambda row: (row.word in _SAME, -abs(row.delta_ns), row.op, row.outer, row.kind))
     told = step is not None and step.word is not Word.UNKNOWN and not inputs
@@ -296,7 +283,6 @@ def _of_pair(
     because = reasons(faults, order, calls, waterfall, step, changed_functions_note(regions, step))
     axes = Axes(counters, device, step)
     verdict = verdict_of(axes, because, inputs, are_identical(base, new), (first, second), waterfall)
-    of_inputs = [inputs] if inputs else other_grids(compared_rows)
     pace = step.pace if step else 1.0
     return Comparison(
         base=sources[0],
@@ -309,21 +295,17 @@ def _of_pair(
         faults=faults,
         rungs=rung_shares(pairs, tables),
         ranks=ranks,
-        notes=(*notes, *of_inputs, *notes_of(first, second, pace)),
+        notes=(*notes, *filter(None, [inputs]), *notes_of(first, second, pace)),
         strips=(first.strip, second.strip),
         regions=regions,
     )
 
 
 def device_axis(rows: Sequence[Row]) -> DeviceAxis | None:
-    base, new = (sum(getattr(row, side).ns for row in rows if getattr(row, side)) for side in ("base", "new"))
+    base, new = (sum(row.sides[side].ns for row in rows) for side in (0, 1))
     if base <= 0 or new <= 0:
         return None
-    real = sum(
-        (row.new.ns if row.new else 0.0) - (row.base.ns if row.base else 0.0)
-        for row in rows
-        if row.word not in _SAME
-    )
+    real = sum(row.sides[1].ns - row.sides[0].ns for row in rows if row.word not in _SAME)
     word = Word.SAME
     if abs(real) > _REAL_SHARE * base:
         word = Word.SLOWER if real > 0 else Word.FASTER

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from traceanalyzer.comparison.captures import Captures
-from traceanalyzer.comparison.compared_rows import label_of
 from traceanalyzer.comparison.result import CallRow, Counted, DeviceAxis, Row, StepAxis, Word
 from traceanalyzer.comparison.snapshot import Snapshot, StepTime, rows_of
 from traceanalyzer.comparison.statistics import log_interval
@@ -220,8 +219,8 @@ def most_changed(counter: str, calls: Sequence[CallRow], rows: Sequence[Row]) ->
     )
     for row in rows:
         if row.kind == kind:
-            change = (row.new.count if row.new else 0.0) - (row.base.count if row.base else 0.0)
-            result[label_of(row)] = result.get(label_of(row), 0.0) + change
+            change = row.sides[1].count - row.sides[0].count
+            result[row.label] = result.get(row.label, 0.0) + change
     changed = sorted((name for name, by in result.items() if by), key=lambda name: (-abs(result[name]), name))
     return tuple(changed[:_PLACES])
 

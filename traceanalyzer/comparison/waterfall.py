@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from traceanalyzer.comparison.result import Part, Waterfall
+from traceanalyzer.comparison.result import Part, Row, Waterfall, WorkSide
 from traceanalyzer.comparison.snapshot import Snapshot, rows_of
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import short_ops
 
 _GROUPS = ("compute", "communication", "copies", "memsets", "idle", "unexplained")
@@ -17,28 +16,7 @@ UNEXPLAINED = "work that the prediction does not wait for"
 _NO_CAUSE = "idle time of no recorded cause"
 
 
-@dataclass(frozen=True, slots=True)
-class Busy:
-    """One matched piece of work on one side, per step: executions, time, and what nothing hides of it."""
-
-    count: float
-    ns: float
-    exposed_ns: float
-
-
-@dataclass(frozen=True, slots=True)
-class BusyPart:
-    """Work that counts as the same, on both sides."""
-
-    kind: str
-    name: str
-    base: Busy
-    new: Busy
-
-
-def waterfall_of(
-    steps: tuple[int, int], work: Sequence[BusyPart], sides: tuple[Snapshot, Snapshot]
-) -> Waterfall:
+def waterfall_of(steps: tuple[int, int], work: Sequence[Row], sides: tuple[Snapshot, Snapshot]) -> Waterfall:
     """The parts of both steps.
 
     Work is what it was in the recording, where nothing that goes before it runs; what is left of the compared step is
@@ -53,11 +31,11 @@ def waterfall_of(
     names = _idle_names(sides)
     columns = []
     for index, side in enumerate(sides):
-        exposed = [(one.base, one.new)[index].exposed_ns for one in work]
+        exposed = [row.sides[index].exposed_ns for row in work]
         idle = _idle(side, steps[index] - sum(exposed), names)
         columns.append(whole_parts([*exposed, *idle], steps[index]))
     base, new = columns
-    parts = [busy_part(one, base[i], new[i]) for i, one in enumerate(work)]
+    parts = [work_part(row, base[i], new[i]) for i, row in enumerate(work)]
     for i, (cause, op) in enumerate(names, start=len(work)):
         group = "unexplained" if cause == UNEXPLAINED else "idle"
         parts.append(Part(group, f"{cause}: {op}" if op else cause, base[i], new[i], new[i] - base[i]))
@@ -101,14 +79,14 @@ def whole_parts(values: Sequence[float], total: int) -> list[int]:
     return floors
 
 
-def busy_part(one: BusyPart, base_ns: int, new_ns: int) -> Part:
+def work_part(row: Row, base_ns: int, new_ns: int) -> Part:
     delta = new_ns - base_ns
-    count, duration = _shares(one.base, one.new, base_ns, new_ns)
+    count, duration = _shares(*row.sides, base_ns, new_ns)
     by_count = round(count)
     by_duration = round(duration)
     return Part(
-        _group(one.kind),
-        one.name,
+        _group(row.kind),
+        row.label,
         base_ns,
         new_ns,
         delta,
@@ -118,7 +96,7 @@ def busy_part(one: BusyPart, base_ns: int, new_ns: int) -> Part:
     )
 
 
-def _shares(base: Busy, new: Busy, base_ns: int, new_ns: int) -> tuple[float, float]:
+def _shares(base: WorkSide, new: WorkSide, base_ns: int, new_ns: int) -> tuple[float, float]:
     """What other counts and other durations make of the difference: shares of the logarithm, which add up."""
     delta = new_ns - base_ns
     if min(base.count, new.count) <= 0:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from traceanalyzer.comparison import formatting
-from traceanalyzer.comparison.compared_rows import label_of
 from traceanalyzer.comparison.result import Comparison, Row, Waterfall, Word
 from traceanalyzer.comparison.snapshot import StepStrip
 from traceanalyzer.model.units import format_ns
@@ -133,7 +132,7 @@ def difference_flame(found: Comparison) -> Html:
     """Work by what the user called and op; as wide as the longer side, coloured by what became of it."""
     groups: dict[str, list[Row]] = {}
     for row in found.rows:
-        groups.setdefault(label_of(row), []).append(row)
+        groups.setdefault(row.label, []).append(row)
     widths = {label: sum(map(_longer, rows)) for label, rows in groups.items()}
     scale = _WIDTH / max(sum(widths.values()), 1.0)
     drawn, x = [], 0.0
