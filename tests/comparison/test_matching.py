@@ -228,10 +228,7 @@ def test_the_ratio_is_of_one_execution() -> None:
     ("real", "word"), [(10, Word.SAME), (11, Word.SLOWER), (-10, Word.SAME), (-11, Word.FASTER)]
 )
 def test_work_differs_by_a_hundredth_of_the_gpu_s_time(real: int, word: Word) -> None:
-    rows: Any = [
-        SimpleNamespace(base=of(ns=500), new=of(ns=500 + real), word=Word.SLOWER),
-        SimpleNamespace(base=of(ns=500), new=of(ns=600), word=Word.SAME),
-    ]
+    rows = [row(of(ns=500), of(ns=500 + real), word=Word.SLOWER), row(of(ns=500), of(ns=600))]
     found = device_axis(rows)
     assert found is not None
     assert (found.word, found.real_ns, found.base_ns, found.new_ns) == (word, real, 1_000, 1_100 + real)
