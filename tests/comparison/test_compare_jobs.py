@@ -6,11 +6,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 
+from tests.comparison.built_sides import work
 from tests.comparison.programs import ADDED, MM, TANH, built, ranks_of
 from traceanalyzer import Trace, compare
-from traceanalyzer.comparison import jobs
 from traceanalyzer.comparison.captures import Captures
 from traceanalyzer.comparison.compare import side_of
 from traceanalyzer.comparison.jobs import job_notes, rank_changes, slowest
@@ -27,19 +28,17 @@ def test_jobs_are_compared_by_the_rank_that_sets_the_pace() -> None:
     assert [one.word for one in found.ranks] == [Word.SLOWER, Word.FASTER]
 
 
-def test_ranks_of_one_role_do_the_same_work() -> None:
+def test_ranks_that_do_the_work_of_others_are_not_judged() -> None:
     tanh = replace(ADDED, name="aten::tanh", kernel=TANH, dur=500)
     found = compare(ranks_of([MM], [MM], [tanh]), ranks_of([MM], [MM, MM], [tanh], [tanh]))
-    assert [one.roles for one in found.ranks] == [(0, 0), (0, 0), (1, 1), (None, 1)]
-    text = render_comparison(found)
-    assert "rank 2 (work 1): " in text
-    assert "rank 3 (work 1): missing -> " in text
-    changed = compare(ranks_of([MM], [tanh]), ranks_of([tanh], [replace(tanh, name="aten::relu")]))
-    assert [one.roles for one in changed.ranks] == [(0, 1), (1, 2)]
+    assert not any(one.other_work for one in found.ranks)
+    assert "rank 3: missing -> " in render_comparison(found)
+    changed = compare(ranks_of([MM], [tanh]), ranks_of([tanh], [MM]))
+    assert all(one.other_work for one in changed.ranks)
     assert {one.word for one in changed.ranks} == {Word.UNKNOWN}
     assert "ranks that do other work in NEW: 0, 1" in changed.notes
     compiled = compare(ranks_of([MM], [tanh]), ranks_of([ADDED], [replace(tanh, name="aten::relu")]))
-    assert [one.roles for one in compiled.ranks] == [(0, 0), (1, 1)]  # all is new: by rank
+    assert not any(one.other_work for one in compiled.ranks)  # all is new
 
 
 def with_modules(*names: str) -> Trace:
@@ -83,12 +82,15 @@ def test_another_batch_or_serving_phase_is_not_compared(mark: str) -> None:
 MS = 1_000_000
 
 
-def rank(step_ms: float | None, waiting_ms: float | None, culprit: bool = False, captures: int = 1) -> Any:
+def rank(
+    step_ms: float | None, waiting_ms: float | None, culprit: bool = False, captures: int = 1, op: str = "mm"
+) -> Any:
     """A rank with such a step; of several captures the last one alone says that it is late."""
     step = None if step_ms is None else SimpleNamespace(ns=round(step_ms * MS))
     waits = None if waiting_ms is None else round(waiting_ms * MS)
     each = [SimpleNamespace(culprit=culprit and at == captures - 1) for at in range(captures)]
-    return SimpleNamespace(together=SimpleNamespace(step=step, waiting_ns=waits), each=each)
+    tables = {"work": pd.DataFrame([vars(work(op, 1, 100))])}
+    return SimpleNamespace(together=SimpleNamespace(step=step, waiting_ns=waits, tables=tables), each=each)
 
 
 @pytest.mark.parametrize(
@@ -112,13 +114,11 @@ def test_pace_is_set_by_the_slow_rank_that_waits_least(
     assert slowest({number: rank(*one) for number, one in ranks.items()}) == expected
 
 
-def changes(
-    *waits: tuple[float | None, float | None], roles: dict[int, Any] | None = None
-) -> list[RankChange]:
+def changes(*waits: tuple[float | None, float | None], other_work: tuple[int, ...] = ()) -> list[RankChange]:
     """Ranks from 0 on, with the ms that they wait in BASE and in NEW."""
     ns = [[None if ms is None else round(ms * MS) for ms in one] for one in waits]
     return [
-        RankChange(at, (roles or {}).get(at, (0, 0)), 10 * MS, 10 * MS, base, new, Word.SAME)
+        RankChange(at, at in other_work, 10 * MS, 10 * MS, base, new, Word.SAME)
         for at, (base, new) in enumerate(ns)
     ]
 
@@ -189,37 +189,35 @@ def test_ranks_of_one_side_are_named_where_there_are_several(
 ) -> None:
     sides: Any = [{number: rank(10, 0) for number in ranks} for ranks in (base, new)]
     every = sorted({*base, *new}, key=str)
-    known = [RankChange(one, (0, 0), 1, 1, 0, 0, Word.SAME) for one in every]
+    known = [RankChange(one, False, 1, 1, 0, 0, Word.SAME) for one in every]
     assert job_notes(sides[0], sides[1], known) == told
 
 
 @pytest.mark.parametrize(
-    ("roles", "slow", "told"),
+    ("ops", "other", "slow", "told"),
     [
-        ({}, (0, 1), []),
-        ({0: (0, 1), 1: (1, 0)}, (0, 0), ["ranks that do other work in NEW: 0, 1"]),
-        ({1: (None, 1), 2: (1, None)}, (0, 0), []),  # missing on one side is no other work
+        ("mm mm mm", (), (0, 1), []),
+        ("mm mm mm", (0, 1), (0, 0), ["ranks that do other work in NEW: 0, 1"]),
         (
-            {0: (0, 0), 1: (1, 1)},
+            "mm add mm",
+            (),
             (0, 1),
             [
                 "rank 0 in BASE and rank 1 in NEW set the pace and do other work: "
                 "the comparison is not of the same work"
             ],
         ),
-        (
-            {0: (0, 1), 1: (1, 0)},
-            (0, 1),
-            ["ranks that do other work in NEW: 0, 1"],
-        ),  # rank 1 took rank 0's work
-        ({1: (0, 1), 0: (0, 0)}, (1, 1), ["ranks that do other work in NEW: 1"]),
+        ("mm add mm", (), (1, 1), []),
     ],
 )
 def test_ranks_with_other_work_and_pacing_ranks_are_named(
-    roles: dict[int, Any], slow: tuple[int, int], told: list[str]
+    ops: str, other: tuple[int, ...], slow: tuple[int, int], told: list[str]
 ) -> None:
-    sides: Any = [{at: rank(20 if at == longest else 10, 0) for at in range(3)} for longest in slow]
-    assert job_notes(sides[0], sides[1], changes((0, 0), (0, 0), (0, 0), roles=roles)) == told
+    sides: Any = [
+        {at: rank(20 if at == longest else 10, 0, op=op) for at, op in enumerate(ops.split())}
+        for longest in slow
+    ]
+    assert job_notes(sides[0], sides[1], changes((0, 0), (0, 0), (0, 0), other_work=other)) == told
 
 
 def captured(number: int | None, step_ns: int, waiting_ns: int | None) -> Captures:
@@ -243,21 +241,3 @@ def test_each_rank_has_times_of_both_sides() -> None:
         (10, 1_000, None, 5, None, Word.UNKNOWN),
         (11, None, 1_000, None, 8, Word.UNKNOWN),
     ]
-
-
-@pytest.mark.parametrize(("roles", "word"), [((0, 0), Word.SLOWER), ((0, 1), Word.UNKNOWN)])
-def test_nothing_is_said_of_a_rank_that_does_other_work(
-    roles: tuple[int, int], word: Word, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The others' programs are taken for changed ones."""
-    asked: list[Any] = []
-
-    def compared(*given: Any) -> Any:
-        asked.append(given[2:])
-        return SimpleNamespace(word=Word.SLOWER)
-
-    monkeypatch.setattr(jobs, "step_axis", compared)
-    monkeypatch.setattr(jobs, "roles_of", lambda base, new: ({3: roles[0]}, {3: roles[1]}))
-    (found,) = rank_changes({3: rank(10, 1)}, {3: rank(20, 2)})
-    assert (found.word, found.roles, found.base_ns, found.new_ns) == (word, roles, 10 * MS, 20 * MS)
-    assert asked == ([(None, True)] if roles[0] == roles[1] else [])

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.comparison.built_sides import fault, host, row, side, snapshot, work
+from tests.comparison.built_sides import fault, host, row, side, snapshot
 from tests.comparison.programs import ADDED, MM, built, pairs
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import BadOption, UnreadableTrace, compare
@@ -23,7 +23,7 @@ from traceanalyzer.comparison import baseline
 from traceanalyzer.comparison.baseline import baseline_bytes, baseline_path, load_baseline
 from traceanalyzer.comparison.captures import Captures
 from traceanalyzer.comparison.compare import side_of, timed
-from traceanalyzer.comparison.jobs import job_notes, rank_changes, roles_of
+from traceanalyzer.comparison.jobs import job_notes, other_work, rank_changes
 from traceanalyzer.comparison.reasons import fault_changes
 from traceanalyzer.comparison.result import Word
 from traceanalyzer.comparison.sides import Side, other_inputs
@@ -223,22 +223,18 @@ def test_the_pace_is_of_the_same_part_of_an_op() -> None:
     assert host_pace(*sides) == 2.0
 
 
-def rank(*rows: Any) -> Any:
-    table = pd.DataFrame([vars(one) for one in rows])
-    return SimpleNamespace(together=SimpleNamespace(tables={"work": table}))
-
-
-def test_roles_that_one_side_alone_has_get_numbers_of_their_own() -> None:
-    base: Any = {0: rank(work("mm", 1, 100))}
-    new: Any = {at: rank(work(op, 1, 100)) for at, op in enumerate(("mm", "add", "sum"))}
-    assert roles_of(base, new) == ({0: 0}, {0: 0, 1: 1, 2: 2})
-
-
-def test_roles_are_told_by_computing_alone() -> None:
-    """One rank communicates, the other does not: both compute the same."""
-    talk = work("nccl", 1, 900, kind="communication")
-    both: Any = {0: rank(work("mm", 1, 100)), 1: rank(work("mm", 1, 100), talk)}
-    assert roles_of(both, both)[0] == {0: 0, 1: 0}
+@pytest.mark.parametrize(
+    ("base", "new", "other"),
+    [
+        (("mm", "add"), ("mm", "add"), ()),
+        (("mm", "add"), ("add", "mm"), (0, 1)),
+        (("mm", "add"), ("relu", "sum"), ()),  # all is new: other kernels
+        (("mm",), ("mm", "add"), ()),
+    ],
+)
+def test_other_work_is_what_another_rank_did(base: Any, new: Any, other: tuple[int, ...]) -> None:
+    sides: Any = [{at: {op: 1.0} for at, op in enumerate(ops)} for ops in (base, new)]
+    assert tuple(rank for rank in range(3) if other_work(rank, *sides)) == other
 
 
 def kept(rank: int | None, *, step: StepTime | None, **more: Any) -> Snapshot:

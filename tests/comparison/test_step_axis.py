@@ -12,7 +12,7 @@ import pytest
 
 from tests.comparison.built_sides import work_row
 from traceanalyzer.comparison.captures import Captures, mean_step, merged_table
-from traceanalyzer.comparison.jobs import common_share, role_score
+from traceanalyzer.comparison.jobs import common_share
 from traceanalyzer.comparison.result import StepAxis, Word
 from traceanalyzer.comparison.snapshot import TABLES, StepTime
 from traceanalyzer.comparison.step_axis import (
@@ -163,11 +163,10 @@ def test_each_instant_of_a_device_counts_for_one_piece_of_work() -> None:
     }
 
 
-def test_roles_are_alike_by_their_work_and_then_by_their_ranks() -> None:
+def test_work_in_common_is_a_share_of_the_time() -> None:
     one, other = {"mm": 0.75, "add": 0.25}, {"mm": 0.5, "sum": 0.5}
     assert common_share(one, other) == common_share(other, one) == 0.5
     assert (common_share({}, {}), common_share(one, {})) == (1.0, 0.0)
-    assert role_score(([0, 1], one), ([1, 2, 3], other)) == 2 * 0.5 + 1 / 4
 
 
 def idle(*rows: tuple[str, str, float]) -> Any:

@@ -13,8 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.comparison.built_sides import EQUAL, MORE, MS, axis, compared, judged, row, side
-from tests.comparison.programs import ADDED, MM, TANH, ranks_of
-from traceanalyzer import compare
 from traceanalyzer.comparison import formatting
 from traceanalyzer.comparison.compared_rows import compared_row
 from traceanalyzer.comparison.matching import Pair
@@ -330,14 +328,6 @@ def test_what_makes_recordings_hard_to_compare_is_noted() -> None:
             f"host: what both do took {told} times as long in NEW"
         )
     assert notes_of(base, base, 0.96) == []
-
-
-def test_kind_of_ranks_only_in_base_has_one_role() -> None:
-    tanh = replace(ADDED, name="aten::tanh", kernel=TANH, dur=500)
-    found = compare(ranks_of([MM], [MM]), ranks_of([MM], [MM, tanh]))
-    assert [one.roles for one in found.ranks] == [(0, 0), (0, 1)]
-    turned = compare(ranks_of([MM], [MM]), ranks_of([MM, tanh], [MM]))
-    assert [one.roles for one in turned.ranks] == [(0, 1), (0, 0)]
 
 
 def test_three_against_three_apart_are_one_in_ten() -> None:

@@ -140,19 +140,19 @@ def test_faults_that_changed_are_shown_and_the_others_counted() -> None:
 
 
 def test_ranks_that_changed_alike_are_one_line() -> None:
-    def rank(number: int, role: int, new: int | None) -> RankChange:
-        return RankChange(number, (role, role), 10 * MS, new, None, None, Word.SLOWER if new else Word.GONE)
+    def rank(number: int, other: bool, new: int | None) -> RankChange:
+        return RankChange(number, other, 10 * MS, new, None, None, Word.SLOWER if new else Word.GONE)
 
     told = "10.0 ms -> 12.0 ms slower"
-    every = [rank(number, 0, 12 * MS) for number in range(3)]
+    every = [rank(number, False, 12 * MS) for number in range(3)]
     assert starting("rank", ranks=(*every,)) == ["ranks 0 to 2: 10.0 ms -> 12.0 ms  slower"]
-    two = lines(ranks=(*every, rank(3, 1, 12 * MS), rank(4, 1, None)))
+    two = lines(ranks=(*every, rank(3, True, 12 * MS), rank(4, False, None)))
     assert [" ".join(line.split()) for line in two if line.startswith("rank")] == [
-        f"ranks 0 to 2 (work 0): {told}",
-        f"rank 3 (work 1): {told}",
-        "rank 4 (work 1): 10.0 ms -> missing gone",
+        f"ranks 0 to 2: {told}",
+        f"rank 3 (other work): {told}",
+        "rank 4: 10.0 ms -> missing gone",
     ]
-    many = lines(ranks=tuple(rank(number, 0, (12 + number) * MS) for number in range(6)))
+    many = lines(ranks=tuple(rank(number, False, (12 + number) * MS) for number in range(6)))
     assert len([line for line in many if line.startswith("rank")]) == 4
     assert "and 2 more" in many
 

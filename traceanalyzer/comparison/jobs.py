@@ -16,41 +16,11 @@ Shares = Mapping[str, float]
 _SAME_KIND = 0.8  # of the GPU time, in the same ops, for ranks to have one role; chosen
 
 
-def roles_of(base: Ranks, new: Ranks) -> tuple[Mapping[int | None, int], Mapping[int | None, int]]:
-    """Of each side rank -> number of its role, from 0; the same number where both sides have the role.
-
-    Roles of the two sides are the same where they do the same work, else where they have most ranks in common: another
-    compiler or kernel gives no other role.
-    """
-    groups = _groups(base), _groups(new)
-    scores = [
-        (-role_score(group, other), i, j)
-        for i, group in enumerate(groups[0])
-        for j, other in enumerate(groups[1])
-    ]
-    number: dict[int, int] = {}
-    for score, i, j in sorted(scores):
-        if score < 0 and j not in number and i not in number.values():
-            number[j] = i
-    for j in range(len(groups[1])):
-        number.setdefault(j, max(len(groups[0]) - 1, *number.values(), 0) + 1)
-    of_base = {rank: i for i, (ranks, _) in enumerate(groups[0]) for rank in ranks}
-    return of_base, {rank: number[j] for j, (ranks, _) in enumerate(groups[1]) for rank in ranks}
-
-
-Group = tuple[list[int | None], Shares]
-
-
-def _groups(side: Ranks) -> list[Group]:
-    groups: list[Group] = []
-    for rank in sorted(side, key=lambda rank: -1 if rank is None else rank):
-        shares = _shares(side[rank])
-        own = next((ranks for ranks, other in groups if common_share(shares, other) >= _SAME_KIND), None)
-        if own is None:
-            groups.append(([rank], shares))
-        else:
-            own.append(rank)
-    return groups
+def other_work(rank: int | None, base: Mapping[int | None, Shares], new: Mapping[int | None, Shares]) -> bool:
+    """True if the rank does in NEW what another rank, and not this one, did in BASE."""
+    if rank not in base or rank not in new or common_share(base[rank], new[rank]) >= _SAME_KIND:
+        return False
+    return any(common_share(shares, new[rank]) >= _SAME_KIND for shares in base.values())
 
 
 def _shares(captures: Captures) -> Shares:
@@ -69,11 +39,6 @@ def common_share(one: Shares, other: Shares) -> float:
     if not one and not other:
         return 1.0
     return sum(min(share, other.get(name, 0.0)) for name, share in one.items())
-
-
-def role_score(one: Group, other: Group) -> float:
-    ranks = len(set(one[0]) & set(other[0])) / len({*one[0], *other[0]})
-    return 2 * common_share(one[1], other[1]) + ranks
 
 
 _ALIKE = 0.05  # of the step: ranks so near are alike, as in report/slowest.py
@@ -95,16 +60,17 @@ def _step_ns(side: Captures) -> int:
 
 def rank_changes(base: Ranks, new: Ranks) -> tuple[RankChange, ...]:
     """All ranks of both jobs, and how their steps changed; nothing is said of a rank that does other work in NEW."""
-    found, roles = [], roles_of(base, new)
+    found = []
+    shares = [{rank: _shares(captures) for rank, captures in side.items()} for side in (base, new)]
     for rank in sorted({*base, *new}, key=lambda rank: -1 if rank is None else rank):
-        sides, own = (base.get(rank), new.get(rank)), (roles[0].get(rank), roles[1].get(rank))
+        sides, other = (base.get(rank), new.get(rank)), other_work(rank, shares[0], shares[1])
         step = None
-        if sides[0] is not None and sides[1] is not None and own[0] == own[1]:
+        if sides[0] is not None and sides[1] is not None and not other:
             step = step_axis(sides[0], sides[1], None, True)
         ns = [None if side is None or side.together.step is None else side.together.step.ns for side in sides]
         waits = [None if side is None else side.together.waiting_ns for side in sides]
         word = step.word if step else Word.UNKNOWN
-        found.append(RankChange(rank, own, ns[0], ns[1], waits[0], waits[1], word))
+        found.append(RankChange(rank, other, ns[0], ns[1], waits[0], waits[1], word))
     return tuple(found)
 
 
@@ -115,7 +81,12 @@ def job_notes(base: Ranks, new: Ranks, ranks: Sequence[RankChange]) -> list[str]
         only = sorted(rank for rank in own if rank not in other and rank is not None)
         if only and len(own) + len(other) > 2:
             notes.append(f"ranks in {name} only: {', '.join(map(str, only))}")
-    notes += _other_work(ranks, (slowest(base), slowest(new)))
+    if moved := [one.rank for one in ranks if one.other_work]:
+        notes.append(f"ranks that do other work in NEW: {', '.join(map(str, moved))}")
+    pace = slowest(base), slowest(new)
+    if _differ(base, *pace) or _differ(new, *pace):
+        who = f"rank {pace[0]} in BASE and rank {pace[1]} in NEW"
+        notes.append(f"{who} set the pace and do other work: the comparison is not of the same work")
     before, after = _late(base), _late(new)
     notes += [f"rank {rank} became late{_waited(ranks, rank, 1)}" for rank in after if rank not in before]
     notes += [f"rank {rank} is late no more{_waited(ranks, rank, 0)}" for rank in before if rank not in after]
@@ -151,12 +122,7 @@ def _more_ns(ranks: Sequence[RankChange], rank: int | None, at: int) -> int | No
     return max(known) - own if own is not None else None
 
 
-def _other_work(ranks: Sequence[RankChange], compared: tuple[int | None, int | None]) -> list[str]:
-    """Ranks that changed their role, and whether those that set the pace are of two roles."""
-    moved = [rank.rank for rank in ranks if None not in rank.roles and rank.roles[0] != rank.roles[1]]
-    notes = [f"ranks that do other work in NEW: {', '.join(map(str, moved))}"] if moved else []
-    roles = {rank.rank: rank.roles for rank in ranks}
-    if compared[0] != compared[1] and roles[compared[0]][0] != roles[compared[1]][1]:
-        who = f"rank {compared[0]} in BASE and rank {compared[1]} in NEW"
-        notes.append(f"{who} set the pace and do other work: the comparison is not of the same work")
-    return notes
+def _differ(side: Ranks, rank: int | None, other: int | None) -> bool:
+    """Whether two ranks of one side do other work; False if the side lacks one of them."""
+    both = [_shares(side[one]) for one in (rank, other) if one in side]
+    return len(both) > 1 and common_share(*both) < _SAME_KIND

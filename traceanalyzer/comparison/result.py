@@ -301,11 +301,11 @@ class RankChange:
     """One rank of a job on both sides; a side is None where that rank is missing.
 
     Attributes:
-        roles: of BASE and NEW, the number of the work that it does: ranks of one role do the same.
+        other_work: it does in NEW what another rank did in BASE.
     """
 
     rank: int | None
-    roles: tuple[int | None, int | None]
+    other_work: bool
     base_ns: int | None
     new_ns: int | None
     base_waiting_ns: int | None

@@ -146,13 +146,11 @@ def _faults(page: Page, found: Comparison) -> None:
 
 
 def _rank_lines(found: Comparison) -> list[str]:
-    """Ranks with their steps, those of one role that changed alike together."""
+    """Ranks with their steps, those that changed alike together."""
     alike: dict[tuple[str, str], list[int]] = {}
-    several = len({role for one in found.ranks for role in one.roles if role is not None}) > 1
     for one in found.ranks:
         ns = [("missing" if at is None else format_ns(at)) for at in (one.base_ns, one.new_ns)]
-        roles = " and ".join(dict.fromkeys(str(role) for role in one.roles if role is not None))
-        told = f" (work {roles})" * several, f"{ns[0]} -> {ns[1]}  {one.word}"
+        told = " (other work)" * one.other_work, f"{ns[0]} -> {ns[1]}  {one.word}"
         alike.setdefault(told, []).append(one.rank or 0)
     return [f"{ranks_in_words(ranks)}{work}: {told}" for (work, told), ranks in alike.items()]
 
