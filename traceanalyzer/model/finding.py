@@ -72,18 +72,6 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """Where something happened: [start_ns, end_ns) and, where known, device, stream, thread and step."""
-
-    start_ns: int
-    end_ns: int
-    device: int | None = None
-    stream: int | None = None
-    thread: int | None = None
-    step: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Occurrence:
     """One hit within a finding; times in ns as in the trace."""
 
