@@ -98,6 +98,14 @@ class Texts:
         """A text for each row, with its repetitions: str, or None where there is no text; object (rows,)."""
         return np.append(self.names, np.array([None], object))[self.code]
 
+    def numbers(self, number_of: Callable[[str], int]) -> Rows:
+        """A number of each row's text, asked once per distinct text; int64 (rows,), 0 without text."""
+        table = np.zeros(len(self.names) + 1, np.int64)
+        for code in self.occurring():
+            table[code] = number_of(str(self.names[code]))
+        numbers: Rows = table[self.code]
+        return numbers
+
     def distinct(self) -> list[str]:
         """The texts that occur, sorted."""
         return sorted(str(self.names[code]) for code in self.occurring())

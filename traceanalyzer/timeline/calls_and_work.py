@@ -329,12 +329,12 @@ class Work(Selection):
     @cached_readonly
     def blocks(self) -> Rows:
         """Blocks of the grid, 0 where not recorded."""
-        return _products(self.text("grid"))
+        return self.text("grid").numbers(product_of)
 
     @cached_readonly
     def threads(self) -> Rows:
         """Threads of a block, 0 where not recorded."""
-        return _products(self.text("block"))
+        return self.text("block").numbers(product_of)
 
     @cached_readonly
     def delay_ns(self) -> Rows:
@@ -359,12 +359,3 @@ class Work(Selection):
         if (stream == stream[:1]).all() and (device == device[:1]).all():
             return self
         return self[np.lexsort((stream, device))]  # stable: each stream stays in the order of start
-
-
-def _products(texts: Texts) -> Rows:
-    """Product of the sizes in each JSON list, 0 where there are none."""
-    sizes = np.zeros(len(texts.names) + 1, np.int64)
-    for code in texts.occurring():
-        sizes[code] = product_of(texts.names[code])
-    products: NDArray[np.int64] = sizes[texts.code]
-    return products

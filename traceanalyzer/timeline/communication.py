@@ -64,14 +64,11 @@ class Kernels:
 
     def grid_share(self) -> Floats:
         """Blocks per multiprocessor of the device, 0 where the grid is not recorded."""
-        grid = Texts.column(self.trace.lanes.gpu, "grid", self.row)
-        blocks = np.zeros(len(grid.names) + 1)
-        for code in grid.occurring():
-            blocks[code] = product_of(grid.names[code])
+        blocks = Texts.column(self.trace.lanes.gpu, "grid", self.row).numbers(product_of)
         sms = {device.ordinal: device.sms for device in self.trace.meta.devices}
         ordinals, which = np.unique(self.device, return_inverse=True)
         share = np.array([sms.get(int(ordinal)) or _LEAST_SMS for ordinal in ordinals], np.float64)
-        return np.asarray(blocks[grid.code] / share[which])
+        return np.asarray(blocks / share[which])
 
 
 def communicating(work: Kernels) -> Mask:

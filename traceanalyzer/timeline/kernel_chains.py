@@ -62,7 +62,7 @@ class KernelChains:
         breaks = ~fusible | ~np.append(False, fusible[:-1]) | after_pauses(work, order)
         for column in (work.device[order], work.stream[order], steps.of_work[order]):
             breaks |= starts_of_runs(column)
-        shapes = _elements_of_shapes(trace, work.op[order])
+        shapes = Texts.column(trace.lanes.cpu, "input_dims", work.op[order]).numbers(_broadcast_elements)
         sized = bool((shapes[fusible] > 0).any())
         size = np.where(shapes > 0, shapes, 0) if sized else _elements_of_grid(trace, work.row[order], name)
         run = np.cumsum(breaks) - 1
@@ -131,18 +131,9 @@ def _jumps(run: Rows, size: Rows, large: Mask, most: float) -> Mask:
     return jumps
 
 
-def _elements_of_shapes(trace: Trace, op: Rows) -> Rows:
-    """Elements of each op's largest input, 0 where shapes were not recorded."""
-    dims = Texts.column(trace.lanes.cpu, "input_dims", op)
-    sizes = np.zeros(len(dims.names) + 1, np.int64)
-    for code in dims.occurring():
-        sizes[code] = _most(shapes_of(dims.names[code]))
-    elements: Rows = sizes[dims.code]
-    return elements
-
-
-def _most(shapes: list[tuple[int, ...]]) -> int:
+def _broadcast_elements(dims: str) -> int:
     """Elements of the inputs broadcast together; of the largest, where they do not fit."""
+    shapes = shapes_of(dims)
     try:
         return elements_of(np.broadcast_shapes(*shapes))
     except ValueError:
@@ -151,19 +142,10 @@ def _most(shapes: list[tuple[int, ...]]) -> int:
 
 def _elements_of_grid(trace: Trace, row: Rows, name: Texts) -> Rows:
     """Elements by the grid: blocks of 128 threads, each as many elements as the name's template argument says."""
-    grid = Texts.column(trace.lanes.gpu, "grid", row)
-    blocks = np.zeros(len(grid.names) + 1, np.int64)
-    for code in grid.occurring():
-        blocks[code] = product_of(grid.names[code])
-    each = elements_per_thread(name)
-    return np.asarray(blocks[grid.code] * np.where(each, each, 4) * 128)
+    blocks, each = Texts.column(trace.lanes.gpu, "grid", row).numbers(product_of), elements_per_thread(name)
+    return np.asarray(blocks * np.where(each, each, 4) * 128)
 
 
 def elements_per_thread(name: Texts) -> Rows:
     """Elements that each thread of torch's elementwise kernels handles, by their names; 0 of other kernels."""
-    each = np.zeros(len(name.names) + 1, np.int64)
-    for code in name.occurring():
-        match = _PER_THREAD.search(str(name.names[code]))
-        each[code] = int(match[1]) if match else 0
-    elements: Rows = each[name.code]
-    return elements
+    return name.numbers(lambda kernel: int(match[1]) if (match := _PER_THREAD.search(kernel)) else 0)
