@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Mask, Rows, among, distinct, grouped, numbered, pick, starts_of_runs
+from traceanalyzer.model.arrays import Mask, Rows, among, distinct, grouped, pick, starts_of_runs
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, codes, codes_at, matching, texts_of
@@ -117,20 +117,10 @@ def _unusual(trace: Trace, nesting: Nesting, alone: Mask, rows: Rows, still: Row
     Like it are rows of its name, calls inside or not as in it. An op that makes no call and usually takes its time,
     or is the only one, works on the CPU: how long depends on its data.
     """
-    if len(rows) == 0:
-        return np.zeros(0, bool)
-    names = codes(trace.lanes.cpu, "name") * 2 + alone
-    name, wanted = numbered(names[rows])
-    meant = np.zeros(int(names.max()) + 1, bool)  # by number: names are few
-    meant[wanted] = True
-    alike = np.flatnonzero(meant[names] & (nesting.thread >= 0))
-    alike = alike[np.argsort(names[alike], kind="stable")]
-    groups = np.split(nesting.self_ns[alike], np.searchsorted(names[alike], wanted[1:]))
-    usual = [int(np.quantile(times, 0.5, method="lower")) if len(times) > 1 else -1 for times in groups]
+    least = _usual(nesting.self_ns, codes(trace.lanes.cpu, "name") * 2 + alone, rows)
     allocates = matching(trace.lanes.cpu, "name", ALLOCATING_OP.search)
     computes = matching(trace.lanes.cpu, "category", "cpu_op".__eq__) & alone & ~allocates
     never = np.iinfo(np.int64).max
-    least = np.array(usual)[name]
     limit = np.where(least >= 0, np.maximum(LONG_NS, MANY_TIMES * least), ALONE_NS)
     works = computes[rows] & ((least < 0) | (least >= WORK_NS))
     return np.asarray(still >= np.where(works, never, limit))
@@ -294,14 +284,16 @@ def _long(
         - stalled
         - _awaited_ns(nesting, rows, nesting.start_ns[rows], nesting.end_ns[rows], work)
     )
-    names = codes(trace.lanes.cpu, "name")
-    usual = _usual(nesting.self_ns, names, rows)
+    usual = _usual(nesting.self_ns, codes(trace.lanes.cpu, "name"), rows)
     least = np.where(usual >= 0, np.maximum(MANY_TIMES * usual, LONG_NS), ALONE_NS)
     # An op that computes on the CPU alone may be meant to take that long: only a call starts something.
     calls_inside = np.zeros(len(call) + 1, bool)
     calls_inside[nesting.parent[np.flatnonzero(call)]] = True
     starts = call[rows] | calls_inside[rows]
-    found: Rows = rows[starts & (own >= least) & _early(nesting, names, rows, steps)]
+    enough = len(steps) >= _FEWEST_STEPS
+    later_ns = steps.cpu_start_ns[max(1, len(steps) // 3)] if enough else np.iinfo(np.int64).max
+    early = _first_of_name(trace, nesting, rows) | (nesting.start_ns[rows] < later_ns)
+    found: Rows = rows[starts & (own >= least) & early]
     return found
 
 
@@ -322,15 +314,6 @@ def _awaited_ns(nesting: Nesting, rows: Rows, starts: Rows, ends: Rows, work: De
         running = intervals.union(work.start_ns[launched], work.end_ns[launched])
         result[place] = intervals.length(intervals.clip(running, start, end))
     return np.where(result > _MOST * (ends - starts), result, 0)
-
-
-def _early(nesting: Nesting, names: Rows, rows: Rows, steps: Steps) -> Mask:
-    if len(steps) < _FEWEST_STEPS:
-        return np.ones(len(rows), bool)
-    first = np.full(int(names.max(initial=-1)) + 2, np.iinfo(np.int64).max)
-    np.minimum.at(first, names, nesting.start_ns)
-    start = nesting.start_ns[rows]
-    return np.asarray((start <= first[names[rows]]) | (start < steps.cpu_start_ns[max(1, len(steps) // 3)]))
 
 
 def _usual(self_ns: Rows, names: Rows, rows: Rows) -> Rows:
