@@ -40,7 +40,7 @@ class Books:
 
     @property
     def devices(self) -> list[int]:
-        return [row["device"] for row in self.accounting.summaries]
+        return [row.device for row in self.accounting.summaries]
 
     def parts(self, device: int) -> dict[str, int]:
         """Class -> ns of one device, idle time with its causes."""
@@ -75,8 +75,8 @@ class Books:
 
     def dominant(self) -> tuple[str, str | None]:
         """(cause, op) of the largest share of the first device's idle time."""
-        largest = self.accounting.summaries[0]["idle_causes"][0]
-        return largest["cause"].removeprefix("idle:"), largest["op"]
+        largest = self.accounting.summaries[0].idle_causes[0]
+        return largest.cause.removeprefix("idle:"), largest.op
 
     def dominant_cause(self) -> str:
         """The cause with the largest share of the first device's idle time, all ops together."""

@@ -47,8 +47,8 @@ def test_integer_microseconds_are_no_trouble() -> None:
         trace.launch("cudaLaunchKernel", 10 * i * US, 2 * US, i + 1)
         trace.kernel(10 * i * US, 0, i + 1)
     rows = Analysis(trace.load()).index(Accounting).summaries
-    assert sum(rows[0]["parts_ns"].values()) == rows[0]["end_ns"] - rows[0]["start_ns"] == 32 * US
-    assert all(name.startswith("idle") for name in rows[0]["parts_ns"])
+    assert sum(rows[0].parts_ns.values()) == rows[0].end_ns - rows[0].start_ns == 32 * US
+    assert all(name.startswith("idle") for name in rows[0].parts_ns)
 
 
 def test_a_trace_of_nothing_but_kernels() -> None:
@@ -56,15 +56,15 @@ def test_a_trace_of_nothing_but_kernels() -> None:
     trace.kernel(0, 10 * US, 1)
     trace.kernel(30 * US, 10 * US, 2)
     (row,) = Analysis(trace.load()).index(Accounting).summaries
-    assert row["parts_ns"] == {"compute": 20 * US, "idle:unlinked": 20 * US}
+    assert row.parts_ns == {"compute": 20 * US, "idle:unlinked": 20 * US}
 
 
 def test_a_device_that_is_never_idle() -> None:
     trace = TraceBuilder()
     trace.kernel(0, 10 * US, 1)
     (row,) = Analysis(trace.load()).index(Accounting).summaries
-    assert row["parts_ns"] == {"compute": 10 * US}
-    assert row["idle_causes"] == []
+    assert row.parts_ns == {"compute": 10 * US}
+    assert row.idle_causes == ()
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_work_that_runs_at_once_is_named_by_what_hides_the_rest(kinds: str, name
             else:
                 trace.memcpy(**where, name=f"Memcpy {kind}")
         (row,) = Analysis(trace.load()).index(Accounting).summaries
-        assert row["parts_ns"] == {named: 10 * US}
+        assert row.parts_ns == {named: 10 * US}
 
 
 def test_work_without_a_device_is_on_device_0() -> None:
@@ -102,8 +102,8 @@ def test_work_without_a_device_is_on_device_0() -> None:
     null = loaded.gpu["device"].mask(loaded.gpu["device"] == 0)
     lost = loaded.with_frames(gpu=loaded.gpu.assign(device=null, stream=null))
     (row,) = Analysis(lost).index(Accounting).summaries
-    assert row["device"] == 0
-    assert row["parts_ns"] == Analysis(loaded).index(Accounting).summaries[0]["parts_ns"]
+    assert row.device == 0
+    assert row.parts_ns == Analysis(loaded).index(Accounting).summaries[0].parts_ns
 
 
 @pytest.mark.of_shared(wanted=one_of_each_writer)

@@ -7,15 +7,15 @@ their costs from here; nothing else computes idle time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, numbered, pick, sums_of
+from traceanalyzer.model.device_times import DeviceTime, IdleCause
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
@@ -45,7 +45,7 @@ class Accounting:
         time_class: int64, position in `CLASSES`.
         piece: int64, entry of `Idle` for idle segments, else -1.
         start_ns, dur_ns: int64.
-        summaries: one JSON-ready mapping per device, see `docs/output.md`.
+        summaries: one per device.
     """
 
     device: Rows
@@ -54,7 +54,7 @@ class Accounting:
     piece: Rows
     start_ns: Rows
     dur_ns: Rows
-    summaries: tuple[Mapping[str, Any], ...]
+    summaries: tuple[DeviceTime, ...]
 
     @classmethod
     def build(
@@ -75,12 +75,8 @@ class Accounting:
             selected = device == ordinal
             step[selected] = steps.at(ordinal, start[selected])
         accounting = cls(device, step, time_class, piece, start, end - start, ())
-        return replace(
-            accounting,
-            summaries=tuple(
-                _summary(trace, accounting, idle, ordinal, steps, nesting) for ordinal in devices
-            ),
-        )
+        summaries = [_summary(trace, accounting, idle, ordinal, steps, nesting) for ordinal in devices]
+        return replace(accounting, summaries=tuple(summaries))
 
     def parts_ns(self, idle: Idle, device: int | None = None) -> dict[str, int]:
         """Class -> ns, `idle:<cause>` for idle time; largest first."""
@@ -197,7 +193,7 @@ def _piece_of(idle: Idle, device: Rows, start: Rows, time_class: Rows) -> Rows:
 
 def _summary(
     trace: Trace, accounting: Accounting, idle: Idle, device: int, steps: Steps, nesting: Nesting
-) -> dict[str, Any]:
+) -> DeviceTime:
     """One device's accounting, with its idle causes and their ops, largest first; what launches by what called it."""
     segments = np.flatnonzero((accounting.device == device) & (accounting.piece >= 0))
     pieces = accounting.piece[segments]
@@ -210,17 +206,9 @@ def _summary(
     number, code = numbered(idle.cause[pieces] * width + op + 1)
     sums = sums_of(number, accounting.dur_ns[segments], len(code))
     causes = [
-        {
-            "cause": f"idle:{CAUSES[c // width]}",
-            "op": str(names[c % width - 1]) if c % width else None,
-            "ns": ns,
-        }
+        IdleCause(f"idle:{CAUSES[c // width]}", str(names[c % width - 1]) if c % width else None, ns)
         for c, ns in zip(code.tolist(), sums.tolist(), strict=True)
     ]
-    return {
-        "device": device,
-        "start_ns": steps.window_start_ns,
-        "end_ns": steps.window_end_ns,
-        "parts_ns": accounting.parts_ns(idle, device),
-        "idle_causes": sorted(causes, key=lambda found: (-found["ns"], found["cause"], found["op"] or "")),
-    }
+    causes.sort(key=lambda part: (-part.ns, part.cause, part.op or ""))
+    parts_ns = accounting.parts_ns(idle, device)
+    return DeviceTime(device, steps.window_start_ns, steps.window_end_ns, parts_ns, tuple(causes))

@@ -14,7 +14,7 @@ from traceanalyzer.job.ranks import Ranks
 from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Ns, median
-from traceanalyzer.model.device_times import DeviceBusy, DeviceTime, IdleCause
+from traceanalyzer.model.device_times import DeviceBusy
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.report import AnalysedWindow, StepsSummary, StepTimes, TraceReport
 from traceanalyzer.model.trace import Trace, ints
@@ -69,7 +69,7 @@ def summarise(analysis: Analysis, rank: int | None) -> TraceReport:
         window=AnalysedWindow(scope.start_ns, scope.end_ns, analysis.window.asked_ns is not None),
         steps=attempt(unavailable, "steps", lambda: _steps(analysis), None),
         busy=attempt(unavailable, "busy", lambda: _busy(analysis, scope), ()),
-        accounting=attempt(unavailable, "accounting", lambda: _accounting(analysis), ()),
+        accounting=attempt(unavailable, "accounting", lambda: analysis.index(Accounting).summaries, ()),
         waiting_ns=attempt({}, "waiting", lambda: _waiting_ns(analysis), None),
         missing=tuple(name for name, there in meta.capabilities.items() if not there),
         unavailable=unavailable,
@@ -93,19 +93,6 @@ def attempt(unavailable: dict[str, str], name: str, make: Callable[[], T], other
 def _waiting_ns(analysis: Analysis) -> int:
     loads = analysis.index(RankLoads)
     return round(loads.of[loads.rank].waiting_ns)
-
-
-def _accounting(analysis: Analysis) -> tuple[DeviceTime, ...]:
-    return tuple(
-        DeviceTime(
-            device=row["device"],
-            start_ns=row["start_ns"],
-            end_ns=row["end_ns"],
-            parts_ns=row["parts_ns"],
-            idle_causes=tuple(IdleCause(**cause) for cause in row["idle_causes"]),
-        )
-        for row in analysis.index(Accounting).summaries
-    )
 
 
 def _busy(analysis: Analysis, scope: Scope) -> tuple[DeviceBusy, ...]:
