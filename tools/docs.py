@@ -13,13 +13,14 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.append(str(REPOSITORY))  # run as a file, Python looks for modules beside it alone
 
 from tools.index_page import index_page  # noqa: E402
 from traceanalyzer import diagnose, load  # noqa: E402
-from traceanalyzer.idle.cause_table import JUDGED, PROVEN, Judged, Proven  # noqa: E402
+from traceanalyzer.idle.cause_table import JUDGED, PROVEN, Cause  # noqa: E402
 from traceanalyzer.render.text.report import render_text  # noqa: E402
 from traceanalyzer.rule.registry import all_rules  # noqa: E402
 
@@ -62,7 +63,7 @@ def judged() -> str:
     return _cause_table(JUDGED)
 
 
-def _cause_table(table: Sequence[Proven | Judged]) -> str:
+def _cause_table(table: Sequence[Cause[Any]]) -> str:
     lines = [
         "| | cause | whose time | how sure | holds for | stands here because |",
         "|---|---|---|---|---|---|",

@@ -5,13 +5,15 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from traceanalyzer.idle import cause_conditions
 from traceanalyzer.idle.cause_conditions import Verdict
 from traceanalyzer.idle.gap_evidence import Evidence
 from traceanalyzer.idle.gap_segments import Proof
 from traceanalyzer.model.finding import Confidence
+
+Tested = TypeVar("Tested")
 
 
 class CauseText(NamedTuple):
@@ -23,42 +25,31 @@ class CauseText(NamedTuple):
     advice: str
 
 
-class Proven(NamedTuple):
-    """A cause whose evidence has a beginning and an end.
+class Cause(NamedTuple, Generic[Tested]):
+    """A cause of idle time.
 
     Attributes:
         cause: kebab-case; several rows of the tables may name the same.
         group: whose time it is, in a few words.
-        test: the proofs for it.
+        test: gives the proofs for it, or for which gaps it holds: then for all that remains of them.
     """
 
     cause: str
     group: str
-    test: Callable[[Evidence], Iterator[Proof]]
+    test: Callable[[Evidence], Tested]
     sure: Confidence
     holds: str
     why: str
 
 
-class Judged(NamedTuple):
-    """A cause for all that remains of a gap; as `Proven`, but the test says for which gaps it holds."""
-
-    cause: str
-    group: str
-    test: Callable[[Evidence], Verdict]
-    sure: Confidence
-    holds: str
-    why: str
-
-
-def _row(test: str, sure: str, **texts: str) -> dict[str, Any]:
-    return {"test": getattr(cause_conditions, test), "sure": Confidence(sure), **texts}
+def _row(test: str, sure: str, **texts: str) -> Cause[Any]:
+    return Cause(test=getattr(cause_conditions, test), sure=Confidence(sure), **texts)
 
 
 _CAUSES = tomllib.loads(Path(__file__).with_name("causes.toml").read_text(encoding="utf-8"))
-PROVEN = tuple(Proven(**_row(**row)) for row in _CAUSES["proven"])
-JUDGED = tuple(Judged(**_row(**row)) for row in _CAUSES["judged"])
-TABLE: tuple[Proven | Judged, ...] = (*PROVEN, *JUDGED)
+PROVEN: tuple[Cause[Iterator[Proof]], ...] = tuple(_row(**row) for row in _CAUSES["proven"])
+JUDGED: tuple[Cause[Verdict], ...] = tuple(_row(**row) for row in _CAUSES["judged"])
+TABLE: tuple[Cause[Any], ...] = (*PROVEN, *JUDGED)
 CAUSES: tuple[str, ...] = tuple(dict.fromkeys(row.cause for row in TABLE))
 GROUPS: dict[str, str] = {row.cause: row.group for row in TABLE}
 RECORDING = "the recording"
