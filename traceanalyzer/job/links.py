@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from traceanalyzer.job.clocks import line
 from traceanalyzer.job.ranks import JobView
 from traceanalyzer.job.rates import Rate
+from traceanalyzer.model.analysis import GivenByJob
 from traceanalyzer.model.arrays import Rows, distinct, median, medians
-from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import find
@@ -54,22 +54,14 @@ class SlowLink:
 
 
 @dataclass(frozen=True, slots=True)
-class RankLinks:
+class RankLinks(GivenByJob):
     """The slow links of one rank: none, where its links could be compared and none is slow."""
 
     slow: tuple[SlowLink, ...] = ()
-
-    @classmethod
-    def build(cls) -> Self:
-        """Only a job gives it, where links can be compared.
-
-        Raises:
-            Unavailable: always.
-        """
-        raise Unavailable(
-            "no links to compare: that takes four ranks that exchange data (all-to-all), or three groups that do the "
-            "same with as much"
-        )
+    missing: ClassVar[str] = (
+        "no links to compare: that takes four ranks that exchange data (all-to-all), or three groups that do the "
+        "same with as much"
+    )
 
 
 NO_LINKS = RankLinks()

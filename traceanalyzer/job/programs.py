@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Self
+from typing import ClassVar, Self
 
-from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.analysis import GivenByJob
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.job_ranks import hashed_names
@@ -15,7 +15,7 @@ Hashes = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class OtherProgram:
+class OtherProgram(GivenByJob):
     """
     Attributes:
         names: of ops and kernels that this rank has, and less than half of the others.
@@ -24,16 +24,9 @@ class OtherProgram:
 
     names: tuple[str, ...]
     others: int
-
-    @classmethod
-    def build(cls) -> Self:
-        """
-        Raises:
-            Unavailable: always; the job gives it.
-        """
-        raise Unavailable(
-            "needs the traces of several ranks that run the same program (stages of a pipeline do not)"
-        )
+    missing: ClassVar[str] = (
+        "needs the traces of several ranks that run the same program (stages of a pipeline do not)"
+    )
 
     @classmethod
     def of(cls, trace: Trace, rare: Hashes, others: int) -> Self:

@@ -19,7 +19,7 @@ from functools import cache, partial
 from threading import Lock, RLock, local
 from time import perf_counter_ns
 from types import NoneType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from traceanalyzer.model.arrays import frozen
 from traceanalyzer.model.errors import Unavailable
@@ -46,9 +46,14 @@ class Index(Protocol):
 
 
 class GivenByJob:
-    """An index that is made of the traces of several ranks: only their job gives it."""
+    """An index that is made of the traces of several ranks: only their job gives it.
+
+    Attributes:
+        missing: what one rank's trace lacks, as `Unavailable` has it.
+    """
 
     __slots__ = ()
+    missing: ClassVar[str] = "only one rank's trace: pass the traces of all ranks to compare them"
 
     @classmethod
     def build(cls) -> Self:
@@ -56,7 +61,7 @@ class GivenByJob:
         Raises:
             Unavailable: always.
         """
-        raise Unavailable("only one rank's trace: pass the traces of all ranks to compare them")
+        raise Unavailable(cls.missing)
 
 
 I = TypeVar("I")  # noqa: E741 - the conventional letter for an index

@@ -7,7 +7,7 @@ common clock is needed for that, since all ranks begin the block of steps at onc
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from itertools import pairwise
 
 from traceanalyzer.model.records import dataclass
@@ -128,8 +128,3 @@ def _released(
         for rank, start in arrived.items():
             waited[rank] += int(latest - start)
     return [(rank, latest) for rank in arrived]
-
-
-def same_steps(numbers: Sequence[frozenset[int]]) -> frozenset[int]:
-    """The steps that all ranks would have replayed."""
-    return frozenset.intersection(*numbers) if numbers else frozenset()

@@ -5,18 +5,17 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
 from traceanalyzer.job.ranks import JobView, Ranks
-from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.model.analysis import Analysis, GivenByJob
 from traceanalyzer.model.arrays import Floats, Rows, median
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import GIVEN, GivenStep, MeasuredStep, measured_step
 from traceanalyzer.replay.job_saving import Fixes, JobForecast, RankForecast, Side, block_of
-from traceanalyzer.replay.joint_replay import same_steps
 from traceanalyzer.replay.peer_comparison import Excess, ExcessOverPeers, excess_by_rank
 from traceanalyzer.replay.program import Program, loading
 from traceanalyzer.replay.recurrence import Block
@@ -88,7 +87,7 @@ def replay_order(
 def sample_alike(ranks: Ranks, every: Mapping[int, None]) -> None:
     """Let all ranks be replayed by the same steps, where all count their steps alike."""
     chosen = ranks.each(sampled, every)
-    both = same_steps(list(chosen.values())) if len(chosen) == len(every) else frozenset()
+    both = frozenset.intersection(*chosen.values()) if 0 < len(chosen) == len(every) else None
     if both:
         ranks.each(replay_these, every, np.array(sorted(both), np.int64))
 
@@ -165,22 +164,15 @@ def block(analysis: Analysis, fixed: Sequence[int], side: Side) -> Block:
 
 
 @dataclass(frozen=True, slots=True)
-class InJob:
+class InJob(GivenByJob):
     """The rank's replays as the job takes them: with its steps, and the user's step time."""
 
     forecast: Forecast
-
-    @classmethod
-    def build(cls) -> Self:
-        """
-        Raises:
-            Unavailable: always; the job gives it.
-        """
-        raise Unavailable("not replayed with other ranks")
+    missing: ClassVar[str] = "not replayed with other ranks"
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Said(GivenByJob):
     """What the rules said of a rank, kept where its trace is, since fixes are edits of its program.
 
     Attributes:
@@ -188,6 +180,7 @@ class Said:
     """
 
     content: Judgement | bytes
+    missing: ClassVar[str] = "not judged yet"
 
     @property
     def judged(self) -> Judgement:
@@ -200,11 +193,3 @@ class Said:
     def packed(self) -> Self:
         """The same in less memory."""
         return type(self)(pickle.dumps(self.judged, pickle.HIGHEST_PROTOCOL))
-
-    @classmethod
-    def build(cls) -> Self:
-        """
-        Raises:
-            Unavailable: always; judging gives it.
-        """
-        raise Unavailable("not judged yet")
