@@ -21,12 +21,11 @@ class Limits:
     )
 
 
-@rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=("seeded-destination", "expanded-bias"))
+@rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=("seeded-destination",))
 def hidden_dtod_copy(work: Work, limits: Limits) -> Iterator[Hits]:
     """An op such as addmm first copies its bias into its output, and then adds the matrix product.
 
-    What it looks for: an op of the addmm family that launches a device-to-device copy and then a GEMM kernel. A
-    smaller bias is expanded by a kernel (`expanded-bias`): only a fused kernel avoids that, so it is info.
+    What it looks for: an op of the addmm family that launches a device-to-device copy and then a GEMM kernel.
     Why it costs: the copy reads and writes a tensor of the output's size before the product starts.
     Bad: torch.addmm(full_matrix, a, b). Good: a 1-D bias, which the GEMM adds at its end (epilogue). Or let
     torch.compile fuse the addition with the next op.
@@ -63,17 +62,6 @@ def hidden_dtod_copy(work: Work, limits: Limits) -> Iterator[Hits]:
                 "shapes": _shapes(products),
             },
             related=(products,),
-        )
-    expanded = work.name.matches(families.STRIDED_COPY) & work.op.parent.name.matches(families.ADDS_PRODUCT)
-    for op, writes in work[expanded].by(work[expanded].op.parent.name):
-        yield Hits(
-            occurrences=writes,
-            named_by=op,
-            cause="expanded-bias",
-            fix=DropWork(writes.entries),
-            info=True,
-            message="{by} writes its bias into its whole output before the GEMM, {times_a_step}, {total_a_step}",
-            advice="Put the product and its bias under {torch.compile}, which can fuse the addition with the next op.",
         )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, distinct, grouped
@@ -39,9 +37,9 @@ _COMPILED = (
     "replayed."
 )
 _GRAPH_AND_OPTIMIZER = (
-    "Capture the step in a CUDA graph with {{torch.cuda.graph}}{0}. This is possible because every step launches the "
-    "same kernels on the same grids. It is not enough to use {{torch.compile}}(mode='reduce-overhead') for the model: "
-    "the model's graphs do not contain the optimizer."
+    "Capture the step in a CUDA graph with {torch.cuda.graph}, and create the optimizer with capturable=True if it has "
+    "this argument. This is possible because every step launches the same kernels on the same grids. It is not enough "
+    "to use {torch.compile}(mode='reduce-overhead') for the model: the model's graphs do not contain the optimizer."
 )
 _ONE_STEP = (
     "If all steps have the same shapes (only one step was recorded, so the trace does not show it), capture them "
@@ -66,8 +64,6 @@ STACK = (
     "inputs and run them as one batch. Repetitions with weights of their own (experts) need a grouped product or bmm."
 )
 _VLLM = "In vLLM, remove enforce_eager=True: vLLM then captures CUDA graphs itself. "
-# torch/optim asks these under capture; the step counters of the others are no tensors, or may stay on the host.
-_ASKS = regex(r"^Optimizer\.step#(Adam|AdamW|NAdam|RAdam|Adamax|Adadelta|ASGD|Rprop|RMSprop)\.step")
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +209,15 @@ def remedy_of(
     def saved(edit: Edit) -> Saving | None:
         return None if forecast is None else forecast.saving([edit])
 
-    graph, trained = GraphLaunch(), _optimizers(calls)
+    graph = GraphLaunch()
+    marks = calls[calls.is_annotation & (calls.step >= 0)]
+    trained = bool(marks.name.matches(OPTIMIZER_MARK).any())
     exception = " (but not the optimizer's)" if trained else ""
     compiled_code = eager.outer_op.name.matches(r"^Torch-Compiled Region|CompiledFunction")
     if not against and steps > 1:
-        advice = _step_advice(trained) + _COMPILED * bool(2 * compiled_code.sum() > len(eager))
+        advice = (_GRAPH_AND_OPTIMIZER if trained else _GRAPH) + _COMPILED * bool(
+            2 * compiled_code.sum() > len(eager)
+        )
         return Remedy("graph", graph, saved(graph), Confidence.HIGH, advice)
     pointwise = eager.name.matches(_POINTWISE) & ~eager.name.matches(r"^triton_|complex<")
     if (
@@ -237,27 +237,7 @@ def remedy_of(
             )
             return Remedy("compile", compiled, gain, Confidence.MEDIUM, advice)
     if not against:
-        needs = _capturable_arguments(trained)
-        more = f" In a graph use {' and '.join(needs)}." if needs else ""
-        return Remedy("graph", graph, saved(graph), Confidence.LOW, _ONE_STEP + more)
+        return Remedy("graph", graph, saved(graph), Confidence.LOW, _ONE_STEP)
     served = _VLLM * bool(calls.name.matches(r"^vllm::").any() or calls.line.matches(r"^(.*/)?vllm/").any())
     advice = served + f"{STACK} " * repeats + _BATCH.format(", and ".join(against))
     return Remedy("batch", (), saved(graph), Confidence.MEDIUM, advice)
-
-
-def _optimizers(calls: Calls) -> list[str]:
-    """Names of the optimizers' steps, each once."""
-    marks = calls[calls.is_annotation & (calls.step >= 0)]
-    return sorted(set(marks[marks.name.matches(OPTIMIZER_MARK)].name.distinct()))
-
-
-def _step_advice(optimizers: Sequence[str]) -> str:
-    """Advice to capture the whole step, with what its optimizers need."""
-    if not optimizers:
-        return _GRAPH
-    needs = " and ".join(_capturable_arguments(optimizers))
-    return _GRAPH_AND_OPTIMIZER.format(f" and {needs}" if needs else "")
-
-
-def _capturable_arguments(optimizers: Sequence[str]) -> list[str]:
-    return [f"{asks[1]}(..., capturable=True)" for name in optimizers if (asks := _ASKS.match(name))]
