@@ -341,8 +341,6 @@ def test_how_executions_spread() -> None:
         "p10_ns": 11,
         "p90_ns": 41,
         "worst_dur_ns": 60,
-        "first_step_ns": 15,
-        "last_step_ns": 37,
     }
     assert spread(whole, whole)["slowdown"] == 1.0
 

@@ -81,7 +81,7 @@ def losing(executions: RepeatedKernels, least_ns: float) -> RepeatedKernels:
 
 def spread(slow: RepeatedKernels, group: RepeatedKernels) -> dict[str, float]:
     """How long the executions of a group take, and the slow ones among them."""
-    durations, step, usual = group.dur_ns, group.step, ~np.isin(group.entry, slow.entry)
+    durations, usual = group.dur_ns, ~np.isin(group.entry, slow.entry)
     p10, p90 = np.quantile(durations, [0.1, 0.9])
     return {
         "executions": len(group),
@@ -94,8 +94,6 @@ def spread(slow: RepeatedKernels, group: RepeatedKernels) -> dict[str, float]:
         "p10_ns": int(p10),
         "p90_ns": int(p90),
         "worst_dur_ns": int(durations.max()),
-        "first_step_ns": int(median(durations[step == step.min()])),
-        "last_step_ns": int(median(durations[step == step.max()])),
     }
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, median, median_of, numbered
+from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
@@ -43,11 +42,6 @@ class Limits:
         "slow executions are outliers if they are at most this share of the kernel's executions; if more "
         "are slow, the kernel has two modes",
     )
-    drift_times: float = limit(
-        1.08,
-        "a kernel drifts if it takes at least this many times as long in the last steps as in the first "
-        "steps; undisturbed H200 traces drift by up to 1.05 times",
-    )
     max_beside_share: float = limit(
         0.1,
         "an execution is ignored if other kernels of the program run during more than this share of its "
@@ -62,14 +56,6 @@ class Limits:
 _RECURS = 3  # steps: what comes in fewer may be chance; chosen
 # cause -> (message, advice)
 _TEXTS = {
-    "drift": (
-        "{kernel} drifts over the steps: from {first_step} in the first to {last_step} in the last; median "
-        "{median_dur}, 10th to 90th percentile {p10} to {p90}",
-        (
-            "The clock changes, or the work grows from step to step. Warm up, lock the clocks, and record "
-            "shapes to tell."
-        ),
-    ),
     "outliers": (
         "{slow} of {executions} executions of {kernel} take up to {worst_dur}, in the steps "
         "with the numbers {slow_steps} in the trace (median {median_dur}, 10th to 90th percentile {p10} to {p90})",
@@ -92,7 +78,7 @@ def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limit
     """A kernel's duration varies between steps.
 
     What it looks for: kernels with equal names and grids at the same place in the step. The rule compares
-    their durations across steps. It reports outliers, drift, or two modes (a fast and a slow one).
+    their durations across steps. It reports outliers, or two modes (a fast and a slow one).
     Why it costs: in some steps the same work takes longer than necessary. Usual reasons are another process
     on the GPU and changing clocks.
     Bad: a second process on the same GPU. Good: no other process on the GPU, locked clocks for benchmarks.
@@ -112,58 +98,16 @@ def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limit
     # A start and an end in whole microseconds are each off by up to one.
     exact = work.events.trace.meta.capabilities.get("nanoseconds", True)
     excess[excess < (1 if exact else 2_001)] = 0
-    ratio = (base + excess) / np.maximum(base, 1)
-    worst = np.zeros(int(varying.group.max(initial=-1)) + 1)
-    np.maximum.at(worst, varying.group, ratio)
-    there = worst[varying.group] >= min(limits.slow_times, limits.drift_times)
-    compared = _Compared(varying[there], ratio[there], excess[there])
-    for cause, chosen in compared.causes(limits) if there.any() else ():
-        for number in distinct(compared.repeated.group[chosen]).tolist():
-            of_group = compared.repeated.group == number
-            slow = chosen & of_group
-            yield _hits(
-                cause,
-                compared.repeated[slow],
-                compared.repeated[of_group],
-                compared.excess[slow],
-                work,
-                steps,
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class _Compared:
-    """Executions, how many times the usual each takes, and by how much more, in ns."""
-
-    repeated: RepeatedKernels
-    ratio: Floats
-    excess: Rows
-
-    def causes(self, limits: Limits) -> Iterator[tuple[str, Mask]]:
-        """(cause, which executions). Drift first: a ramp also looks like two modes."""
-        group = self.repeated.group
-        drifting = np.isin(group, [number for number in distinct(group) if self._drifts(number, limits)])
-        yield "drift", drifting & (self.excess > 0)
-        slow = ~drifting & (self.ratio >= limits.slow_times)
-        share = (np.bincount(group, weights=slow) / np.maximum(np.bincount(group), 1))[group]
-        yield "outliers", slow & (share <= limits.rare_share)
-        yield "comes-and-goes", slow & (share > limits.rare_share)
-
-    def _drifts(self, number: int, limits: Limits) -> bool:
-        """By the median of each step."""
-        of_group = self.repeated.group == number
-        step, _ = numbered(self.repeated.step[of_group])
-        return _ramps(median_of(step, self.ratio[of_group]), limits)
-
-
-def _ramps(ratios: Any, limits: Limits) -> bool:
-    """Steps that only rise or only fall (a sixth of the neighbours may disagree), by more than the limit."""
-    if len(ratios) <= limits.min_steps:
-        return False
-    change, third = np.diff(ratios), max(1, len(ratios) // 3)
-    first, last = median(ratios[:third]), median(ratios[-third:])
-    agreeing = float(np.mean(change <= 0 if last < first else change >= 0))
-    return agreeing >= 5 / 6 and max(first, last) >= limits.drift_times * min(first, last)
+    slow = (base + excess) / np.maximum(base, 1) >= limits.slow_times
+    share = (np.bincount(varying.group, weights=slow) / np.maximum(np.bincount(varying.group), 1))[
+        varying.group
+    ]
+    rare = share <= limits.rare_share
+    for cause, chosen in (("outliers", slow & rare), ("comes-and-goes", slow & ~rare)):
+        for number in distinct(varying.group[chosen]).tolist():
+            of_group = varying.group == number
+            members = chosen & of_group
+            yield _hits(cause, varying[members], varying[of_group], excess[members], work, steps)
 
 
 def _hits(
