@@ -29,9 +29,9 @@ class Captures(NamedTuple):
         rows: int64, rows of `trace.cpu`: the calls that begin a capture or make a graph of it, and rows that are named
             after one.
         begin_ns: int64, sorted: when captures begin.
-        spans: from a capture's begin to its end, and while a graph is made of it.
+        spans: from a capture's begin to its end.
         around: the same with what is done for it: the op that captures, whole, and where there is none the
-            synchronisation before it, with which `torch.cuda.graph` begins.
+            synchronisation before it, with which `torch.cuda.graph` begins; and while a graph is made of it.
     """
 
     rows: Rows
@@ -51,11 +51,12 @@ def captures(trace: Trace, nesting: Nesting) -> Captures:
     if len(begin) + len(making) + len(named) == 0:
         return Captures(begin, begin, intervals.EMPTY, intervals.EMPTY)
     begin, closed = _closed(nesting, begin, end)
-    spans = _union(nesting, np.concatenate((making, named)), nesting.start_ns[begin], closed)
+    spans = intervals.union(nesting.start_ns[begin], closed)
     top = nesting.top_op(begin)
     starts = np.where(top >= 0, nesting.start_ns[top], _prepared(trace, nesting, call, begin))
     ends = np.where(top >= 0, nesting.end_ns[top], closed)
-    around = _union(nesting, np.concatenate((making, named)), starts, np.maximum(ends, closed))
+    rows, ends = np.concatenate((making, named)), np.maximum(ends, closed)
+    around = intervals.union(np.append(nesting.start_ns[rows], starts), np.append(nesting.end_ns[rows], ends))
     return Captures(
         distinct(np.concatenate((begin, making, named))), np.sort(nesting.start_ns[begin]), spans, around
     )
@@ -85,9 +86,3 @@ def _prepared(trace: Trace, nesting: Nesting, call: Mask, begin: Rows) -> Rows:
     synced_ns = np.append(synced, 0)[last]
     near = (last >= 0) & (np.searchsorted(launched, synced_ns) == np.searchsorted(launched, starts))
     return np.where(near, synced_ns, starts)
-
-
-def _union(nesting: Nesting, rows: Rows, starts: Rows, ends: Rows) -> intervals.Set:
-    return intervals.union(
-        np.concatenate((nesting.start_ns[rows], starts)), np.concatenate((nesting.end_ns[rows], ends))
-    )

@@ -11,12 +11,12 @@ from traceanalyzer.model.arrays import Rows, grouped
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import Trace, matching
+from traceanalyzer.timeline.captures import captures
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.names import GRAPH_LAUNCH
 from traceanalyzer.timeline.nesting import Nesting
 
 _LAUNCH = regex(r"^(cuda|hip|cu)(Ext)?(Module)?Launch(Cooperative)?Kernel")
-_CAPTURE = regex(r"^(cuda|hip|cu)Stream(Begin|End)Capture")
 
 # Fewer lost launches say nothing: at the start and end of a recording a few launches lose their work.
 MIN_LOST = 10
@@ -42,9 +42,8 @@ class LostRecords:
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting, work: DeviceWork | None) -> Self:
         rows = np.flatnonzero(matching(trace.lanes.cpu, "name", _LAUNCH.match))
-        captured = intervals.covered(
-            _captures(trace, nesting), nesting.start_ns[rows], nesting.start_ns[rows] + 1
-        )
+        starts_ns = nesting.start_ns[rows]
+        captured = intervals.covered(captures(trace, nesting).spans, starts_ns, starts_ns + 1)
         rows = rows[captured == 0]
         if work is None:
             return cls(len(rows), rows, np.empty(0, np.int64), 0)
@@ -60,26 +59,12 @@ def unrecorded_graphs(trace: Trace, nesting: Nesting, work: DeviceWork) -> Rows:
     return np.asarray(rows[np.argsort(nesting.start_ns[rows], kind="stable")], np.int64)
 
 
-def _captures(trace: Trace, nesting: Nesting) -> intervals.Set:
-    """From each begin of a capture to the next end."""
-    rows = np.flatnonzero(matching(trace.lanes.cpu, "name", _CAPTURE.match))
-    begin = matching(trace.lanes.cpu, "name", lambda name: "BeginCapture" in name)[rows]
-    starts, ends = np.sort(nesting.start_ns[rows[begin]]), np.sort(nesting.end_ns[rows[~begin]])
-    following = np.searchsorted(ends, starts)
-    closed = following < len(ends)
-    return intervals.union(starts[closed], ends[following[closed]])
-
-
 def _unlaunched(work: DeviceWork) -> Rows:
     linked = work.call >= 0
     stream, first = grouped([work.device, work.stream])
     never = np.iinfo(np.int64).max
     begins = np.full(len(first), never)
     np.minimum.at(begins, stream[linked], work.start_ns[linked])
-    linked_begins = begins[begins < never]
-    begins = np.where(
-        begins == never,
-        linked_begins.max(initial=np.iinfo(np.int64).min) if len(linked_begins) else never,
-        begins,
-    )
+    if linked.any():
+        begins[begins == never] = begins[begins < never].max()
     return np.flatnonzero(~linked & (work.start_ns > begins[stream]))
