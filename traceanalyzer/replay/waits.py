@@ -101,22 +101,13 @@ class Waits:
             ),
             unrecorded_waits(trace, timeline, gap, work, device),
         ]
-        return cls._joined(parts, timeline, device.streams)
-
-    @classmethod
-    def _joined(cls, parts: list[_Part], timeline: CpuTimeline, streams: int) -> Self:
-        row, start, end = (
-            np.concatenate([getattr(part, name) for part in parts]) for name in ("row", "start_ns", "end_ns")
+        row, start, end, *others = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in _Part.__slots__
         )
         segment = timeline.at(start)
         last = np.maximum(timeline.at(end - 1), segment)
-        order = np.lexsort((row, segment))
-        own, tail, copy = (
-            np.concatenate([getattr(part, name) for part in parts])[order]
-            for name in ("own_ns", "tail_ns", "copy")
-        )
-        waited = np.concatenate([part.streams for part in parts]).reshape(-1, streams)[order]
-        return cls(row[order], segment[order], last[order], own, tail, copy, waited)
+        by_segment = np.lexsort((row, segment))
+        return cls(*(column[by_segment] for column in (row, segment, last, *others)))
 
 
 @dataclass(frozen=True, slots=True)
