@@ -8,20 +8,19 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Mask, Rows, narrowed, numbered, pick
+from traceanalyzer.model.arrays import Rows, narrowed, numbered, pick
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
-from traceanalyzer.model.trace import Trace, codes_at, matching
+from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.replay.cpu_timeline import CpuTimeline, program_threads
 from traceanalyzer.replay.sample import JointSteps, Sample
 from traceanalyzer.replay.segments import Segments
 from traceanalyzer.replay.steady_work import SteadyWork
 from traceanalyzer.replay.waits import Waits
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
-from traceanalyzer.timeline.device_work import KINDS, DeviceWork
-from traceanalyzer.timeline.hidden_waits import HiddenWaits
+from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.lost_records import unrecorded_graphs
-from traceanalyzer.timeline.names import DATA_LOADING, STREAM_WAIT
+from traceanalyzer.timeline.names import DATA_LOADING
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
@@ -122,7 +121,7 @@ class Program:
         timeline = CpuTimeline.of(nesting, its_own, begins, ends)
 
         def parts(waiting: CollectiveWaits | None) -> tuple[SteadyWork, Waits, Segments]:
-            device = _device(trace, work, nesting, chosen, step, steps.window_start_ns, waiting)
+            device = SteadyWork.of(trace, nesting, work, chosen, step, steps.window_start_ns, waiting)
             waits = Waits.of(trace, nesting, syncs, work, device, timeline)
             return device, waits, Segments.of(trace, nesting, work, device, timeline, waits, waiting)
 
@@ -144,18 +143,8 @@ class Program:
                 awaited = max(min(whole - launching, waited), 0.0) / launching
                 device, waits, segments = alone, waits_alone, own.slower(1 + awaited)
         launch = timeline.at(work.call_start_ns[device.entry])
-        return cls(
-            sample,
-            timeline,
-            segments,
-            device,
-            launch,
-            waits,
-            nesting.start_ns,
-            nesting.end_ns,
-            awaited / (1 + awaited),
-            waited_ns,
-        )
+        parts_of_step = sample, timeline, segments, device, launch, waits
+        return cls(*parts_of_step, nesting.start_ns, nesting.end_ns, awaited / (1 + awaited), waited_ns)
 
 
 def loading(trace: Trace, nesting: Nesting, work: DeviceWork) -> intervals.Set:
@@ -170,22 +159,3 @@ def _step_of(at: Rows, begins: Rows, ends: Rows) -> Rows:
     """Position of the step [begins[i], ends[i]) in which each instant lies, -1 for none."""
     step = np.searchsorted(begins, at, side="right") - 1
     return np.where((step >= 0) & (at < pick(ends, step)), step, -1)
-
-
-def _device(
-    trace: Trace,
-    work: DeviceWork,
-    nesting: Nesting,
-    chosen: Mask,
-    step: Rows,
-    since_ns: int,
-    waiting: CollectiveWaits | None,
-) -> SteadyWork:
-    category = codes_at(trace.lanes.gpu, "category", work.row)
-    is_communication = work.kind == KINDS.index("communication")
-    waits = matching(trace.lanes.cpu, "name", STREAM_WAIT.search)
-    calls_ns = np.sort(nesting.start_ns[waits])
-    hidden = HiddenWaits.build(trace, nesting, work)
-    return SteadyWork.of(
-        work, category, is_communication, chosen, step, calls_ns, hidden, trace, since_ns, waiting
-    )

@@ -23,10 +23,12 @@ from traceanalyzer.model.arrays import (
     quantile,
 )
 from traceanalyzer.model.records import dataclass
-from traceanalyzer.model.trace import Trace, codes_at
+from traceanalyzer.model.trace import Trace, codes_at, matching
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.hidden_waits import HiddenWaits
+from traceanalyzer.timeline.names import STREAM_WAIT
+from traceanalyzer.timeline.nesting import Nesting
 
 LATE_NS = 100_000
 """After its launch on an idle device work starts within 2 to 26 us, cold within 0.1 ms; V100 to MI300."""
@@ -189,29 +191,23 @@ class SteadyWork:
     @classmethod
     def of(
         cls,
+        trace: Trace,
+        nesting: Nesting,
         work: DeviceWork,
-        category: Rows,
-        is_communication: Mask,
         chosen: Mask,
         step: Rows,
-        stream_waits: Rows,
-        hidden: HiddenWaits,
-        trace: Trace,
         since_ns: int,
         waiting: CollectiveWaits | None = None,
     ) -> Self:
         """The chosen entries.
 
         Args:
-            category: int64 (entries,), code of each entry's category.
-            is_communication: bool (entries,), which of them communicate.
             chosen: bool (entries,).
             step: int64 (entries,), sampled step in which each of them is launched.
-            stream_waits: starts of the calls that make a stream wait for another, sorted.
-            hidden: which of them wait for another stream without such a call.
             since_ns: start of the steps, by the device.
             waiting: what collectives wait for other ranks; their time is without it, and what ran beside as if alone.
         """
+        stream_waits = np.sort(nesting.start_ns[matching(trace.lanes.cpu, "name", STREAM_WAIT.search)])
         entry = np.flatnonzero(chosen)
         entry = entry[np.lexsort((work.start_ns[entry], work.call_start_ns[entry]))]
         none = np.full(len(entry), -1, np.int64)
@@ -220,12 +216,13 @@ class SteadyWork:
         stream, _ = numbered(key[entry])
         before = previous_on_stream(work, key, entry)
         traced = work.start_ns[entry] - pick(work.end_ns, before, 0)
-        code, _ = numbered(category)
+        code, _ = numbered(codes_at(trace.lanes.gpu, "category", work.row))
         gap, pair_gap = work_gaps(work, code, entry, before, traced)
         idle = (before >= 0) & (pick(work.end_ns, before, 0) <= work.call_start_ns[entry])
         late, held = late_starts_ns(work, entry, step[entry], stream_waits, since_ns)
         latency = latencies_ns(work, entry, idle) + late
         waits_for, recorded = recorded_edges(work, entry, stream, stream_waits, waited >= 0)
+        hidden = HiddenWaits.build(trace, nesting, work)
         edges = np.append(recorded, _hidden_edges(work, entry, hidden), axis=1)
         waits_for = np.append(waits_for, edges[0, recorded.shape[1] :])
         gap[waits_for] = np.maximum(np.minimum(gap[waits_for], _TYPICAL_GAP_NS), held[waits_for])
@@ -234,22 +231,9 @@ class SteadyWork:
             dur = undisturbed_ns(trace, work, entry, waiting) - np.maximum(waited, 0)
         place = places_of(entry, len(work.call))
         end = int(work.end_ns[entry].max(initial=0))
-        neighbours = place[before], code[entry], pair_gap
-        return cls(
-            entry,
-            stream,
-            dur,
-            gap,
-            is_communication[entry],
-            meet,
-            edges[0],
-            edges[1],
-            edges[2],
-            *neighbours,
-            latency,
-            held,
-            end,
-        )
+        communication = work.kind[entry] == KINDS.index("communication")
+        joins, neighbours = (edges[0], edges[1], edges[2]), (place[before], code[entry], pair_gap)
+        return cls(entry, stream, dur, gap, communication, meet, *joins, *neighbours, latency, held, end)
 
 
 def previous_on_stream(work: DeviceWork, key: Rows, entry: Rows) -> Rows:
