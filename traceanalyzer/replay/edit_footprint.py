@@ -12,8 +12,7 @@ from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct
 from traceanalyzer.model.containment import inherited
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, ints
-from traceanalyzer.replay.edited_program import EditedProgram
-from traceanalyzer.replay.edits import Edit, merge_edits
+from traceanalyzer.replay.edits import Edit, apply_edits
 from traceanalyzer.replay.program import Program
 from traceanalyzer.timeline.nesting import Nesting
 
@@ -81,10 +80,7 @@ class Footprint:
     @classmethod
     def of(cls, program: Program, edits: Sequence[Edit]) -> Self:
         """Of the edits, applied to the program alone."""
-        edited = EditedProgram(program)
-        for edit in merge_edits(edits):
-            edit.apply(edited)
-        segments, device = program.segments, program.work
+        edited, segments, device = apply_edits(program, edits), program.segments, program.work
         shrunk = np.where(segments.gap, segments.cpu_ns - edited.cpu_ns, 0.0)
         dropped = ~edited.kept
         cpu = np.where(dropped, segments.cpu_ns, np.where(shrunk > _SHRUNK_NS, shrunk, 0.0))

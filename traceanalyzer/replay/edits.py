@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edited_program import EditedProgram
+from traceanalyzer.replay.program import Program
 
 Ints = Sequence[int] | NDArray[np.int64]
 Floats = Sequence[float] | NDArray[np.float64]
@@ -239,6 +240,14 @@ def merge_edits(edits: Iterable[Edit]) -> list[Edit]:
     for edit in edits:
         groups.setdefault(_key(edit), []).append(edit)
     return [members[0] if len(members) == 1 else _joined(members) for members in groups.values()]
+
+
+def apply_edits(program: Program, edits: Iterable[Edit]) -> EditedProgram:
+    """The program with the edits made."""
+    edited = EditedProgram(program)
+    for edit in merge_edits(edits):
+        edit.apply(edited)
+    return edited
 
 
 def _key(edit: Edit) -> tuple[Any, ...]:

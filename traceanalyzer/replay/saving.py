@@ -23,7 +23,7 @@ from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.calibration import GPUS, INTERVAL_PART, RESIDUAL, STEP_RESIDUAL
 from traceanalyzer.replay.edited_program import EditedProgram
-from traceanalyzer.replay.edits import DropWork, Edit, merge_edits
+from traceanalyzer.replay.edits import DropWork, Edit, apply_edits
 from traceanalyzer.replay.program import Program, loading
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch
 from traceanalyzer.replay.run import (
@@ -411,10 +411,7 @@ class Replays:
 
     def edited(self, edits: Sequence[Edit]) -> EditedProgram:
         """The program with the edits made."""
-        edited = EditedProgram(self.program)
-        for edit in merge_edits(edits):
-            edit.apply(edited)
-        return edited
+        return apply_edits(self.program, edits)
 
     def steps(self, edits: Sequence[Edit], edited: EditedProgram | None = None) -> _Steps:
         """The step with the edits made, at the typical, the low and the high slowdown.
