@@ -35,29 +35,14 @@ def graph_capture(evidence: Evidence) -> Iterator[Proof]:
     yield Proof(spans, first, ~evidence.in_graph, whole=True, times=spans)
 
 
-def profiler(evidence: Evidence) -> Iterator[Proof]:
-    """Stalls by the profiler."""
-    yield _activity(evidence, "profiler")
-
-
-def data_loading(evidence: Evidence) -> Iterator[Proof]:
-    """Waiting for data."""
-    yield _activity(evidence, "data_loading")
-
-
-def compilation(evidence: Evidence) -> Iterator[Proof]:
-    """Compiling."""
-    yield _activity(evidence, "compilation")
-
-
-def module_loading(evidence: Evidence) -> Iterator[Proof]:
-    """Rows of kernels being loaded."""
-    yield _activity(evidence, "module_loading")
+def while_active(evidence: Evidence, activity: str) -> Iterator[Proof]:
+    """While a launching thread does this, see `Activity`."""
+    yield Proof(evidence.activity.sets[activity], evidence.activity.rows[activity], ~evidence.in_graph)
 
 
 def first_use(evidence: Evidence) -> Iterator[Proof]:
     """What a library does before it loads a kernel, allocator calls that do not recur, first calls that take long."""
-    yield _activity(evidence, "library_start")
+    yield from while_active(evidence, "library_start")
     yield _calls(evidence, _allocator(evidence, recurring=False))
     yield from _stalled_calls(evidence, first=True)
 
@@ -77,11 +62,6 @@ def host_work(evidence: Evidence) -> Iterator[Proof]:
     rows = evidence.stalled_calls.host_work
     for thread in distinct(pick(evidence.nesting.thread, rows)).tolist():
         yield _calls(evidence, rows[evidence.nesting.thread[rows] == thread], thread)
-
-
-def host_collective(evidence: Evidence) -> Iterator[Proof]:
-    """Collectives that threads of the CPU carry out, while no other thread runs an op."""
-    yield _activity(evidence, "host_collective")
 
 
 def head_wait(evidence: Evidence) -> Iterator[Proof]:
@@ -124,10 +104,6 @@ def not_recorded(evidence: Evidence) -> Iterator[Proof]:
             only = np.zeros(len(gaps), bool)
             only[gap] = True
             yield Proof((begin, gaps.end_ns[gap : gap + 1]), rows, only, whole=True)
-
-
-def _activity(evidence: Evidence, name: str) -> Proof:
-    return Proof(evidence.activity.sets[name], evidence.activity.rows[name], ~evidence.in_graph)
 
 
 def _calls(evidence: Evidence, rows: Rows, thread: int | None = None) -> Proof:
@@ -256,9 +232,8 @@ def dispatching(evidence: Evidence) -> Verdict:
     nesting, gaps = evidence.nesting, evidence.gaps
     result = np.full(len(gaps), -1)
     middle = (gaps.start_ns + gaps.end_ns) // 2
-    for thread in distinct(
-        evidence.thread
-    ).tolist():  # a row that covers half of a gap lies around its middle
+    # A row that covers half of a gap lies around its middle.
+    for thread in distinct(evidence.thread).tolist():
         selected = evidence.thread == thread
         result[selected] = nesting.around(thread, middle[selected], middle[selected])
     result[~evidence.late] = -1
@@ -272,7 +247,7 @@ def dispatching(evidence: Evidence) -> Verdict:
         result[going] = nesting.parent[row[short]]
         going = going[result[going] >= 0]
     ended = (result >= 0) & (nesting.end_ns[result] <= gaps.launched_ns)
-    return evidence.every_gap(), np.where(ended, result, gaps.call)
+    return np.ones(len(gaps), bool), np.where(ended, result, gaps.call)
 
 
 def _none(evidence: Evidence) -> Rows:

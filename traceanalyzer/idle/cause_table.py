@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -42,8 +43,9 @@ class Cause(NamedTuple, Generic[Tested]):
     why: str
 
 
-def _row(test: str, sure: str, **texts: str) -> Cause[Any]:
-    return Cause(test=getattr(cause_conditions, test), sure=Confidence(sure), **texts)
+def _row(sure: str, test: str = "", activity: str = "", **texts: str) -> Cause[Any]:
+    active = partial(cause_conditions.while_active, activity=activity)
+    return Cause(test=getattr(cause_conditions, test) if test else active, sure=Confidence(sure), **texts)
 
 
 _CAUSES = tomllib.loads(Path(__file__).with_name("causes.toml").read_text(encoding="utf-8"))

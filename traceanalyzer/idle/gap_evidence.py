@@ -134,10 +134,6 @@ class Evidence:
     stalled_calls: StalledCalls
     remainder: Pieces
 
-    def every_gap(self) -> Mask:
-        """All of them."""
-        return np.ones(len(self.gaps), bool)
-
     @cached_property
     def remainder_ns(self) -> Rows:
         """Length of the rest, int64."""
