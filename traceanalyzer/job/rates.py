@@ -58,19 +58,13 @@ def _outermost(nesting: Nesting, op: Rows) -> Rows:
     return np.where((around >= 0) & pick(nesting.annotation, around), around, top)
 
 
-_BYTES = {"double": 8, "float64": 8, "long": 8, "int64": 8, "float": 4, "float32": 4, "int": 4, "int32": 4}
-_BYTES |= {
-    "half": 2,
-    "float16": 2,
-    "bfloat16": 2,
-    "short": 2,
-    "char": 1,
-    "byte": 1,
-    "int8": 1,
-    "uint8": 1,
-    "bool": 1,
+_TYPES = {
+    8: "double float64 long int64",
+    4: "float float32 int int32",
+    2: "half float16 bfloat16 short",
+    1: "char byte int8 uint8 bool float8_e4m3fn float8_e5m2",
 }
-_BYTES |= {"float8_e4m3fn": 1, "float8_e5m2": 1}
+_BYTES = {name: size for size, names in _TYPES.items() for name in names.split()}
 _SHARED = {"allgather", "reducescatter", "alltoall"}  # (n - 1) / n of the data crosses the bus, nccl-tests
 _BY_RANK = ("exposed_ns", "moving_ns")
 _SLOW = 0.6  # of the median bandwidth of groups that do the same: then its link is slow; chosen
