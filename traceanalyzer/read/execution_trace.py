@@ -31,28 +31,8 @@ _ENDING = regex(r"\.json(\.gz|\.zst)?$")
 _STEP = regex(r"ProfilerStep#\d+$")
 _REMEDY = "Pass the file that torch.profiler.ExecutionTraceObserver writes."
 _TENSOR_FIELDS = 6
-_COLUMNS: tuple[str, ...] = (
-    "id",
-    "parent",
-    "thread",
-    "name",
-    "inputs",
-    "shapes",
-    "role",
-    "draws",
-    "sequence",
-)
-_OF_TENSOR: tuple[str, ...] = (
-    "node",
-    "position",
-    "access",
-    "storage",
-    "offset",
-    "elements",
-    "item_bytes",
-    "on_cpu",
-    "layout",
-)
+_COLUMNS = ["id", "parent", "thread", "name", "inputs", "shapes", "role", "draws", "sequence"]
+_OF_TENSOR = ["node", "position", "access", "storage", "offset", "elements", "item_bytes", "on_cpu", "layout"]
 _OTHER, _OP, _NODE, _MARK = range(4)
 # RecordScope of ops and of autograd's nodes; annotations have 7.
 _OP_SCOPES = (0, 1)
@@ -235,10 +215,7 @@ class _Nodes:
             random=column["draws"][ops].astype(bool),
             on_cpu=tensor["on_cpu"].astype(bool),
             **{name: column[name][ops] for name in ("name", "thread", "inputs", "shapes", "sequence")},
-            **{
-                name: tensor[name]
-                for name in ("position", "access", "storage", "offset", "elements", "item_bytes", "layout")
-            },
+            **{name: tensor[name] for name in _OF_TENSOR if name not in ("node", "on_cpu")},
         )
 
     def _without_hooks(self, column: dict[str, Rows], parent: Rows) -> None:

@@ -92,21 +92,19 @@ class Part:
         text = self.whole.text
         stop = (self._stop or 0) - text.offset
         if stop >= len(text):
-            return self._undivided(self.whole.take())
+            batch = self.whole.take()
+            if self.whole.ended:  # the list of events is closed before the next part begins
+                raise Unsplittable
+            return batch
         cut = text.first_cut(max(stop, 0))
         if cut is None:
             return []
-        batch = text.parse(cut)
-        if isinstance(batch, Failure):
+        events = text.parse(cut)
+        if isinstance(events, Failure):
             raise Unsplittable
         self.whole.end_at(cut)
         self.end = text.offset + cut
-        return batch
-
-    def _undivided(self, batch: Batch) -> Batch:
-        if self.whole.ended:  # the list of events is closed before the next part begins
-            raise Unsplittable
-        return batch
+        return events
 
 
 # A worker costs 0.15 s to start and to hand its part over, in which one process reads this much.

@@ -67,13 +67,8 @@ class Rows(NamedTuple):
     def take(self, positions: NDArray[np.intp]) -> Rows:
         """The rows at these positions."""
         args = list(map(self.args.__getitem__, positions.tolist()))
-        return Rows(
-            args,
-            self.ids[positions],
-            self.heads[positions],
-            self.starts[positions],
-            self.durations[positions],
-        )
+        columns: Iterator[Any] = (column[positions] for column in self[1:])
+        return Rows(args, *columns)
 
     def by_size(self) -> Iterator[Rows]:
         """Parts that have the same number of args, which usually are those with the same keys.

@@ -108,8 +108,8 @@ class Batches:
         """Read up to the first event."""
         buffer, wanted = bytearray(), 0
         for block in blocks:
-            if not buffer:
-                self._check_format(block)
+            if not buffer and (other := format_of(block)):
+                raise UnreadableTrace(f"is {other.name}", where=self.source.name, remedy=other.remedy)
             buffer += block
             if len(buffer) < wanted:
                 continue
@@ -123,12 +123,6 @@ class Batches:
         if start is None:
             raise self.envelope.refusal(buffer, self.source.damage)
         return EventText(buffer[start:], start)
-
-    def _check_format(self, first: bytes) -> None:
-        """Raises UnreadableTrace: the first bytes are of another format."""
-        other = format_of(first)
-        if other is not None:
-            raise UnreadableTrace(f"is {other.name}", where=self.source.name, remedy=other.remedy)
 
     def until_the_end(self, blocks: Iterator[bytes]) -> Iterator[Batch]:
         """The batches up to the list's end, and then the metadata that follow it."""

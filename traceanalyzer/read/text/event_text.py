@@ -77,10 +77,8 @@ class EventText:
 
     def likely_cuts(self) -> Iterator[int]:
         """The last places where the file's own separator stands, from the right; within a string it may stand, too."""
-        if not self.separator:
-            self._learn_separator()
         end = len(self._buffer)
-        for _ in range(_MAX_LIKELY_CUTS if self.separator else 0):
+        for _ in range(_MAX_LIKELY_CUTS if self.learn_separator() else 0):
             end = self._buffer.rfind(self.separator, 0, end)
             if end < 0:
                 break
@@ -97,13 +95,9 @@ class EventText:
         return None if position < 0 else position
 
     def learn_separator(self) -> bytes:
-        """The bytes between the first two events."""
-        if not self.separator:
-            self._learn_separator()
-        return self.separator
-
-    def _learn_separator(self) -> None:
-        """From the first two events: parsing one event stops after it."""
+        """The bytes between the first two events: parsing one event stops after it."""
+        if self.separator:
+            return self.separator
         try:
             with memoryview(self._buffer) as whole, whole[1:] as document:
                 orjson.loads(document)
@@ -111,6 +105,7 @@ class EventText:
             end = self._index(error.pos, len(self._buffer)) + 2
             match = _SEPARATOR.match(self._buffer, max(self._buffer.rfind(b"}", 0, end), 0))
             self.separator = match.group() if match else b""
+        return self.separator
 
     def drop(self, cut: int) -> None:
         """Forget the events up to `cut` and the comma after them; nothing where `cut` is 0."""
