@@ -115,7 +115,7 @@ def _run(request: Request) -> None:
     )
     if len(averages.rows) == 0:
         raise TraceAnalyzerError("no events to make a table of", where=loaded.meta.source)
-    notes = table_notes(loaded, averages, python_functions=request.python_functions)
+    notes = [*table_notes(loaded, averages, python_functions=request.python_functions)]
     if request.form in ("text", "markdown"):
         put_text(_text(request, averages), request.output)
     else:

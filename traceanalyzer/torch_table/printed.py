@@ -91,12 +91,8 @@ def _sums(into: Rows, values: Floats, size: int | None = None) -> Floats:
 _OLD_IDS = ("torch 1.8 to 1.11", "torch 1.12 to 2.0", "torch 2.1 to 2.3", "torch 2.4 to 2.7")
 
 
-def table_notes(trace: Trace, averages: KeyAverages, *, python_functions: bool = False) -> tuple[str, ...]:
+def table_notes(trace: Trace, averages: KeyAverages, *, python_functions: bool = False) -> Iterator[str]:
     """Sentences for the user, none where the table is exact."""
-    return tuple(_notes(trace, averages, python_functions))
-
-
-def _notes(trace: Trace, averages: KeyAverages, python_functions: bool) -> Iterator[str]:
     meta = trace.meta
     asynchronous = int(averages.rows["is_async"].sum())
     if asynchronous:
