@@ -14,12 +14,6 @@ from numpy.typing import NDArray
 _MAX_PATTERNS = 1_024
 # Of each pattern, after which all are forgotten: a trace has some hundred names.
 _MAX_TEXTS = 20_000
-# Bytes of one row's comparisons, which together are as fast as looking up: 5 comparisons of int64, 20 of int16.
-_COMPARED_BYTES = 40
-# Rows that are looked up in the time that finding the ranges takes.
-_FEW_ROWS = 16_384
-# Comparisons that take as long as whether a code lies between two.
-_RANGE_COMPARISONS = 4
 
 
 class LazyPattern:
@@ -70,27 +64,9 @@ def cached_predicate(wanted: Callable[[str], object]) -> Callable[[str], object]
 
 
 def rows_with_codes(wanted: NDArray[np.bool_], code: NDArray[np.signedinteger[Any]]) -> NDArray[np.bool_]:
-    """`wanted[code]`, False where the code is -1; bool of the codes' shape.
-
-    If few codes match, they are compared directly: 60 times faster for narrow codes.
-    """
+    """`wanted[code]`, False where the code is -1; bool of the codes' shape."""
     matches = wanted.nonzero()[0]
-    if len(matches) <= 1:  # nearly all questions
-        return code == int(matches[0]) if len(matches) else np.zeros(len(code), bool)
-    looked_up = len(code) < _FEW_ROWS
-    if not looked_up:
-        last = np.append(matches[1:] - matches[:-1] > 1, True)
-        ranges = list(zip(matches[np.roll(last, 1)].tolist(), matches[last].tolist(), strict=True))
-        compared = sum(min(high - low + 1, _RANGE_COMPARISONS) for low, high in ranges)
-        looked_up = compared * code.itemsize > _COMPARED_BYTES
-    if looked_up:
-        mask: NDArray[np.bool_] = np.append(wanted, False).take(code, mode="wrap")
-        return mask
-    mask = np.zeros(len(code), bool)
-    for low, high in ranges:
-        if high - low < _RANGE_COMPARISONS:
-            for value in range(low, high + 1):
-                mask |= code == value
-        else:
-            mask |= (code >= low) & (code <= high)
+    if len(matches) == 1:  # nearly all questions: narrow codes are compared 60 times faster than looked up
+        return np.asarray(code == int(matches[0]))
+    mask: NDArray[np.bool_] = np.append(wanted, False).take(code, mode="wrap")
     return mask
