@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, numbered, pick, sums_of
+from traceanalyzer.model.arrays import Rows, Value, numbered, pick, sums_of
 from traceanalyzer.model.containment import child_sums, innermost, subtree_sums
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
@@ -27,7 +29,6 @@ class EventTotals:
         parent: the event around this one, -1 for none.
         counted: bool; events that only repeat their parent are not, and their parent has their kernels.
         bottom: the event whose kernels count for this one: the last of a chain of repeats, else itself.
-        kernel_ns: of the device work linked to the event itself.
         cpu_ns, self_cpu_ns: 0 for device rows; self is 0 for asynchronous ones.
         device_ns, self_device_ns: of CPU rows the work that they started.
         cpu_bytes, self_cpu_bytes, device_bytes, self_device_bytes: allocated less freed.
@@ -37,7 +38,6 @@ class EventTotals:
     parent: Rows
     counted: Flags
     bottom: Rows
-    kernel_ns: Rows
     cpu_ns: Rows
     self_cpu_ns: Rows
     device_ns: Rows
@@ -54,7 +54,7 @@ def event_totals(trace: Trace, events: FunctionEvents) -> EventTotals:
     parent = _parents(events)
     repeats, top = _repeats(events.name, parent)
     bottom = _bottoms(repeats, parent, top)
-    kernel_ns = np.where(repeats, 0, _kernel_ns(events)[bottom])
+    kernel_ns = np.where(repeats, 0, linked_sums(events, events.dur_ns, sums_of)[bottom])
     parent = np.where(parent >= 0, top[parent], -1)
     inside = np.where(repeats, -1, parent)
     on_cpu = ~events.on_device
@@ -66,7 +66,6 @@ def event_totals(trace: Trace, events: FunctionEvents) -> EventTotals:
         parent=inside,
         counted=~repeats,
         bottom=bottom,
-        kernel_ns=kernel_ns,
         cpu_ns=cpu_ns,
         self_cpu_ns=_self(own, inside, cpu_ns),
         device_ns=np.where(events.asynchronous, 0, subtree_sums(inside, work_ns)),
@@ -115,16 +114,21 @@ def _bottoms(repeats: Flags, parent: Rows, top: Rows) -> Rows:
     return bottom
 
 
-def _kernel_ns(events: FunctionEvents) -> Rows:
-    """Duration of the device work linked to each event's id; 0 for those that nothing can be linked to."""
+def linked_sums(
+    events: FunctionEvents,
+    took: NDArray[Value],
+    sums_of: Callable[[Rows, NDArray[Value], int], NDArray[Value]],
+) -> NDArray[Value]:
+    """Sum of what the device work linked to each event's id took; 0 for those that nothing can be linked to.
+
+    Args:
+        took: of each event.
+        sums_of: sums of values by their numbers, of so many.
+    """
     work = np.flatnonzero(events.on_device & (events.linked_id != NULL_INT))
-    result = np.zeros(len(events), np.int64)
-    if len(work) == 0:
-        return result
     position, ids = numbered(events.linked_id[work])
-    sums = sums_of(position, events.end_ns[work] - events.start_ns[work], len(ids))
-    owners = np.flatnonzero(frontend(events))
-    result[owners] = pick(sums, find(ids, events.own_id[owners]), 0)
+    result, owners = np.zeros(len(events), took.dtype), np.flatnonzero(frontend(events))
+    result[owners] = pick(sums_of(position, took[work], len(ids)), find(ids, events.own_id[owners]), 0)
     return result
 
 

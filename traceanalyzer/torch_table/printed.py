@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Rows, distinct, pick
+from traceanalyzer.model.arrays import Floats, Rows, distinct
 from traceanalyzer.model.containment import depths
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.records import dataclass
-from traceanalyzer.model.trace import NULL_INT, Trace
-from traceanalyzer.timeline.device_work import find
-from traceanalyzer.torch_table.event_links import frontend
-from traceanalyzer.torch_table.event_totals import EventTotals
-from traceanalyzer.torch_table.function_events import FunctionEvents
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.torch_table.event_totals import EventTotals, linked_sums
 from traceanalyzer.torch_table.key_averages import KeyAverages
 
 if TYPE_CHECKING:
@@ -26,7 +23,8 @@ def torch_times(averages: KeyAverages) -> pd.DataFrame:
     """Columns self_cpu_us, cpu_us, self_device_us and device_us, parallel to `averages.rows`."""
     totals = averages.totals
     events = totals.events
-    dur = _durations_us(events)
+    start, end = ((times - events.origin_ns) / 1000 for times in (events.start_ns, events.end_ns))
+    dur = np.asarray(end - start, np.float64)
     work, below = _device_us(totals, dur)
     on_cpu = ~events.on_device
     own = on_cpu & ~events.asynchronous
@@ -44,15 +42,11 @@ def torch_times(averages: KeyAverages) -> pd.DataFrame:
     )
 
 
-def _durations_us(events: FunctionEvents) -> Floats:
-    start, end = ((times - events.origin_ns) / 1000 for times in (events.start_ns, events.end_ns))
-    return np.asarray(end - start, dtype=np.float64)
-
-
 def _device_us(totals: EventTotals, dur: Floats) -> tuple[Floats, Floats]:
     """Time on the device of each event with what it contains, and of its children alone."""
     events = totals.events
-    kernels = np.where(events.on_device, dur, _kernels_us(totals, dur))
+    linked = np.where(totals.counted, linked_sums(events, dur, _sums)[totals.bottom], 0.0)
+    kernels = np.where(events.on_device, dur, linked)
     total, below = kernels.copy(), np.zeros(len(events))
     depth = depths(totals.parent)
     for level in range(int(depth.max(initial=0)), 0, -1):
@@ -64,20 +58,6 @@ def _device_us(totals: EventTotals, dur: Floats) -> tuple[Floats, Floats]:
         total[touched] = kernels[touched] + sums
     total[events.asynchronous] = 0.0
     return total, below
-
-
-def _kernels_us(totals: EventTotals, dur: Floats) -> Floats:
-    """Python's sum of the durations of the work linked to each event, lifted as the exact ones are."""
-    events = totals.events
-    work = np.flatnonzero(events.on_device & (events.linked_id != NULL_INT))
-    result = np.zeros(len(events))
-    if len(work) == 0:
-        return result
-    ids, position = np.unique(events.linked_id[work], return_inverse=True)
-    sums = _sums(position.reshape(-1).astype(np.int64), dur[work], len(ids))
-    owners = np.flatnonzero(frontend(events))
-    result[owners] = pick(sums, find(ids, events.own_id[owners]), 0)
-    return np.where(totals.counted, result[totals.bottom], 0.0)
 
 
 def _sums(into: Rows, values: Floats, size: int | None = None) -> Floats:
