@@ -96,7 +96,7 @@ def test_a_stretch_is_not_the_function_that_it_lies_in() -> None:
 
     (found,) = alarms(loop_of(body), "host-gap")
     assert found.message.startswith(
-        "long pauses without ops (once a step) take 1.00 ms each; more than half of this "
+        "long pauses without ops (once a step) take 1.00 ms a step, at most 1.00 ms each; more than half of this "
         "time is within model.py(13): forward"
     )
     assert found.confidence is Confidence.MEDIUM

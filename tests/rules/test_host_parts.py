@@ -13,7 +13,7 @@ from tests.rules.loops import Loop, loop_of
 from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.rules.host.cold_start import Limits, cold_start_message, cold_steps, longest_rows
 from traceanalyzer.rules.host.dataloader_stall import with_rest
-from traceanalyzer.rules.host.host_gap import is_uneven, pause_advice, place_text
+from traceanalyzer.rules.host.host_gap import pause_advice, place_text
 
 US = 1_000
 
@@ -30,17 +30,6 @@ US = 1_000
 def test_rest_is_listed_from_one_percent_on(parts: dict[str, int], told: dict[str, int]) -> None:
     found = with_rest(parts, 100, "rest")
     assert list(found.items()) == list(told.items())
-
-
-@pytest.mark.parametrize(
-    ("dur_ns", "uneven"),
-    [([10, 10, 10], False), ([10, 10, 20], False), ([10, 10, 21], True), ([1, 10, 10], True), ([], False)],
-)
-def test_pauses_are_uneven_if_the_median_is_off_by_a_quarter(dur_ns: list[int], uneven: bool) -> None:
-    found = type("Found", (SimpleNamespace,), {"__len__": lambda self: len(self.dur_ns)})(
-        dur_ns=np.array(dur_ns), total_ns=sum(dur_ns)
-    )
-    assert is_uneven(found) is uneven
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,6 @@ _SCHEDULE = (
     "Prepare the next batch, and handle the tokens of the last one, while the GPU works (asynchronous scheduling: "
     "--async-scheduling of vLLM, the overlap schedule of SGLang)."
 )
-# Relative difference between the median times the count and the sum, from which pauses are uneven; chosen.
-_APART = 0.25
 _CODE = "; this is Python or garbage collection (only stacks show which)"
 _DENSE = "; without recorded stacks this would be far shorter"
 # Share of the time below which a place is not reported. The message names three.
@@ -236,31 +234,21 @@ def describe_pauses(pauses: CallsAfterCpuGaps, line: str | None) -> tuple[str, s
     if single := len(calls_ns) > 0:
         evidence |= {"gap_ns": int(median(calls_ns)), "largest_ns": int(calls_ns.max())}
     several = len(pauses) > 1
-    spread = " (median; at most {largest})" * (
-        format_ns(evidence["gap_ns"]) != format_ns(evidence["largest_ns"])
-    )
+    alike = format_ns(evidence["gap_ns"]) == format_ns(evidence["largest_ns"])
     if single:
-        text = "{by} runs {times_a_step} and takes {gap}" + f" each time{spread}" * several
-    else:
-        each = f"s without ops ({{times_a_step}}) take {{gap}} each{spread}"
-        text = "long pause" + each if several else "a long pause without ops takes {gap}, {times_a_step}"
-    if not single and is_uneven(pauses):
+        spread = " each time" + " (median; at most {largest})" * (not alike)
+        text = "{by} runs {times_a_step} and takes {gap}" + spread * several
+    elif several:
+        text = "long pauses without ops ({times_a_step}) take {pauses_a_step}, at most {largest} each"
         evidence |= {"pauses_ns": pauses.total_ns}
-        text = "long pauses without ops ({times_a_step}) take {pauses_on_average}"
+    else:
+        text = "a long pause without ops takes {gap}, {times_a_step}"
     advice = (library_advice(pauses, line) if line else "") or pause_advice(evidence, single=single)
     if torchs := pauses.torchs_part(_MOST):
         return text + f", most of this time in {torchs}", TORCH_CODE_ADVICE, evidence, False
     if line and not single and pauses.within_ns(line) < _WHOLE * pauses.total_ns:
         return text + "; more than half of this time is within {by}", advice, evidence, single
     return text + place_text(evidence, line, single=single), advice, evidence, single
-
-
-def is_uneven(pauses: CallsAfterCpuGaps) -> bool:
-    """True if the median times the count is far from the sum."""
-    if not len(pauses):
-        return False
-    usual_ns = median(pauses.dur_ns) * len(pauses)
-    return abs(usual_ns - pauses.total_ns) > _APART * pauses.total_ns
 
 
 def place_text(evidence: Mapping[str, Any], line: str | None, *, single: bool) -> str:

@@ -27,7 +27,6 @@ _MOST = 0.5
 # Causes of idle time while the CPU is busy, in the accounting's table.
 _WORKING = ("host-work", "host-code", "python", "dispatching", "launch-latency", "long-call")
 _ON_THE_DEVICE = "Run it on the device: create the tensor there, or move it there before this op."
-_SKEWED = "; median {typical}, longest {longest}"
 _ONE_STEP = "Only one step is recorded: check whether this recurs. "
 _WITH_OPS = (
     "Run it on the device: create its tensors there, or move them there first; or take it out of the loop."
@@ -61,11 +60,6 @@ class Limits:
         0.8,
         "the finding names an op, and not the user's function, if the op takes at least this share of the "
         "time of all ops in the function; chosen",
-    )
-    skew_times: float = limit(
-        2.0,
-        "the finding shows the median and the longest pause if the longest is more than this many times "
-        "as long as the median; chosen",
     )
 
 
@@ -116,7 +110,7 @@ def host_hotspot(
         if intervals.length(lost.merged()) >= worth_ns:
             computes = ops.total_ns >= limits.naming_share * where.total_ns
             parts = {} if len(named_calls) or not computes else ops.name.sums(ops.dur_ns)
-            hits = _hits(charged_calls, lost, key, parts, limits, again=len(steps) > 1)
+            hits = _hits(charged_calls, lost, key, parts, again=len(steps) > 1)
             yield hits if leading is None else with_region(hits, leading.named(key))
 
 
@@ -126,9 +120,7 @@ def _with_leading_calls(members: Calls, charged: Calls, key: str) -> Calls:
     return Calls(members.events, distinct(np.append(members.rows, more.rows))) if len(members) else members
 
 
-def _hits(
-    calls: Calls, lost: LostTime, key: str, parts: dict[str, int], limits: Limits, *, again: bool
-) -> Hits:
+def _hits(calls: Calls, lost: LostTime, key: str, parts: dict[str, int], *, again: bool) -> Hits:
     """Hits for an op, or for a function and the ops in it that compute.
 
     Args:
@@ -140,8 +132,7 @@ def _hits(
     lines = calls.line.sums(calls.dur_ns) if is_op else {}
     torchs = calls.torchs_part(_MOST) if isinstance(calls, HostCalls) and not computes else None
     once = not computes and not again
-    skew = _SKEWED if calls.dur_ns.max() > limits.skew_times * median(calls.dur_ns) else ""
-    times = f" {{host_a_step}} ({{times_a_step}}{skew})" if len(calls) > 1 else " {host}, once" + skew
+    times = " {host_a_step} ({times_a_step})" if len(calls) > 1 else " {host}, once"
     all_idle = intervals.length(lost.merged()) >= _WHOLE * calls.total_ns
     return Hits(
         occurrences=calls,
@@ -158,7 +149,6 @@ def _hits(
         confidence=Confidence.HIGH if computes else Confidence.LOW if torchs else Confidence.MEDIUM,
         evidence={
             "host_ns": calls.total_ns,
-            "typical_ns": int(median(calls.dur_ns)),
             "longest_ns": int(calls.dur_ns.max()),
             "lines": lines,
         }
