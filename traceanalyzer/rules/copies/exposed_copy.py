@@ -250,8 +250,7 @@ def _ops_on_host(calls: Calls, work: Work, copies: Work, limits: Limits) -> tupl
     copy only ops count whose result may have its size. Ops of a data loader do not count. None are returned if they
     take a small share of the copies' time. A result is sent back if the next op launches only uploads of few bytes.
     """
-    top = calls[calls.is_top_op]
-    top = top[np.lexsort((top.start_ns, top.thread))]
+    top = calls[calls.is_top_op].in_order()
     calling = np.isin(np.arange(len(top)), calls[calls.is_call].index_of_enclosing(top))
     works = ~calling & (top.dur_ns >= limits.min_worker_ns) & ~top.name.matches(_WORKER_MOVES)
     works &= ~top.name.meets(is_view) & ~top.name.meets(ALLOCATING_OP.search)

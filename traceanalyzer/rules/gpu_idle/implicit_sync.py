@@ -249,8 +249,7 @@ def last_makers(reads: Calls, outer: Calls) -> Rows:
         reads: the ops that read back.
         outer: all outermost ops.
     """
-    order = np.lexsort((outer.start_ns, outer.thread))
-    outer = outer[order]
+    outer = outer.in_order()
     decides, ends = outer.name.matches(_DECIDES), outer.name.matches(_ENDS)
     place = np.flatnonzero(np.isin(outer.rows, reads.outer_op.rows))
     alive = np.ones(len(place), bool)
@@ -277,9 +276,12 @@ def kinds_of(ops: Calls, values: AwaitedValues, calls: Calls, work: Work) -> Tex
         read = np.flatnonzero(numbers == names.index("copy-to-host"))
         numbers[read[is_last_launch(ops[read], work)]] = names.index("result")
         read = np.flatnonzero(np.isin(numbers, [names.index("copy-to-host"), names.index("read-back")]))
-        numbers[read[_of_tokens(ops[read], calls)]] = names.index("tokens")
+        outer = calls[calls.is_top_op & ~calls.name.meets(is_view)].in_order()
+        sampled = _next_to(ops[read], outer, _SAMPLES, -1) & _next_to(ops[read], outer, _LOOKS_UP, 1)
+        numbers[read[sampled]] = names.index("tokens")
     branches = np.flatnonzero(numbers == names.index("branch"))
-    numbers[branches[_follow_checks(ops[branches], calls)]] = names.index("argument-check")
+    checks = _next_to(ops[branches], calls[calls.is_top_op].in_order(), _ANSWER, -1)
+    numbers[branches[checks]] = names.index("argument-check")
     numbers[values.upwards] = names.index("copy-to-device")
     numbers[values.scaler] = names.index("loss-scaling")
     return Texts(numbers, np.array(names, object))
@@ -295,22 +297,15 @@ def is_last_launch(read: Calls, work: Work) -> Mask:
     return np.asarray((read.step >= 0) & (read.start_ns > last[read.step]))
 
 
-def _of_tokens(reads: Calls, calls: Calls) -> Mask:
-    """True for each op that reads what the op before it sampled, right before an embedding looks up something."""
-    outer = calls[calls.is_top_op & ~calls.name.meets(is_view)]
-    outer = outer[np.lexsort((outer.start_ns, outer.thread))]
-    place = np.flatnonzero(np.isin(outer.rows[1:-1], reads.outer_op.rows)) + 1
-    before, after, thread = outer[place - 1], outer[place + 1], outer.thread[place]
-    sampled = before.name.matches(_SAMPLES) & (before.thread == thread)
-    sampled &= after.name.matches(_LOOKS_UP) & (after.thread == thread)
-    return np.isin(reads.outer_op.rows, outer.rows[place[sampled]])
+def _next_to(reads: Calls, outer: Calls, names: str, by: int) -> Mask:
+    """True for each op next to an outermost op of such a name on its thread: before it (`by` -1) or after it (1).
 
-
-def _follow_checks(branches: Calls, calls: Calls) -> Mask:
-    """True for each op right after `_is_all_true`: a check, no decision."""
-    outer = calls[calls.is_top_op]
-    outer = outer[np.lexsort((outer.start_ns, outer.thread))]
-    place = np.flatnonzero(np.isin(outer.rows, branches.outer_op.rows))
-    before = outer[np.maximum(place - 1, 0)]
-    asked = before.name.matches(_ANSWER) & (before.thread == outer.thread[place]) & (place > 0)
-    return np.isin(branches.outer_op.rows, outer.rows[place[asked]])
+    Args:
+        outer: in order of thread and start.
+    """
+    place = np.flatnonzero(np.isin(outer.rows, reads.outer_op.rows))
+    beside = np.clip(place + by, 0, len(outer) - 1)
+    fits = (
+        outer.name.matches(names)[beside] & (outer.thread[beside] == outer.thread[place]) & (beside != place)
+    )
+    return np.isin(reads.outer_op.rows, outer.rows[place[fits]])

@@ -114,8 +114,7 @@ def _added_elements(sorts: Calls) -> Floats:
 
 def _compared_with_bins(outer: Calls) -> Calls:
     """Ops that count values by comparison: bins are repeated for each value, compared with all, and summed."""
-    ordered = outer[~outer.name.meets(is_view)]
-    ordered = ordered[np.lexsort((ordered.start_ns, ordered.thread))]
+    ordered = outer[~outer.name.meets(is_view)].in_order()
     names = [ordered.name.one_of(name) for name in _COMPARES]
     compares = np.flatnonzero(names[0][:-2] & names[1][1:-1] & names[2][2:])
     number, signatures = signatures_of(ordered.events.trace, ordered.rows)
