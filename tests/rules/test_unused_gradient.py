@@ -7,7 +7,7 @@ import pytest
 from tests.rules.kernel_programs import changed as with_changed_events
 from tests.rules.programs import US, found
 from tests.support.partly_trained import HEAD, LAYER, FineTuning
-from traceanalyzer import diagnose
+from traceanalyzer import Finding, diagnose
 
 # Blocks of the kernel that updates the head, or a layer: one for each 65,536 elements.
 OF_HEAD, OF_LAYER = 1, 4
@@ -76,12 +76,28 @@ def test_several_ranks_are_not_judged() -> None:
     assert outcome.status == "not applicable"
 
 
-def test_gradients_without_shapes_are_not_judged() -> None:
-    bare = with_changed_events(
-        fine_tuning().trace.load(), lambda event: event.get("args", {}).pop("Input Dims", None)
-    )
-    (outcome,) = diagnose(bare, select=["unused-gradient"]).outcomes
-    assert outcome.status == "not applicable"
+def without_shapes(run: FineTuning) -> list[Finding]:
+    bare = with_changed_events(run.trace.load(), lambda event: event.get("args", {}).pop("Input Dims", None))
+    return list(diagnose(bare, select=["unused-gradient"]).findings)
+
+
+def test_gradients_without_shapes_are_unused_if_each_pass_adds_to_them() -> None:
+    (unused,) = without_shapes(fine_tuning())
+    assert (unused.evidence["unused"], unused.evidence["gradients"]) == (10, 11)
+    assert unused.confidence == "medium"
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(fine_tuning(added=False), id="something clears them"),
+        pytest.param(fine_tuning(every=2), id="no optimizer steps between two passes"),
+        pytest.param(fine_tuning(changed="aten::_foreach_zero_"), id="the program clears them itself"),
+        pytest.param(fine_tuning(steps=1), id="one step"),
+    ],
+)
+def test_gradients_without_shapes_may_be_used(run: FineTuning) -> None:
+    assert without_shapes(run) == []
 
 
 def adversaries(*, cleared: bool = True, detached: bool = False, read: str = "") -> FineTuning:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 
@@ -35,6 +36,11 @@ class Limits:
         "reported only if there are at least this many passes; with one, an optimizer may still wait for more "
         "gradients",
     )
+    min_unused_share: float = limit(
+        0.75,
+        "without shapes: reported only if at least this share of the gradients is unused, as with a frozen backbone; "
+        "chosen",
+    )
 
 
 @rule(since="0.1", claims=Claims.PATTERN, min_share=0.02, limits=Limits)
@@ -56,7 +62,8 @@ def unused_gradient(calls: Calls, work: Work, flow: Flow | None, limits: Limits)
     discriminator(images.detach()).
     With an execution trace, computed-unused shows this by the ids of tensors, and this rule is silent.
     How sure: the updated parameters are identified by their number and sizes. Confidence is high if the gradients
-    are never cleared, else medium.
+    are never cleared, else medium. Without shapes, only the first case is found, with medium confidence: gradients that
+    each pass makes anew are updated, and the last ones of every pass are added to those of the step before.
     When it is wrong: an optimizer works on flattened or sharded copies of the parameters.
     Source: "Locally disabling gradient computation" in PyTorch's notes on autograd; measured on an H200.
     """
@@ -66,16 +73,16 @@ def unused_gradient(calls: Calls, work: Work, flow: Flow | None, limits: Limits)
         return
     if len(work.of_kind("communication")):
         raise Unavailable("other ranks take part: an optimizer may hold shards of the parameters")
-    if (leaves.text("input_dims").code < 0).any():
-        raise Unavailable("no shapes recorded: record_shapes=True shows which gradients an optimizer reads")
+    known = bool((leaves.text("input_dims").code >= 0).all())
     passes = passes_of(calls, work, leaves, marks)
-    anew = _made_anew(passes)
-    unused = anew or _never_cleared(passes)
+    anew = _made_anew(passes) if known else []
+    unused = anew or (_never_cleared(passes) if known else _added_to(passes, limits.min_unused_share))
     if len(unused) < limits.min_steps:
         return
     others = leaves[np.concatenate([each.leaves[each.updated :] for each in unused])]
     if not _are_written(calls, marks, others):
-        yield _hits(calls, leaves, unused, others, anew=bool(anew))
+        hits = _hits(calls, leaves, unused, others, anew=bool(anew))
+        yield hits if known else replace(hits, confidence=Confidence.MEDIUM)
 
 
 @dataclass(frozen=True)
@@ -96,7 +103,9 @@ class Pass:
 
     @cached_property
     def updated(self) -> int:
-        """Number of the first gradients that the optimizers update; 0 if unknown."""
+        """Number of the first gradients that the optimizers update, without shapes of those made anew; 0 if unknown."""
+        if not any(self.shapes):
+            return self.added.index(True) if True in self.added else 0
         ends = list(accumulate(map(_blocks_of, self.shapes)))
         return ends.index(self.blocks) + 1 if self.blocks in ends else 0
 
@@ -169,11 +178,26 @@ def _never_cleared(passes: Sequence[Pass]) -> list[Pass]:
     return [*passes] if later and alike and 0 < first.updated < len(first.shapes) else []
 
 
+def _added_to(passes: Sequence[Pass], least: float) -> list[Pass]:
+    """The later passes, if an optimizer steps between them and each adds the same last gradients to those before.
+
+    Args:
+        least: share of all gradients that these are.
+    """
+    later = passes[1:]
+    stepped = all(each.blocks for each in passes[:-1])
+    if not stepped or len({each.added for each in later}) != 1 or not all(later[0].added[later[0].updated :]):
+        return []
+    return [*later] if 0 < later[0].updated <= (1 - least) * len(later[0].added) else []
+
+
 def _are_written(calls: Calls, marks: Calls, leaves: Calls) -> bool:
     """Whether the program itself writes to tensors of such shapes, or to lists of shapes that were not recorded."""
     writes = calls[calls.is_top_op & calls.name.matches(_WRITES) & ~calls.inside(marks)]
     _, signatures = signatures_of(calls.events.trace, writes.rows)
     shapes = {shape for op in signatures_of(calls.events.trace, leaves.rows)[1] for shape in tensors(op)}
+    if not shapes and len(writes) >= len(leaves):
+        return True
     return any(("foreach" in op.name and not any(op.dims)) or shapes & set(tensors(op)) for op in signatures)
 
 
