@@ -117,7 +117,7 @@ class Uses:
             if hops > _HOPS or op.name == "aten::one_hot":
                 return
             if op_row(op.name).kind is Kind.COPY and sizes[:1] == [elements]:
-                if op.types[0] == kind:
+                if kind in ("", op.types[0]):
                     self.converted.append(place)
                     kind = ""
             elif op.name == "aten::mul" and sizes == [elements] * 2:
