@@ -198,6 +198,14 @@ def test_a_loop_saves_its_backward_as_well() -> None:
     assert one.saving.share == pytest.approx(23 / 24, abs=0.03)
 
 
+def test_backward_of_one_network_for_each_row_is_a_loop() -> None:
+    """The rows of a Jacobian: 24 times through the nodes of a network that ran once."""
+    network = [("aten::addmm", {"Sequence number": 3}), ("aten::select", {"Sequence number": 2})]
+    nodes = [(f"{NODE}{name}Backward0", {"Sequence number": n}) for name, n in (("Select", 2), ("Addmm", 3))]
+    (one,) = of_rule(steps_of([*network, *nodes * 24], backward_tid=2_000), "repeated-calls")
+    assert (one.evidence["repeats"], one.confidence) == (24, Confidence.LOW)
+
+
 @pytest.mark.parametrize(
     "names",
     [

@@ -21,13 +21,14 @@ from traceanalyzer.timeline.backward_nodes import outer_nodes_of
 from traceanalyzer.timeline.loops import LAYER, exact_loops
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
-# A recurrent cell needs the state of the call before, DistributedDataParallel calls its own op for each parameter, and
-# the backward of layers alone may be that of a model.
-_EXCLUDED = regex(
-    r"lstm|gru|rnn|Rnn|_cell|Cell|^torch\.distributed|([Mm]m|Convolution|Norm|Attention)\w*Backward"
-)
+# A recurrent cell needs the state of the call before, and DistributedDataParallel calls its own op for each parameter.
+_EXCLUDED = regex(r"lstm|gru|rnn|Rnn|_cell|Cell|^torch\.distributed")
+# Alone, it may be the backward of a model.
+_BACKWARD_OF_LAYERS = regex(r"([Mm]m|Convolution|Norm|Attention)\w*Backward")
 _HEAVY = regex(r"linear|matmul|mm\b|mm_|conv|attention|einsum|(layer|batch|group|instance|rms)_norm")
-_PICKS = regex(r"::(select|index|index_select|gather|take|where|nonzero|unbind|item)$")
+_PICKS = regex(
+    r"::(select|index|index_select|gather|take|where|nonzero|unbind|item)$| (Select|Index|Gather)Backward\d*$"
+)
 _GATHERS = r"::(unbind|split|split_with_sizes|chunk|stack|cat|concat|vstack|hstack)$"
 _ON_LISTS = regex(r"_$|_norm$|::(sum|norm|zeros_like|clone|isnan|isinf|isfinite|any|all)$")
 _SLICES = regex(r"^aten::(slice|narrow|select)$")
@@ -94,15 +95,14 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     by_ops: dict[tuple[str, ...], list[Repeats]] = {}
     for loop in repeats_of(outer[~outer.inside(marks)], work, limits):
         by_ops.setdefault(tuple(sorted(loop.names)), []).append(loop)
-    # In another step, some repeats of the same loop may take another branch.
-    sure = {key: [confidence_of(loop, limits) for loop in loops] for key, loops in by_ops.items()}
-    chosen = [(loops, next(filter(None, sure[key]))) for key, loops in by_ops.items() if any(sure[key])]
-    members = [loops[0].ops.joined([loop.ops for loop in loops]) for loops, _ in chosen]
+    members = [loops[0].ops.joined([loop.ops for loop in loops]) for loops in by_ops.values()]
     nodes = [outer_nodes_of(calls, ops) for ops in members]
     in_backward = np.concatenate([np.empty(0, np.int64), *(each.rows for each, _ in nodes)])
-    for (loops, confidence), ops, backward in zip(chosen, members, nodes, strict=True):
+    for loops, ops, backward in zip(by_ops.values(), members, nodes, strict=True):
+        # In another step, some repeats of the same loop may take another branch.
+        confidence = next(filter(None, (confidence_of(loop, limits) for loop in loops)), None)
         # The backward of a loop counts with that loop.
-        if np.isin(ops.rows, in_backward).mean() < _MOST:
+        if confidence is not None and np.isin(ops.rows, in_backward).mean() < _MOST:
             yield _hits(loops, ops, *backward, idle, gpus, limits, confidence)
     yield from evaluation_hits(calls, outer, work, idle)
 
@@ -171,7 +171,7 @@ def confidence_of(loop: Repeats, limits: Limits) -> Confidence | None:
     """Confidence that the loop could be one call; None if it needs its order."""
     names, count = loop.names, len(loop.first_ops)
     picks = loop.collected or any(map(_PICKS.search, names))
-    if any(map(_EXCLUDED.search, names)):
+    if any(map(_EXCLUDED.search, names)) or (not picks and any(map(_BACKWARD_OF_LAYERS.search, names))):
         return None
     few_launches = len(loop.pieces) <= limits.max_loop_launches * count
     if count < limits.min_repeats:
