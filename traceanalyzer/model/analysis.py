@@ -152,7 +152,8 @@ class Analysis:
         return f"Analysis({self.trace!r}, window={self.window.asked_ns})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self.trace, self.window.asked_ns, self._shared, self._own, self._given, self.times)
+        known = ("_shared", "_own", "_given", "times")
+        return Analysis, (self.trace, self.window.asked_ns), {name: getattr(self, name) for name in known}
 
     def within(self, window: tuple[int, int] | None) -> Analysis:
         """The same trace with another window; indexes that do not depend on it are shared."""
@@ -249,17 +250,3 @@ class Analysis:
             if need.optional:
                 return None
             raise
-
-
-def _again(
-    trace: Trace,
-    window: tuple[int, int] | None,
-    shared: dict[type, Any],
-    windowed: dict[type, Any],
-    given: set[type],
-    times: dict[str, int],
-) -> Analysis:
-    """An analysis as it was when it was pickled."""
-    analysis = Analysis(trace, window)
-    analysis._shared, analysis._own, analysis._given, analysis.times = shared, windowed, given, times
-    return analysis

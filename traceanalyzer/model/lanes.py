@@ -241,15 +241,11 @@ class Lane:
             return Lane, (self._name, None, self._frame)
         columns = self.columns()
         names = [column.name for column in FRAMES[self._name].columns]
-        return _again, (self._name, {name: columns.column(name) for name in names}, len(columns))
+        known = {name: columns.column(name) for name in names}
+        return Lane, (self._name, partial(Columns.of, known, len(columns)))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Lane:
         return Lane(self._name, frame=self.frame().copy())
-
-
-def _again(name: str, columns: Mapping[str, Values | Coded], rows: int) -> Lane:
-    """A lane as it was when it was pickled."""
-    return Lane(name, partial(Columns.of, columns, rows))
 
 
 class Lanes:
