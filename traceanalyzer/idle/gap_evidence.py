@@ -53,7 +53,8 @@ def round_trips(
     holds[charged] = ~_paused(activity, gaps.start_ns[charged], gaps.end_ns[charged])
     direct = np.where(holds, rows[last], np.where(_is_blocking(gaps, rows), gaps.call, -1))
     following = np.minimum(np.searchsorted(starts, gaps.launched_ns, side="right"), len(rows) - 1)
-    waited_for = gaps.in_time & _reads_back(gaps, work) & (gaps.call >= 0)
+    reads_back = (work.kind == KINDS.index("copy_d2h"))[gaps.next_work] & (gaps.next_work >= 0)
+    waited_for = gaps.in_time & reads_back & (gaps.call >= 0)
     waited_for &= (starts[following] > gaps.launched_ns) & (starts[following] < gaps.end_ns)
     return direct, np.where(waited_for, rows[following], chained_call(direct, gaps))
 
@@ -91,12 +92,6 @@ def _is_blocking(gaps: Gaps, rows: Rows) -> Mask:
     """
     own = (gaps.call >= 0) & (gaps.previous_work >= 0) & np.isin(gaps.call, rows)
     return own & (gaps.overlap_ns(gaps.launched_ns, gaps.returned_ns) >= MOST * gaps.dur_ns)
-
-
-def _reads_back(gaps: Gaps, work: DeviceWork) -> Mask:
-    """The next work is a copy to the host."""
-    to_host = work.kind == KINDS.index("copy_d2h")
-    return np.asarray((gaps.next_work >= 0) & to_host[gaps.next_work])
 
 
 def chained_call(direct: Rows, gaps: Gaps) -> Rows:

@@ -235,21 +235,16 @@ def _allocations(trace: Trace, nesting: Nesting, rows: Rows) -> tuple[Rows, Rows
     return rows[~long], rows[long]
 
 
-def _edges(steps: Steps) -> Rows:
-    """Starts of the steps; where there are too few to compare, of equal parts of the window."""
-    if len(steps) >= _FEWEST_STEPS:
-        return steps.cpu_start_ns
-    return np.linspace(steps.window_start_ns, steps.window_end_ns, _SLICES + 1).astype(np.int64)[:-1]
-
-
 def _is_once(nesting: Nesting, rows: Rows, steps: Steps) -> bool:
-    """Less than half of the steps after the head have such rows."""
-    edges = _edges(steps)
+    """Less than half of the steps after the head have such rows; of few steps, of equal parts of the window."""
+    edges, least = steps.cpu_start_ns, 1
+    if len(steps) < _FEWEST_STEPS:
+        bounds = np.linspace(steps.window_start_ns, steps.window_end_ns, _SLICES + 1)
+        edges, least = bounds.astype(np.int64)[:-1], _OFTEN
     head = max(1, len(edges) // 3)
     real = rows[nesting.end_ns[rows] - nesting.start_ns[rows] >= LONG_NS // 10]
     step = np.searchsorted(edges, nesting.start_ns[real], side="right") - 1
     count = np.bincount(np.maximum(step, 0), minlength=len(edges))[head:]
-    least = 1 if len(steps) >= _FEWEST_STEPS else _OFTEN
     return bool(2 * (count >= least).sum() < len(count))
 
 

@@ -114,11 +114,15 @@ def told_apart(runs: Mapping[int, CollectiveRuns]) -> dict[int, CollectiveRuns]:
     cannot be told apart; else they stay one group. What ranks leave once their own data has moved tells nothing.
     """
     groups = {rank: run.group.copy() for rank, run in runs.items()}
-    kinds = [
-        {(what, count) for what, count, group in _kinds(run) if group == "" and what in OF_ONE_SIZE}
+    kinds = {
+        (what, count)
         for run in runs.values()
-    ]
-    for what, count in sorted(set().union(*kinds), key=str):
+        for what, count, group in zip(
+            run.what.tolist(), run.elements.tolist(), run.group.tolist(), strict=True
+        )
+        if group == "" and what in OF_ONE_SIZE
+    }
+    for what, count in sorted(kinds, key=str):
         chosen = {
             rank: np.flatnonzero((run.group == "") & (run.what == what) & (run.elements == count))
             for rank, run in runs.items()
@@ -127,10 +131,6 @@ def told_apart(runs: Mapping[int, CollectiveRuns]) -> dict[int, CollectiveRuns]:
             for rank in members:
                 groups[rank][chosen[rank]] = str(members)
     return {rank: replace(run, group=groups[rank]) for rank, run in runs.items()}
-
-
-def _kinds(one: CollectiveRuns) -> Iterator[tuple[str, int, str | None]]:
-    return zip(one.what.tolist(), one.elements.tolist(), one.group.tolist(), strict=True)
 
 
 def _members(ends: Mapping[int, Rows]) -> list[list[int]]:
@@ -304,7 +304,7 @@ def measured(
         if not table:
             continue
         least, comer, ranks = _last(runs, table)
-        longest = _longest(table)
+        longest = max(table, key=lambda rank: int((table[rank] >= 0).sum()))
         for rank, member in table.items():
             seen = (member >= 0) & (ranks > 1)
             shortest[rank][member[seen]], last[rank][member[seen]] = least[seen], comer[seen]
@@ -338,12 +338,6 @@ def _table(
         rank: own if rank == longest else partners(runs[longest], own, runs[rank], other, apart.get(rank))
         for rank, other in members.items()
     }
-
-
-def _longest(table: Mapping[int, Rows]) -> int:
-    """The rank that has most collectives."""
-    has = {rank: int((own >= 0).sum()) for rank, own in table.items()}
-    return max(has, key=has.__getitem__)
 
 
 def _meets(runs: Mapping[int, CollectiveRuns], table: Mapping[int, Rows], rank: int, longest: int) -> Mask:

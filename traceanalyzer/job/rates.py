@@ -225,7 +225,8 @@ class _Collective:
 def _rate(every: Sequence[_Collective], role: str | None) -> Rate:
     what, group = every[0].what, every[0].group
     ranks = tuple(sorted({rank for one in every for rank in one.ranks}))
-    size = max(_size_of(group), *(len(one.ranks) for one in every))
+    listed = group.partition("[")[2].rstrip("]").split(",")  # `0 [0, 1, 2]`
+    size = max(sum(bool(rank.strip()) for rank in listed), *(len(one.ranks) for one in every))
     data = median([one.bytes for one in every])
     took = max(median([one.transfer_ns for one in every]), 1.0)
     exposed, moving = (sum(float(np.mean(getattr(one, name))) for one in every) for name in _BY_RANK)
@@ -245,12 +246,6 @@ def _rate(every: Sequence[_Collective], role: str | None) -> Rate:
         algbw,
         algbw * bus_factor(what, size),
     )
-
-
-def _size_of(group: str) -> int:
-    """Ranks of a group as its name lists them: `0 [0, 1, 2]`."""
-    inside = group.partition("[")[2].rstrip("]")
-    return len([part for part in inside.split(",") if part.strip()])
 
 
 def compared_rates(found: Sequence[Rate]) -> list[Rate]:

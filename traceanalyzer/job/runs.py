@@ -83,7 +83,7 @@ class CollectiveRuns:
             np.where(_known(pairs), pairs, _groups(trace, work, entry)),
             np.where(np.isin(what, list(OF_ONE_SIZE)), np.maximum(sent, received), -1),
             np.where(_known(pairs), -1, recorded_numbers(trace, work, entry, "comm_seq")),
-            _step_numbers(marks, entry),
+            pick(marks.number, marks.of_work[entry]) if marks.kind == _NUMBERED else np.full(len(entry), -1),
         )
 
     def __len__(self) -> int:
@@ -137,12 +137,6 @@ def recorded_numbers(trace: Trace, work: DeviceWork, entry: Rows, column: str) -
     own = ints(trace.lanes.gpu, column)[work.row[entry]]
     found = np.where(own != NULL_INT, own, pick(ints(trace.lanes.cpu, column), work.op[entry]))
     return np.where(found != NULL_INT, found, -1)
-
-
-def _step_numbers(marks: StepMarks, entry: Rows) -> Rows:
-    if marks.kind != _NUMBERED:
-        return np.full(len(entry), -1, np.int64)
-    return pick(marks.number, marks.of_work[entry])
 
 
 def _names(trace: Trace, work: DeviceWork, entry: Rows) -> NDArray[np.object_]:

@@ -107,14 +107,11 @@ def _expanded(path: str | Path) -> list[Path]:
 
 
 def _contents(path: Path) -> list[Path] | None:
-    """Files of a folder; None where it is none."""
+    """Files of a folder, and where it has none, of the folders below; None where it is none."""
     with reached(path) if is_url(path) else nullcontext():
-        return _below(path) if str(path) != STDIN and path.is_dir() else None
-
-
-def _below(folder: Path) -> list[Path]:
-    """Files of a folder; where it has none, of the folders below."""
-    return _files(folder) or [file for below in _folders(folder, _DEPTH) for file in _files(below)]
+        if str(path) == STDIN or not path.is_dir():
+            return None
+        return _files(path) or [file for below in _folders(path, _DEPTH) for file in _files(below)]
 
 
 def _files(folder: Path) -> list[Path]:
@@ -137,7 +134,8 @@ def _iterations(files: Sequence[Path]) -> dict[str, tuple[Path, ...]]:
     numbers = [iteration_of_name(str(file)) for file in files]
     if None not in numbers and len(set(numbers)) > 1:
         return _grouped(files, numbers)
-    ranks = _ranks(files)
+    named = [(file, rank_of_name(str(file))) for file in files]
+    ranks = [declared_rank(file) if rank is None else rank for file, rank in named]
     declared = [rank for rank in ranks if rank is not None]
     if len(declared) == len(files):
         return (
@@ -189,12 +187,6 @@ def _grouped(files: Sequence[Path], keys: Sequence[object]) -> dict[str, tuple[P
 
 def _shape(name: str) -> str:
     return re.sub(r"\d+", "#", name)
-
-
-def _ranks(files: Sequence[Path]) -> list[int | None]:
-    """Of each file, by its name or what its head declares."""
-    named = [rank_of_name(str(file)) for file in files]
-    return [declared_rank(file) if rank is None else rank for file, rank in zip(files, named, strict=True)]
 
 
 def declared_rank(file: Path) -> int | None:

@@ -130,7 +130,11 @@ def restore_of(collector: Collector) -> Restore | None:
     names = [
         labels["process_name"] for labels in collector.declared.processes.values() if "process_name" in labels
     ]
-    if names and all(map(_NAMED.match, names)) and any(_is_shifted(pid) for pid in pids):
+    if (
+        names
+        and all(map(_NAMED.match, names))
+        and any(isinstance(pid, int) and pid > _SHIFT // 2 for pid in pids)
+    ):
         return shifted_back
     if any(group.keys >= _FUSED for group in collector.groups.values()):
         return unfused
@@ -163,10 +167,6 @@ def unlabelled(event: Event) -> Hashable:
     number = lane_number(match[2])
     event["pid"] = match[2] if number == NULL_INT else number
     return match[1]
-
-
-def _is_shifted(pid: Any) -> bool:
-    return isinstance(pid, int) and pid > _SHIFT // 2
 
 
 def shifted_back(event: Event) -> Hashable:

@@ -155,7 +155,10 @@ class Footprint:
 
     def is_backward_of(self, other: Footprint, autograd: Autograd) -> bool:
         """Whether most of what this takes is the backward of ops of which the other takes something."""
-        own_ns, other_ns = (footprint._by_segment(autograd.launch) for footprint in (self, other))
+        own_ns, other_ns = (
+            taken.cpu_ns + np.bincount(autograd.launch, taken.work_ns, len(taken.cpu_ns))
+            for taken in (self, other)
+        )
         numbered = autograd.number >= 0
         backward = autograd.backward & numbered
         whole = own_ns[backward].sum()
@@ -163,7 +166,3 @@ class Footprint:
             return False
         forward = distinct(autograd.number[(other_ns > 0) & numbered & ~backward])
         return bool(own_ns[backward & np.isin(autograd.number, forward)].sum() >= _INSIDE * whole)
-
-    def _by_segment(self, launch: Rows) -> Floats:
-        """What is taken of each segment and of the work that it launches."""
-        return self.cpu_ns + np.bincount(launch, self.work_ns, len(self.cpu_ns))

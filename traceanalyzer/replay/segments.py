@@ -78,7 +78,7 @@ class Segments:
         is_call = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
         call = np.where(_of_rows(is_call, row), row, -1)
         gap = (pick(nesting.op, row) < 0) & (call < 0)
-        cpu = np.maximum(_traced(timeline) - stalled_ns(trace, nesting, timeline), 0.0)
+        cpu = np.maximum(timeline.end_ns - timeline.start_ns - stalled_ns(trace, nesting, timeline), 0.0)
         cpu = waits.less_waiting(without_queueing(cpu, work, device, timeline))
         cpu = cpu if waiting is None else without_waits(cpu, work, timeline, waiting)
         launch, steady = _named(trace, call, _KERNEL_LAUNCH), _named(trace, call, ALLOCATOR)
@@ -116,10 +116,6 @@ def _calling(nesting: Nesting, is_call: Mask) -> Mask:
 
 def _named(trace: Trace, call: Rows, pattern: re.Pattern[str]) -> Mask:
     return _of_rows(matching(trace.lanes.cpu, "name", pattern.search), call)
-
-
-def _traced(timeline: CpuTimeline) -> Floats:
-    return (timeline.end_ns - timeline.start_ns).astype(np.float64)
 
 
 def stalled_ns(trace: Trace, nesting: Nesting, timeline: CpuTimeline) -> Floats:

@@ -107,9 +107,9 @@ def _by_place(work: Kernels, perhaps: Mask, by_name: Mask) -> Mask:
     """Long kernels of few blocks on a stream that does little else, beside a stream that computes."""
     if not perhaps.any():
         return perhaps
-    dur_ns, (stream, count) = work.dur_ns, _streams(work)
-    candidate_ns = np.bincount(stream[perhaps | by_name], dur_ns[perhaps | by_name], count)
-    whole = np.bincount(stream, dur_ns, count)
+    dur_ns, (stream, _) = work.dur_ns, grouped([work.device, work.stream])
+    whole = np.bincount(stream, dur_ns)
+    candidate_ns = np.bincount(stream[perhaps | by_name], dur_ns[perhaps | by_name], len(whole))
     dedicated = (candidate_ns > _OWN_SHARE * whole) & (whole - candidate_ns < (whole - candidate_ns).max())
     number, _ = grouped([work.name.code, stream])
     usual = _percentile(number, dur_ns, 0.5)
@@ -131,12 +131,6 @@ def _by_duration(work: Kernels, perhaps: Mask) -> Mask:
     frequent = np.bincount(number)[number] >= _EXECUTIONS
     varying[chosen] = frequent & (long >= _CHANGING * short) & (usual >= _LONG_NS / 10)
     return varying
-
-
-def _streams(work: Kernels) -> tuple[Rows, int]:
-    """(number of each row's stream, how many there are)."""
-    number, first = grouped([work.device, work.stream])
-    return number, len(first)
 
 
 def _percentile(number: Rows, dur_ns: Rows, part: float) -> Floats:

@@ -77,6 +77,7 @@ SERVING = "serving step"  # kind of the marks of a server
 # Of the window: the minimum that a repeated annotation must cover to count as the step; chosen.
 _MIN_COVER = 0.5
 _NUMBER = regex(r"\d+")
+_NO_MARKS = "no step marks: the whole window counts as one step; call prof.step() to get steps"
 _MOST_DIGITS = 18  # of a step number that surely fits 64 bits; another counts from 0
 
 
@@ -121,13 +122,8 @@ def find_marks(trace: Trace, nesting: Nesting, start: int, end: int) -> Marks:
         or _repeated(annotations, start, end)
         or _begun_by(annotations, DATA_LOADING, "a data loader's batch", end)
         or _begun_by(_compiled_regions(trace, nesting, end), COMPILED_REGION, "a compiled region", end)
-        or _whole_window(start, end)
+        or Marks("window", _NO_MARKS, np.array([0]), np.array([start]), np.array([end]), open_end=True)
     )
-
-
-def _whole_window(start: int, end: int) -> Marks:
-    source = "no step marks: the whole window counts as one step; call prof.step() to get steps"
-    return Marks("window", source, np.array([0]), np.array([start]), np.array([end]), open_end=True)
 
 
 def _optimizer(annotations: _Annotations, start: int, end: int) -> Marks | None:

@@ -173,7 +173,8 @@ class Selection(ABC):
         order = np.argsort(number, kind="stable")
         parts = np.split(order, np.cumsum(np.bincount(number))[:-1])
         time = np.bincount(number, weights=self.dur_ns)
-        values = [tuple(_value(key, int(row)) for key in keys) for row in first]
+        at_first = [key[first].values() if isinstance(key, Texts) else key[first].astype(int) for key in keys]
+        values = list(zip(*(column.tolist() for column in at_first), strict=True))
         for group in sorted(range(len(first)), key=lambda g: (-time[g], tuple(map(_sortable, values[g])))):
             value = values[group]
             yield value if len(keys) > 1 else value[0], self[parts[group]]
@@ -218,10 +219,6 @@ def check_same_trace(view: Selection, other: Any) -> None:
 def repeats(rows: Rows) -> int:
     """How many of them are there already; rows mostly ascend, and are not sorted for that."""
     return 0 if (rows[1:] > rows[:-1]).all() else len(rows) - len(distinct(rows))
-
-
-def _value(key: Key, row: int) -> Any:
-    return key[row] if isinstance(key, Texts) else int(key[row])
 
 
 def _sortable(value: Any) -> tuple[bool, Any]:

@@ -152,7 +152,8 @@ def _with_memory(trace: Trace, events: FunctionEvents) -> tuple[FunctionEvents, 
     result = [
         np.where(events.on_device, 0, _between(column[rows], low, high)) for column in (on_cpu, on_device)
     ]
-    alone = ~_covered(len(rows), low[~events.on_device], high[~events.on_device])
+    edges = [np.bincount(edge[~events.on_device], minlength=len(rows) + 1) for edge in (low, high)]
+    alone = np.cumsum(edges[0] - edges[1])[: len(rows)] == 0
     extra = np.concatenate((rows[alone], np.flatnonzero(~is_memory)))
     return _appended(trace, events, extra, result, (on_cpu[extra], on_device[extra]))
 
@@ -160,11 +161,6 @@ def _with_memory(trace: Trace, events: FunctionEvents) -> tuple[FunctionEvents, 
 def _between(values: Rows, low: Rows, high: Rows) -> Rows:
     before = np.concatenate(([0], np.cumsum(values)))
     return before[high] - before[low]
-
-
-def _covered(rows: int, low: Rows, high: Rows) -> Flags:
-    edges = np.bincount(low, minlength=rows + 1) - np.bincount(high, minlength=rows + 1)
-    return np.cumsum(edges)[:rows] > 0
 
 
 def _appended(

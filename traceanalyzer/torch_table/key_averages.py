@@ -18,7 +18,7 @@ from traceanalyzer.tensors.ops.table import flops_of
 from traceanalyzer.tensors.signatures import Signature, signatures_of
 from traceanalyzer.torch_table.event_links import function_events
 from traceanalyzer.torch_table.event_totals import EventTotals, event_totals
-from traceanalyzer.torch_table.function_events import CPU, PYTHON, Flags, FunctionEvents, threads_of
+from traceanalyzer.torch_table.function_events import CPU, PYTHON, FunctionEvents, threads_of
 
 
 def event_flops(trace: Trace, events: FunctionEvents) -> Rows | None:
@@ -105,7 +105,8 @@ def stack_keys(
     at = _frames_around(trace, events, order)
     selected = events.frame == PYTHON
     at[selected] = caller[at[selected]]
-    picked = _picked(at, caller, code, np.array([*map(_kept, names), False]), frames)
+    shown = [not any(file in name and function in name for file, function in _LEFT_OUT) for name in names]
+    picked = _picked(at, caller, code, np.array([*shown, False]), frames)
     picked = _with_forward_stacks(trace, events, parent, picked)
     distinct, group = np.unique(picked, axis=0, return_inverse=True)
     return group.reshape(-1), [[names[code] for code in stack if code >= 0] for stack in distinct]
@@ -121,10 +122,6 @@ def _picked(at: Rows, caller: Rows, code: Rows, shown: Mask, frames: int) -> Row
         filled[kept] += 1
         at[rows] = caller[at[rows]]
     return picked
-
-
-def _kept(name: str) -> bool:
-    return not any(file in name and function in name for file, function in _LEFT_OUT)
 
 
 def _callers(trace: Trace) -> tuple[Rows, Rows]:
@@ -233,7 +230,9 @@ def key_averages(
         shown["input_shapes"] = shape_keys(trace, events)
     if by_stack:
         shown["stack"] = stack_keys(trace, events, totals.parent, by_stack)
-    group, first = _groups([*keys, *(codes for codes, _ in shown.values())], totals.counted)
+    at = np.flatnonzero(totals.counted)
+    group, first_of_group = grouped([key[at] for key in [*keys, *(codes for codes, _ in shown.values())]])
+    first = at[first_of_group]
     device = device_name(trace)
     rows = _rows(totals, group, first, device or "CUDA")
     flops = event_flops(trace, events)
@@ -251,13 +250,6 @@ def device_name(trace: Trace) -> str | None:
         if any(category.startswith(prefix) for category in recorded):
             return name
     return "CUDA" if set(recorded) - {"cpu_op", "user_annotation", "overhead"} else None
-
-
-def _groups(keys: Sequence[Rows], counted: Flags) -> tuple[Rows, Rows]:
-    """Number of each counted event's group, in order of first sight, and each group's first event."""
-    at = np.flatnonzero(counted)
-    group, first = grouped([key[at] for key in keys])
-    return group, at[first]
 
 
 def _rows(totals: EventTotals, group: Rows, first: Rows, device: str) -> pd.DataFrame:

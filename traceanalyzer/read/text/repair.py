@@ -151,11 +151,8 @@ def _one_by_one(text: str) -> tuple[list[Any], list[int]]:
 
 def mended_text(text: bytes) -> str:
     """JSON text in which bad characters, escapes and numbers are replaced; numbers not within texts."""
-    return _TEXT_OR_BAD_NUMBER.sub(_text_or_null, _BAD_ESCAPE.sub(_escaped, text.decode("utf-8", "replace")))
-
-
-def _text_or_null(match: re.Match[str]) -> str:
-    return match.group() if match.group().startswith('"') else "null"
+    escaped = _BAD_ESCAPE.sub(_escaped, text.decode("utf-8", "replace"))
+    return _TEXT_OR_BAD_NUMBER.sub(lambda match: match[0] if match[0].startswith('"') else "null", escaped)
 
 
 def parse_leniently(text: str) -> Any:
