@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from operator import attrgetter
 from typing import Self
 
 import numpy as np
@@ -158,18 +159,10 @@ def rates(
     """Of all collectives that several ranks have, the longest in all first; with the numbers of these collectives."""
     known: dict[int, _Collective] = {}
     for rank, one in waits.items():
-        position = np.searchsorted(runs[rank].entry, one.entry)
-        own = moved[rank]
-        columns = (
-            one.number,
-            one.waiting_ns,
-            runs[rank].dur_ns[position] - one.waiting_ns,
-            own.bytes[position],
-            own.exposed_ns[position],
-            own.role[position],
-            runs[rank].what[position],
-            runs[rank].group[position],
-        )
+        position, run, own = np.searchsorted(runs[rank].entry, one.entry), runs[rank], moved[rank]
+        recorded = (own.bytes, own.exposed_ns, own.role, run.what, run.group)
+        transfer_ns = run.dur_ns[position] - one.waiting_ns
+        columns = one.number, one.waiting_ns, transfer_ns, *(column[position] for column in recorded)
         for number, *values, what, group in zip(*(column.tolist() for column in columns), strict=True):
             known.setdefault(number, _Collective(what, group or "")).add(rank, *values)
     groups: dict[tuple[str, str, int], list[int]] = {}
@@ -183,16 +176,8 @@ def rates(
     told = zip(
         compared_rates(made), (np.array(numbers, np.int64) for numbers in groups.values()), strict=True
     )
-    return sorted(
-        told,
-        key=lambda one: (
-            -one[0].transfer_ns * one[0].count,
-            one[0].collective,
-            one[0].group,
-            one[0].ranks,
-            one[0].bytes,
-        ),
-    )
+    name = attrgetter("collective", "group", "ranks", "bytes")
+    return sorted(told, key=lambda one: (-one[0].transfer_ns * one[0].count, *name(one[0])))
 
 
 @dataclass(slots=True)
@@ -230,22 +215,10 @@ def _rate(every: Sequence[_Collective], role: str | None) -> Rate:
     data = median([one.bytes for one in every])
     took = max(median([one.transfer_ns for one in every]), 1.0)
     exposed, moving = (sum(float(np.mean(getattr(one, name))) for one in every) for name in _BY_RANK)
-    algbw = data / took
-    return Rate(
-        what,
-        group,
-        ranks,
-        role,
-        size,
-        round(data),
-        len(every),
-        round(took),
-        round(exposed),
-        1 - exposed / moving if moving > 0 else None,
-        sum(one.waiting_ns for one in every),
-        algbw,
-        algbw * bus_factor(what, size),
-    )
+    overlap, waiting_ns = 1 - exposed / moving if moving > 0 else None, sum(one.waiting_ns for one in every)
+    times = round(took), round(exposed), overlap, waiting_ns
+    rate = data / took, data / took * bus_factor(what, size)
+    return Rate(what, group, ranks, role, size, round(data), len(every), *times, *rate)
 
 
 def compared_rates(found: Sequence[Rate]) -> list[Rate]:
