@@ -52,16 +52,9 @@ class Declared:
         lanes = [lane for lane in (trace.lanes.cpu, trace.lanes.gpu) if len(lane)]
         ends = [int((ints(lane, "start_ns") + ints(lane, "dur_ns")).max()) for lane in lanes]
         meta = trace.meta
-        end_ns = max(ends, default=meta.origin_ns)
-        return cls(
-            meta.source,
-            meta.rank,
-            meta.base_time_ns + meta.origin_ns,
-            meta.base_time_ns + end_ns,
-            meta.world_size,
-            sketch(trace),
-            meta.events,
-        )
+        start_ns = meta.base_time_ns + meta.origin_ns
+        end_ns = meta.base_time_ns + max(ends, default=meta.origin_ns)
+        return cls(meta.source, meta.rank, start_ns, end_ns, meta.world_size, sketch(trace), meta.events)
 
     def alike(self, other: Declared) -> float:
         """Which part of the names of both programs is in both; 1 where neither has any."""

@@ -193,12 +193,6 @@ def _estimate(forecasts: Mapping[int, RankForecast], base: JobStep, ends: Sequen
     basis = f"{many} replayed together: {forecasts[pace].text}"
     if own.measured:
         return replace(own, traced_ns=traced)
-    low, high = min(ends) * (1 - STEP_RESIDUAL), max(ends) * (1 + STEP_RESIDUAL)
-    return replace(
-        own,
-        traced_ns=traced,
-        unprofiled_ns=round(base.ns),
-        low_ns=round(low),
-        high_ns=round(high),
-        basis=basis,
-    )
+    low, high = round(min(ends) * (1 - STEP_RESIDUAL)), round(max(ends) * (1 + STEP_RESIDUAL))
+    typical = round(base.ns)
+    return replace(own, traced_ns=traced, unprofiled_ns=typical, low_ns=low, high_ns=high, basis=basis)

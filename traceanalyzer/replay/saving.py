@@ -144,20 +144,10 @@ class Forecast:
         base = replays.steps(())
         basis = f"{self.program.sample.text} replayed; {replays.slowdown.basis}"
         wholes = [max(step.ns, given) for step, given in zip(base, given_ns, strict=True)]
-        bounds = possible_bounds(base, wholes)
+        bound = _bound_in(base[0], wholes[0]), basis, possible_bounds(base, wholes)
         whole, low, high = (round(ms * 1e6) for ms in (measured.ms, measured.low_ms, measured.high_ms))
-        step = StepEstimate(
-            self.step.traced_ns,
-            whole,
-            low,
-            high,
-            _bound_in(base[0], wholes[0]),
-            basis,
-            bounds,
-            *base[0].on_device,
-            timed=True,
-            slow=self.step.slow,
-        )
+        traced, slow = self.step.traced_ns, self.step.slow
+        step = StepEstimate(traced, whole, low, high, *bound, *base[0].on_device, timed=True, slow=slow)
         return replace(self, replays=replays, step=step, given_ns=given_ns)
 
     def _late_ns(self, waiting_ms: float) -> float:

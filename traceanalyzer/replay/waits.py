@@ -9,6 +9,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, median, pick
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import Trace, codes_at, matching
 from traceanalyzer.replay.cpu_timeline import CpuTimeline
 from traceanalyzer.replay.steady_work import LATE_NS, SteadyWork
@@ -30,15 +31,7 @@ _UNRECORDED_NS = 1_000_000
 _WOKEN_NS = 100_000
 # Of the long gaps of one place; all of them in waits for events, 4 % in a loader's decoding, V100.
 _MOSTLY = 0.5
-_FREES = (
-    "cudaFree",
-    "hipFree",
-    "cudaHostAlloc",
-    "hipHostAlloc",
-    "hipHostMalloc",
-    "cudaFreeHost",
-    "hipHostFree",
-)
+_FREES = regex(r"^(cuda|hip)(Free|FreeHost|HostAlloc|HostFree|HostMalloc)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +81,7 @@ class Waits:
         """
         order = LaunchOrder(work, device)
         is_call = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
-        free = np.flatnonzero(is_call & matching(trace.lanes.cpu, "name", _FREES.__contains__))
+        free = np.flatnonzero(is_call & matching(trace.lanes.cpu, "name", _FREES.match))
         explicit = rows_in_sample(nesting, timeline, syncs.row[~syncs.profiler & ~syncs.copy])
         copies = np.flatnonzero(is_call & matching(trace.lanes.cpu, "name", COPY_CALL.search))
         unpinned = pageable(trace)[work.row[device.entry]]

@@ -62,11 +62,8 @@ class ProfilerRows:
         cpu = trace.lanes.cpu
         overhead = matching(cpu, "category", "overhead".__eq__)
         row = np.flatnonzero(overhead & matching(cpu, "name", PROFILER_OVERHEAD.match))
-        row = row[
-            np.lexsort(
-                (Texts.column(cpu, "name", row).ranks(), ints(cpu, "dur_ns")[row], nesting.start_ns[row])
-            )
-        ]
+        name = Texts.column(cpu, "name", row).ranks()
+        row = row[np.lexsort((name, ints(cpu, "dur_ns")[row], nesting.start_ns[row]))]
         buffer = matching(cpu, "name", BUFFER_OVERHEAD.match)[row]
         start, end = nesting.start_ns[row], nesting.end_ns[row]
         waits = matching(cpu, "name", SYNCHRONISING.search)

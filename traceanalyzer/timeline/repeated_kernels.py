@@ -129,16 +129,10 @@ def same_steps(trace: Trace, work: DeviceWork | None, steps: Steps) -> float:
     if work is None or not (steps.of_work >= 0).any():
         return 0.0
     in_steps = np.flatnonzero(steps.of_work >= 0)
-    in_steps = in_steps[
-        np.lexsort((work.start_ns[in_steps], work.call_start_ns[in_steps], steps.of_work[in_steps]))
-    ]
+    order = (work.start_ns, work.call_start_ns, steps.of_work)
+    in_steps = in_steps[np.lexsort([column[in_steps] for column in order])]
     step = steps.of_work[in_steps]
-    kind, _ = grouped(
-        [
-            codes_at(trace.lanes.gpu, "name", work.row[in_steps]),
-            codes_at(trace.lanes.gpu, "grid", work.row[in_steps]),
-        ]
-    )
+    kind, _ = grouped([codes_at(trace.lanes.gpu, name, work.row[in_steps]) for name in ("name", "grid")])
     numbers = step[starts_of_runs(step)]
     _, counts = np.unique(_signatures(kind, step)[numbers], return_counts=True)
     return float(counts.max() / len(numbers))

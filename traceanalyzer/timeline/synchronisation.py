@@ -47,16 +47,8 @@ class SyncCalls:
         waits = calls & matching(trace.lanes.cpu, "name", SYNCHRONISING.search)
         copies = _blocking_copies(trace, nesting, calls)
         row = np.flatnonzero(waits | copies)
-        row = row[
-            np.lexsort(
-                (
-                    Texts.column(trace.lanes.cpu, "name", row).ranks(),
-                    nesting.thread[row],
-                    nesting.start_ns[row],
-                    nesting.end_ns[row],
-                )
-            )
-        ]
+        name = Texts.column(trace.lanes.cpu, "name", row).ranks()
+        row = row[np.lexsort((name, nesting.thread[row], nesting.start_ns[row], nesting.end_ns[row]))]
         whole = matching(trace.lanes.cpu, "name", DEVICE_SYNC.search)[row]
         return cls(
             row=row,
