@@ -53,13 +53,13 @@ def annotate(traces: tuple[Path, ...], output: Path, window: str | None, force: 
       traceanalyzer annotate trace.json.gz -o trace.zip
       traceanalyzer annotate rank0.json rank1.json -o job.zip
     """
-    from traceanalyzer.cli.overlays import overlays_of_files
+    from traceanalyzer.cli.overlays import overlays_of_files, refuse_standard_input
 
-    write = _writer(output)
+    write = next((write for ending, write in _WRITERS.items() if output.name.lower().endswith(ending)), None)
+    if write is None:
+        raise BadOption("its ending sets no known format", where=output, remedy=_REMEDY)
     check_outputs([output], inputs=traces, force=force)
     if write is not _overlay_alone:
-        from traceanalyzer.cli.overlays import refuse_standard_input
-
         refuse_standard_input(traces)
     _, overlays = overlays_of_files(traces, parse_window(window) if window else None)
     check_outputs([output], inputs=[Path(overlay.source) for overlay in overlays], force=force)
@@ -71,15 +71,6 @@ def annotate(traces: tuple[Path, ...], output: Path, window: str | None, force: 
 
 
 Writer = Callable[[Sequence["Overlay"], BinaryIO], None]
-
-
-def _writer(output: Path) -> Writer:
-    """Raises BadOption: the file's ending says nothing."""
-    name = output.name.lower()
-    for ending, write in _WRITERS.items():
-        if name.endswith(ending):
-            return write
-    raise BadOption("its ending sets no known format", where=output, remedy=_REMEDY)
 
 
 def _overlay_alone(overlays: Sequence[Overlay], stream: BinaryIO) -> None:

@@ -7,14 +7,20 @@ from pathlib import Path
 
 import click
 
-from traceanalyzer.cli.options import FILE, PATH_OR_URL, force_option, format_option, scheduler_option
+from traceanalyzer.cli.options import (
+    PATH_OR_URL,
+    force_option,
+    format_option,
+    output_option,
+    scheduler_option,
+)
 from traceanalyzer.cli.output import put, put_text
 
 
 @click.command(short_help="Collectives of a job: sizes, bandwidths, waiting, clocks.")
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH_OR_URL)
 @format_option("text", "json", "csv", "parquet")
-@click.option("--output", "-o", type=FILE, metavar="FILE", help="Write to FILE instead of standard output.")
+@output_option
 @force_option
 @scheduler_option
 def collectives(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -45,25 +45,26 @@ def read_config(folder: Path, today: datetime.date) -> Config:
     if path is None:
         return Config()
     table = _table(path)
+    try:
+        return _config_of(table, today)
+    except BadOption as error:
+        problem = f"[tool.traceanalyzer] {error.problem}"
+        raise BadOption(problem, where=path, remedy=error.remedy) from None
 
-    def refuse(problem: str, remedy: str) -> BadOption:
-        return BadOption(f"[tool.traceanalyzer] {problem}", where=path, remedy=remedy)
 
+def _config_of(table: Mapping[str, Any], today: datetime.date) -> Config:
     for key in table:
         if key not in _KEYS:
-            raise refuse(f"has no key {key!r}", f"It has {', '.join(_KEYS)}.")
-    ignored, over = _ignored(table.get("ignore", []), today, refuse)
-    return Config(
-        _one_of(table.get("fail-on"), refuse),
-        _names(table.get("select", []), refuse),
-        ignored,
-        _limits(table.get("limits", {}), refuse),
-        _time(table.get("step-ms"), refuse),
-        over,
-    )
-
-
-_Refuse = Callable[[str, str], BadOption]
+            raise BadOption(f"has no key {key!r}", remedy=f"It has {', '.join(_KEYS)}.")
+    fail_on = table.get("fail-on")
+    if fail_on is not None and fail_on not in _SEVERITIES:
+        raise BadOption(f"has fail-on = {fail_on!r}", remedy=f"It is one of {', '.join(_SEVERITIES)}.")
+    select = table.get("select", [])
+    if not isinstance(select, list) or not all(isinstance(name, str) for name in select):
+        raise BadOption(f"has select = {select!r}", remedy="It is a list of names of rules.")
+    ignored, over = _ignored(table.get("ignore", []), today)
+    limits, step_ms = _limits(table.get("limits", {})), _time(table.get("step-ms"))
+    return Config(fail_on, tuple(select), ignored, limits, step_ms, over)
 
 
 def _table(path: Path) -> Mapping[str, Any]:
@@ -86,51 +87,40 @@ def _table(path: Path) -> Mapping[str, Any]:
     return table
 
 
-def _one_of(value: Any, refuse: _Refuse) -> str | None:
-    if value is not None and value not in _SEVERITIES:
-        raise refuse(f"has fail-on = {value!r}", f"It is one of {', '.join(_SEVERITIES)}.")
-    return None if value is None else str(value)
-
-
-def _names(value: Any, refuse: _Refuse) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise refuse(f"has select = {value!r}", "It is a list of names of rules.")
-    return tuple(value)
-
-
-def _ignored(value: Any, today: datetime.date, refuse: _Refuse) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _ignored(value: Any, today: datetime.date) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Rules to ignore, and those whose last day has passed."""
     remedy = 'An entry is {rule = "cold-start", reason = "one epoch only", until = 2027-01-31}.'
     if not isinstance(value, list):
-        raise refuse(f"has ignore = {value!r}", remedy)
+        raise BadOption(f"has ignore = {value!r}", remedy=remedy)
     still: list[str] = []
     over: list[str] = []
     for entry in value:
         whole = isinstance(entry, dict) and set(entry) == {"rule", "reason", "until"}
         if not whole or not isinstance(entry["rule"], str) or not str(entry["reason"]).strip():
-            raise refuse(f"has an entry of ignore without rule, reason and until: {entry!r}", remedy)
+            problem = f"has an entry of ignore without rule, reason and until: {entry!r}"
+            raise BadOption(problem, remedy=remedy)
         until = entry["until"]
         if type(until) is not datetime.date:
-            raise refuse(f"has until = {until!r}, which is not a date", remedy)
+            raise BadOption(f"has until = {until!r}, which is not a date", remedy=remedy)
         (still if today <= until else over).append(entry["rule"])
     return tuple(still), tuple(over)
 
 
-def _limits(value: Any, refuse: _Refuse) -> dict[str, str]:
+def _limits(value: Any) -> dict[str, str]:
     remedy = 'It is a table such as {"scheduler-gap.min_gap_ns" = 20000}.'
     if not isinstance(value, dict):
-        raise refuse(f"has limits = {value!r}", remedy)
+        raise BadOption(f"has limits = {value!r}", remedy=remedy)
     for name, limit in value.items():
         if isinstance(limit, bool) or not isinstance(limit, int | float | str) or "." not in name:
-            raise refuse(f"has the limit {name!r} = {limit!r}", remedy)
+            raise BadOption(f"has the limit {name!r} = {limit!r}", remedy=remedy)
     return {name: str(limit) for name, limit in value.items()}
 
 
-def _time(value: Any, refuse: _Refuse) -> GivenStep | None:
+def _time(value: Any) -> GivenStep | None:
     try:
         if isinstance(value, bool | dict):
             raise BadOption("not a time")
         return GivenStep.of(value)
     except BadOption:
         remedy = "It is a positive number of ms, of less than a day, a list of such, or a range: 18:19."
-        raise refuse(f"has step-ms = {value!r}", remedy) from None
+        raise BadOption(f"has step-ms = {value!r}", remedy=remedy) from None

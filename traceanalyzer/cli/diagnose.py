@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date
 from functools import partial
@@ -46,7 +46,6 @@ from traceanalyzer.model.units import parse_window
 
 if TYPE_CHECKING:
     from traceanalyzer.job.ranks import JobView, Ranks
-    from traceanalyzer.model.finding import Finding
     from traceanalyzer.model.report import Report
     from traceanalyzer.model.step_times import GivenStep
 
@@ -221,12 +220,18 @@ def _say(
 
     read_to = perf_counter_ns()
     if request.rank is not None:
-        ranks, view = _of_rank(ranks, request.rank), None
+        if request.rank not in ranks.all:
+            names = ", ".join(map(str, ranks.all[:8]))
+            raise BadOption(f"no trace of rank {request.rank}: the traces are of ranks {names}")
+        ranks.all, view = (request.rank,), None
     asked = Asked.of(request.select, request.ignore, request.settings, request.step_ms)
     report = with_iterations(report_of_ranks(ranks, view, asked, request.as_peers), ranks)
     write_tables(report, ranks, findings=request.parquet, accounting=request.accounting)
     failed = failing(report, request.fail_on, baseline)
-    _write_report(request, report, failed, baseline)
+    if request.form == "text":
+        put_text(_text(request, report), request.output)
+    else:
+        put(rendered(request.form, report, failed, baseline), request.output)
     _warn(report)
     warn_of_measured(report)
     warn_of_step(request.step_ms, ranks)
@@ -236,15 +241,6 @@ def _say(
     if request.fail_on == "never":
         return 0
     return COULD_NOT_RUN if failed_rules(report) else int(bool(failed))
-
-
-def _of_rank(ranks: Ranks, rank: int) -> Ranks:
-    """Raises BadOption: no trace is of that rank."""
-    if rank not in ranks.all:
-        names = ", ".join(str(names) for names in ranks.all[:8])
-        raise BadOption(f"no trace of rank {rank}: the traces are of ranks {names}")
-    ranks.all = (rank,)
-    return ranks
 
 
 def _import_analysis() -> None:
@@ -257,27 +253,14 @@ def _import_analysis() -> None:
 def _check(request: Request) -> None:
     """Raises TraceAnalyzerError: a rule or limit is unknown, or an output could not be written."""
     if request.select or request.ignore or request.settings:
-        _check_rules(request, request.settings or {})
+        from traceanalyzer.rule.registry import configured, select_rules
+
+        configured(select_rules(request.select, request.ignore), request.settings or {})
     if request.baseline is not None and request.fail_on == "never" and request.form not in MARKED:
         remedy = "Give --fail-on, or --format github or sarif, which mark what is new."
         raise BadOption("--baseline is given without --fail-on", remedy=remedy)
     outputs = [path for path in (request.output, request.parquet, request.accounting) if path]
     check_outputs(outputs, inputs=request.traces, force=request.force)
-
-
-def _check_rules(request: Request, settings: Mapping[str, str]) -> None:
-    from traceanalyzer.rule import registry as rules
-
-    rules.configured(rules.select_rules(request.select, request.ignore), settings)
-
-
-def _write_report(
-    request: Request, report: Report, failed: Sequence[Finding], known: Mapping[str, int] | None
-) -> None:
-    if request.form == "text":
-        put_text(_text(request, report), request.output)
-        return
-    put(rendered(request.form, report, failed, known), request.output)
 
 
 def _text(request: Request, report: Report) -> str:

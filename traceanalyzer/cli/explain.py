@@ -66,16 +66,20 @@ def _cause_page(name: str, every_rule: tuple[Rule, ...], verbose: bool) -> str:
     Raises:
         BadOption: no rule names such a cause; says which names come close.
     """
+    from traceanalyzer.idle.cause_table import TABLE
     from traceanalyzer.render.text.listings import rule_page
     from traceanalyzer.render.text.page import Page
+    from traceanalyzer.report.words import in_words
     from traceanalyzer.rule.registry import find_rule
 
     page = Page(width())
-    for cause, holds, why in _idle_causes(name):
-        page.pair("cause", cause)
-        page.pair("holds if", holds)
-        page.pair("because", why)
-        page.blank()
+    called = _normal(name).removesuffix("-once")  # what happens once has the same causes
+    for row in TABLE:
+        if called in (_normal(row.cause), _normal(in_words(row.cause))):
+            page.pair("cause", row.cause)
+            page.pair("holds if", row.holds)
+            page.pair("because", row.why)
+            page.blank()
     naming = [rule for rule in every_rule if _names(rule, name)]
     if not page.lines and not naming:
         find_rule(name)  # says what comes close
@@ -86,32 +90,14 @@ def _cause_page(name: str, every_rule: tuple[Rule, ...], verbose: bool) -> str:
     return "\n".join([*([page.text()] if page.lines else []), *pages])
 
 
-def _idle_causes(name: str) -> list[tuple[str, str, str]]:
-    """Rows of the accounting's table of causes that people call so; what happens once has the same causes."""
-    from traceanalyzer.idle.cause_table import TABLE
-    from traceanalyzer.report.words import in_words
-
-    called = _normal(name).removesuffix("-once")
-    named = [row for row in TABLE if called in (_normal(row.cause), _normal(in_words(row.cause)))]
-    return [(row.cause, row.holds, row.why) for row in named]
-
-
 def _names(rule: Rule, cause: str) -> bool:
     """Whether its findings may have the cause, or it takes idle time of that cause."""
     from traceanalyzer.report.words import in_words
 
-    called = _normal(cause)
-    return any(
-        called in (_normal(cause_name), _normal(in_words(cause_name)))
-        for cause_name in (*rule.causes, *_taken(rule))
-    )
-
-
-def _taken(rule: Rule) -> list[str]:
-    """The causes of idle time that the rule asks for by name."""
     module = inspect.getmodule(rule.function)
-    asked = _CHARGED.findall(inspect.getsource(module)) if module is not None else []
-    return [cause for names in asked for cause in _QUOTED.findall(names)]
+    charged = _CHARGED.findall(inspect.getsource(module)) if module is not None else []
+    causes = [*rule.causes, *(one for names in charged for one in _QUOTED.findall(names))]
+    return any(_normal(cause) in (_normal(one), _normal(in_words(one))) for one in causes)
 
 
 def _normal(name: str) -> str:

@@ -77,13 +77,19 @@ def export(
     if folder is not None:
         check_folder(folder)
         for place in (folder, *folder.glob("rank*")):
-            _refuse_existing([place / name for name in (*_file_names().values(), "meta.json")], force)
+            files = [place / name for name in (*_file_names().values(), "meta.json")]
+            check_outputs([file for file in files if file.exists()], force=force)
     loaded = load_all([trace])
     ranks: Ranks = [(None, loaded)] if isinstance(loaded, Trace) else list(loaded.items())
     if folder is not None:
         _write_frames(ranks, folder)
     if speedscope is not None:
-        _write_flames(ranks, speedscope)
+        from traceanalyzer.render.data.speedscope import render_speedscope
+
+        try:
+            put(render_speedscope(dict(ranks)), speedscope)
+        except Unavailable as reason:
+            raise reason.for_user(ranks[0][1].meta.source) from reason
 
 
 def _write_results(
@@ -133,18 +139,15 @@ def run_name(trace: Path) -> str:
         return trace.name or "run"
     whole = trace.resolve()
     around = whole if whole.is_dir() else whole.parent
-    return (
-        next((place.name for place in (around, *around.parents) if not set("*?[") & set(place.name)), "")
-        or "run"
-    )
+    plain = (place.name for place in (around, *around.parents) if not set("*?[") & set(place.name))
+    return next(plain, "") or "run"
 
 
 def _put_bytes(path: Path, content: bytes) -> None:
     from traceanalyzer.read.remote import is_url
 
-    with (
-        path.open("wb") if is_url(path) else written(path) as stream
-    ):  # an object is there whole or not at all
+    # An object is there whole or not at all.
+    with path.open("wb") if is_url(path) else written(path) as stream:
         stream.write(content)
 
 
@@ -165,16 +168,3 @@ def _write_frames(ranks: Ranks, folder: Path) -> None:
             with written(place / file) as stream:
                 rows = write_frame(trace, name, stream)
             emit(f"{place / file}: {rows:,} rows\n".encode(errors="backslashreplace"))
-
-
-def _write_flames(ranks: Ranks, path: Path) -> None:
-    from traceanalyzer.render.data.speedscope import render_speedscope
-
-    try:
-        put(render_speedscope(dict(ranks)), path)
-    except Unavailable as reason:
-        raise reason.for_user(ranks[0][1].meta.source) from reason
-
-
-def _refuse_existing(paths: Sequence[Path], force: bool) -> None:
-    check_outputs([path for path in paths if path.exists()], force=force)

@@ -52,7 +52,8 @@ class OneFile:
         self.file: Path | None = None
         self._token = secrets.token_urlsafe(24)
         try:
-            self._server = ThreadingHTTPServer((HOST, port), self._handler())
+            handler = type("Handler", (_Handler,), {"one": self})
+            self._server = ThreadingHTTPServer((HOST, port), handler)
         except OSError as error:
             remedy = (
                 "It is the only one that Perfetto's viewer may fetch from: end the program that listens there, such as "
@@ -88,9 +89,6 @@ class OneFile:
     def host(self) -> str:
         """What a browser calls this server; another name would be a page that rebinds its own."""
         return f"{HOST}:{self._server.server_port}"
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        return type("Handler", (_Handler,), {"one": self})
 
 
 class _Handler(BaseHTTPRequestHandler):

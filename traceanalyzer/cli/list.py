@@ -11,11 +11,9 @@ from traceanalyzer.cli.data import opened, put_rows
 from traceanalyzer.cli.options import view_options
 from traceanalyzer.cli.output import put_page
 
-KINDS = ("kernels", "copies", "syncs", "gaps", "annotations")
-
 
 @click.command("list", short_help="Kernels, copies, waits, idle gaps or annotations, by name.")
-@click.argument("what", type=click.Choice(KINDS))
+@click.argument("what", type=click.Choice(("kernels", "copies", "syncs", "gaps", "annotations")))
 @click.option("--step", type=int, metavar="N", help="Only events of this step, by the number in the trace.")
 @click.option(
     "--top",

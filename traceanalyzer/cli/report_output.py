@@ -173,10 +173,6 @@ def warn_of_step(step_ms: GivenStep | None, ranks: Ranks) -> None:
 
 
 def _doubt(analysis: Analysis, _: None, step_ms: float) -> str | None:
-    return step_doubt(step_ms, analysis)
-
-
-def step_doubt(step_ms: float, analysis: Analysis) -> str | None:
     """Why a step of `step_ms` (ms) cannot be of this run; None where it can, or the trace cannot tell."""
     from traceanalyzer.model.errors import Unavailable
     from traceanalyzer.replay.saving import Forecast

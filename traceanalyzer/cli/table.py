@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from traceanalyzer.cli.data import check, put_rows
+from traceanalyzer.cli.data import opened, put_rows
 from traceanalyzer.cli.options import force_option, format_option, output_option, trace_argument
 from traceanalyzer.cli.output import put_text, tell
 from traceanalyzer.model.errors import TraceAnalyzerError
-from traceanalyzer.model.records import dataclass
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from traceanalyzer.torch_table.key_averages import KeyAverages
 
 TEXT_ROWS = 100  # as many as torch prints
@@ -24,22 +25,6 @@ _SORTS = (
     " device_time_total self_device_time_total device_memory_usage self_device_memory_usage device_time"
     " xpu_time_total self_xpu_time_total xpu_memory_usage self_xpu_memory_usage none"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """The options of `table`, as the command line gives them."""
-
-    trace: Path
-    sort_by: str | None
-    row_limit: int | None
-    group_by_input_shape: bool
-    group_by_stack_n: int
-    python_functions: bool
-    max_name_width: int
-    form: str
-    output: Path | None
-    force: bool
 
 
 def _row_limit(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
@@ -84,7 +69,18 @@ def _row_limit(ctx: click.Context, param: click.Parameter, value: int | None) ->
 @format_option("text", "json", "csv", "parquet", "markdown")
 @output_option
 @force_option
-def table(**options: Any) -> None:
+def table(
+    trace: Path,
+    sort_by: str | None,
+    row_limit: int | None,
+    group_by_input_shape: bool,
+    group_by_stack_n: int,
+    python_functions: bool,
+    max_name_width: int,
+    form: str,
+    output: Path | None,
+    force: bool,
+) -> None:
     """Print key_averages().table() from TRACE alone.
 
     Times are exact to the nanosecond. The text is torch's own, so that the two can be compared with diff. Columns that
@@ -97,60 +93,42 @@ def table(**options: Any) -> None:
       traceanalyzer table trace.json --group-by-input-shape --format csv
       traceanalyzer table trace.json --format markdown --row-limit 10
     """
-    _run(Request(**options))
-
-
-def _run(request: Request) -> None:
-    from traceanalyzer.cli.loading import load_one
+    from traceanalyzer.render.text.table import TableSize, render_table, table_markdown
     from traceanalyzer.torch_table.key_averages import key_averages
-    from traceanalyzer.torch_table.printed import table_notes
+    from traceanalyzer.torch_table.printed import printed_table, sorted_rows, table_notes
 
-    check(request.trace, request.form, [request.output], request.force)
-    loaded = load_one(request.trace)
+    loaded = opened(trace, form, [output], force)
     averages = key_averages(
         loaded,
-        by_input_shape=request.group_by_input_shape,
-        by_stack=request.group_by_stack_n,
-        python_functions=request.python_functions,
+        by_input_shape=group_by_input_shape,
+        by_stack=group_by_stack_n,
+        python_functions=python_functions,
     )
     if len(averages.rows) == 0:
         raise TraceAnalyzerError("no events to make a table of", where=loaded.meta.source)
-    notes = [*table_notes(loaded, averages, python_functions=request.python_functions)]
-    if request.form in ("text", "markdown"):
-        put_text(_text(request, averages), request.output)
+    notes = [*table_notes(loaded, averages, python_functions=python_functions)]
+    order = None if sort_by == "none" else sort_by
+    if sort_by is None:
+        order = "device_time_total" if averages.has_device_time else "cpu_time_total"
+    if form in ("text", "markdown"):
+        render = render_table if form == "text" else table_markdown
+        size = TableSize(row_limit or TEXT_ROWS, max_name_width)
+        put_text(render(printed_table(averages, order), size), output)
     else:
-        _put_data(request, averages, loaded.meta.source, notes)
+        rows = sorted_rows(averages.rows, order)
+        rows = rows.head(row_limit) if row_limit is not None and row_limit > 0 else rows
+        put_rows(rows, _content(averages, rows, notes), form, output, loaded.meta.source, notes)
     for note in notes:
         tell(f"note: {note}")
 
 
-def _sort(request: Request, averages: KeyAverages) -> str | None:
-    if request.sort_by is None:
-        return "device_time_total" if averages.has_device_time else "cpu_time_total"
-    return None if request.sort_by == "none" else request.sort_by
-
-
-def _text(request: Request, averages: KeyAverages) -> str:
-    from traceanalyzer.render.text.table import TableSize, render_table, table_markdown
-    from traceanalyzer.torch_table.printed import printed_table
-
-    render = render_table if request.form == "text" else table_markdown
-    size = TableSize(request.row_limit or TEXT_ROWS, request.max_name_width)
-    return render(printed_table(averages, _sort(request, averages)), size)
-
-
-def _put_data(request: Request, averages: KeyAverages, source: str, notes: Sequence[str]) -> None:
+def _content(averages: KeyAverages, rows: pd.DataFrame, notes: Sequence[str]) -> dict[str, Any]:
     from traceanalyzer.render.data.table import records
-    from traceanalyzer.torch_table.printed import sorted_rows
 
-    rows = sorted_rows(averages.rows, _sort(request, averages))
-    if request.row_limit is not None and request.row_limit > 0:
-        rows = rows.head(request.row_limit)
-    content = {
+    return {
         "device": averages.device,
         "self_cpu_total_ns": averages.self_cpu_total_ns,
         "self_device_total_ns": averages.self_device_total_ns,
         "notes": list(notes),
         "rows": records(rows),
     }
-    put_rows(rows, content, request.form, request.output, source, notes)
