@@ -22,20 +22,12 @@ from traceanalyzer.timeline.collective_work import collective_names, without_wai
 from traceanalyzer.timeline.steps import Steps
 
 LARGEST = 3
+Kind = Literal["gpu", "communication", "copy", "idle", "cpu"]
 _LINK_COPIES = {"copy_h2d": "host-to-device copies", "copy_d2h": "device-to-host copies"}
 LOADING = TEXTS["data-loading"].idle
 # Idle time that the profiler does not make longer: few events for its length (replay/slowdown.py).
-_AS_RECORDED = frozenset(
-    TEXTS[cause].idle
-    for cause in (
-        "data-loading",
-        "host-work",
-        "host-collective",
-        "allocator",
-        "compilation",
-        "module-loading",
-    )
-)
+_SAME = ("data-loading", "host-work", "host-collective", "allocator", "compilation", "module-loading")
+_AS_RECORDED = frozenset(TEXTS[cause].idle for cause in _SAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +43,7 @@ class Cost:
     """
 
     name: str
-    kind: Literal["gpu", "communication", "copy", "idle", "cpu"]
+    kind: Kind
     step_ns: float
     share: float
 
@@ -94,12 +86,11 @@ def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
     work_ns = sum(times.values()) + sum(copies.values())
     exchanged = fitted_communication(analysis, work_ns, exchanged)
     step_ns, idle_ns = _unprofiled(analysis, work_ns + sum(exchanged.values()), idle_ns)
-    found = [Cost(name, "gpu", ns, ns / step_ns) for name, ns in times.items()]
-    found += [Cost(name, "copy", ns, ns / step_ns) for name, ns in copies.items()]
-    found += [Cost(name, "communication", ns, ns / step_ns) for name, ns in exchanged.items()]
-    found += [Cost(name, "idle", ns, ns / step_ns) for name, ns in idle_ns.items()]
-    found = sorted((cost for cost in found if cost.step_ns > 0), key=_order)
-    return (*found[:count], *(cost for cost in found[count:] if cost.kind in ("idle", "communication")))
+    kinds: dict[Kind, dict[str, float]]
+    kinds = {"gpu": times, "copy": copies, "communication": exchanged, "idle": idle_ns}
+    costs = (Cost(name, kind, ns, ns / step_ns) for kind, of in kinds.items() for name, ns in of.items())
+    ranked = sorted((cost for cost in costs if cost.step_ns > 0), key=_order)
+    return (*ranked[:count], *(cost for cost in ranked[count:] if cost.kind in ("idle", "communication")))
 
 
 def _cpu_costs(analysis: Analysis) -> tuple[Cost, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import field
 
 import numpy as np
@@ -171,12 +172,8 @@ def rates(analysis: Analysis) -> Facts:
     for (kind, types, device, peak), found in known.groupby(keys, sort=False, dropna=False):
         gpu_ns = int(found["gpu_ns"].sum())
         done = float((found["tflops"] * found["gpu_ns"]).sum() / max(gpu_ns, 1))
-        yield _rate(str(kind), str(types), ops.peaks.get(int(str(device))), done, _known(peak), gpu_ns)
-
-
-def _known(peak: object) -> float | None:
-    number = float(str(peak))
-    return None if np.isnan(number) else number
+        most = None if np.isnan(number := float(str(peak))) else number
+        yield _rate(str(kind), str(types), ops.peaks.get(int(str(device))), done, most, gpu_ns)
 
 
 def _rate(kind: str, types: str, peaks: Peaks | None, done: float, peak: float | None, gpu_ns: int) -> Fact:
@@ -255,8 +252,9 @@ def matmul_resolved(analysis: Analysis) -> Facts:
     for name, found in inside.by(outer):
         became = found.name.sums(np.ones(len(found), np.int64))
         words = ", ".join(f"{op} ({count:,} times)" for op, count in became.items())
-        first = np.array([0])
-        yield Fact("matmul-resolved", f"{name} becomes {words}", {"op": name, **became}, ids_of(found[first]))
+        yield Fact(
+            "matmul-resolved", f"{name} becomes {words}", {"op": name, **became}, ids_of(found[_FIRST])
+        )
 
 
 def addmm_launches(analysis: Analysis) -> Facts:
@@ -425,11 +423,8 @@ BUILDERS: tuple[Callable[[Analysis], Facts], ...] = (
 
 def facts_of(analysis: Analysis) -> tuple[Fact, ...]:
     """Every fact, in the order of `BUILDERS`; what the trace does not carry gives none."""
-    return tuple(fact for builder in BUILDERS for fact in _facts(builder, analysis))
-
-
-def _facts(builder: Callable[[Analysis], Facts], analysis: Analysis) -> tuple[Fact, ...]:
-    try:
-        return tuple(builder(analysis))
-    except Unavailable:
-        return ()
+    facts: list[Fact] = []
+    for builder in BUILDERS:
+        with suppress(Unavailable):
+            facts += [*builder(analysis)]
+    return tuple(facts)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import hypot, sqrt
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,11 +67,9 @@ def iterations_of(ranks: Ranks, read: Sequence[str]) -> Iterations | None:
     Args:
         read: files of the diagnosed iteration.
     """
-    if not ranks.iterations:
-        return None
     files = [file for one in ranks.iterations.values() for file in one]
     told = ranks.once(file_summary, files)
-    return compared_iterations(ranks.iterations, told, frozenset(read))
+    return compared_iterations(ranks.iterations, told, frozenset(read)) if files else None
 
 
 def compared_iterations(
@@ -123,12 +120,7 @@ def _slowest(ranks: Mapping[int, FileSummary]) -> Floats:
     return max(known, key=median, default=np.empty(0))
 
 
-class _Noise(NamedTuple):
-    more: list[int | None]
-    noise_ns: int | None
-
-
-def _beyond(steps: Sequence[Floats]) -> _Noise:
+def _beyond(steps: Sequence[Floats]) -> tuple[list[int | None], int | None]:
     """(what each takes more than the others, None where that is noise; the largest of the limits)."""
     medians = np.array([median(one) for one in steps])
     spread_ns = _within(steps)
@@ -144,7 +136,7 @@ def _beyond(steps: Sequence[Floats]) -> _Noise:
         within = _OF_MEDIAN * hypot(1 / sqrt(len(own)), 1 / sqrt(rest)) * (spread_ns or 0.0)
         limits.append(max(_TIMES * max(between, within), _LEAST_SHARE * centre))
         more.append(round(medians[at] - centre) if abs(medians[at] - centre) > limits[-1] else None)
-    return _Noise(more, round(max(limits)) if limits else None)
+    return more, round(max(limits)) if limits else None
 
 
 def _usual(values: Floats, at: int) -> float:
@@ -160,10 +152,7 @@ def _within(steps: Sequence[Floats]) -> float | None:
         for one in steps
         if len(one) > 1
     ]
-    if not several:
-        return None
-    rest = np.concatenate(several)
-    return _NORMAL * median(rest)
+    return _NORMAL * median(np.concatenate(several)) if several else None
 
 
 def _parts(own: Mapping[str, Mapping[int, FileSummary]], name: str, more_ns: int) -> tuple[PartChange, ...]:

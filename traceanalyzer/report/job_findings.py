@@ -104,13 +104,11 @@ def _joined(found: Finding, group: Group, forecast: JobForecast | None, *, job: 
         if one.rank is not None:
             costs[one.rank] += one.cost_per_step_ns
     found = replace(found, ranks=tuple(costs), cost_by_rank_ns=tuple(costs.values()))
-    if len(set(costs.values())) > 1 and found.rank is not None:
-        found = replace(found, message=f"on rank {found.rank}, {found.message}")
     if found.rank is not None:
-        named = found.title.replace("This rank", f"Rank {found.rank}").replace(
-            "this rank", f"rank {found.rank}"
-        )
-        found = replace(found, title=named)
+        uneven = f"on rank {found.rank}, " * (len(set(costs.values())) > 1)
+        title = found.title.replace("This rank", f"Rank {found.rank}")
+        title = title.replace("this rank", f"rank {found.rank}")
+        found = replace(found, message=f"{uneven}{found.message}", title=title)
     # Each rank waits for its own batches: the replayed job would let the others wait as before.
     waits = found.cause == "late-batches"
     if found.saving is not None and forecast is not None and not waits:

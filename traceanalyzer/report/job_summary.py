@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -160,7 +161,9 @@ def job_report(
     )
     total = max(sum(float(one.sum()) for one in held.values()), 1.0)
     reports = tuple(
-        _rank(rank, heads[rank], told.get(rank), view, float(held[rank].sum()) / total, forecast)
+        replace(
+            _rank(rank, heads[rank], view, float(held[rank].sum()) / total, forecast), **told.get(rank, {})
+        )
         for rank in every
     )
     alone = {f"rank {rank}": _ALONE for rank in heads if rank not in view.waits}
@@ -185,21 +188,10 @@ def job_report(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class InSteps:
-    """Of one rank, by step; the names are those of `RankReport`."""
-
-    step: tuple[int, ...]
-    start_ns: tuple[int, ...]
-    dur_ns: tuple[int, ...]
-    waits_ns: tuple[int, ...]
-    holds_up_ns: tuple[int, ...]
-    waiting_ns: int
-    holding_up_ns: int
-
-
-def in_steps(analysis: Analysis, collectives: tuple[np.ndarray, np.ndarray, np.ndarray], _: None) -> InSteps:
-    """How long each step is, and what it waits and holds up the others.
+def in_steps(
+    analysis: Analysis, collectives: tuple[np.ndarray, np.ndarray, np.ndarray], _: None
+) -> dict[str, Any]:
+    """Fields of `RankReport`: how long each step is, and what it waits and holds up the others.
 
     Args:
         collectives: entries of `DeviceWork`, what the rank waits in each, and the others for it.
@@ -212,24 +204,19 @@ def in_steps(analysis: Analysis, collectives: tuple[np.ndarray, np.ndarray, np.n
     size, working = len(steps), max(steps.working, 1)
     waits = sums_of(of_step[inside], waiting_ns[inside], size)
     holds = sums_of(of_step[inside], np.rint(held[inside]).astype(np.int64), size)
-    return InSteps(
-        tuple(steps.number.tolist()),
-        tuple(np.asarray(start).tolist()),
-        tuple(steps.durations_ns(device).tolist()),
-        tuple(waits.tolist()),
-        tuple(holds.tolist()),
-        int(waits.sum()) // working,
-        int(holds.sum()) // working,
-    )
+    return {
+        "step": tuple(steps.number.tolist()),
+        "start_ns": tuple(np.asarray(start).tolist()),
+        "dur_ns": tuple(steps.durations_ns(device).tolist()),
+        "waits_ns": tuple(waits.tolist()),
+        "holds_up_ns": tuple(holds.tolist()),
+        "waiting_ns": int(waits.sum()) // working,
+        "holding_up_ns": int(holds.sum()) // working,
+    }
 
 
 def _rank(
-    rank: int,
-    head: TraceReport,
-    told: InSteps | None,
-    view: JobView,
-    share: float,
-    forecast: JobForecast | None,
+    rank: int, head: TraceReport, view: JobView, share: float, forecast: JobForecast | None
 ) -> RankReport:
     base, clock, waits = head.meta.base_time_ns, view.clocks.get(rank), view.waits.get(rank)
     # What is received after it was sent may wait, too, and is replayed as recorded: without waiting it is not known.
@@ -237,10 +224,7 @@ def _rank(
     alone = forecast.forecasts[rank].step.unprofiled_ns if forecast is not None and met else None
     waiting = None if forecast is None else forecast.base.waiting_ns.get(rank)
     predicted = None if waiting is None else round(waiting)
-    plain = RankReport(rank, base, clock, last_share=share, alone_ns=alone, predicted_waiting_ns=predicted)
-    if told is None:
-        return plain
-    return replace(plain, **{one.name: getattr(told, one.name) for one in fields(told)})
+    return RankReport(rank, base, clock, last_share=share, alone_ns=alone, predicted_waiting_ns=predicted)
 
 
 def job_verdict(
