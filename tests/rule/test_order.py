@@ -88,9 +88,7 @@ def preceding(
         if one.saving is not None and made.order is not Claims.LAUNCHES
     }
     prints: Any = {i: SimpleNamespace(work_ns=np.array(own)) for i, own in enumerate(work_ns)}
-    made = faults.FindingOrder.of(
-        [made for made, _ in members], [one for _, one in members], prints, worth
-    ).preceded_by()
+    made = faults.preceded_by([made for made, _ in members], [one for _, one in members], prints, worth)
     return {i: sorted(others) for i, others in made.items()}
 
 

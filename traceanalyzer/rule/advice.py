@@ -40,11 +40,9 @@ class Feature:
     on_mtia: str = ""
 
 
+_TABLE = tomllib.loads(Path(__file__).with_name("features.toml").read_text(encoding="utf-8"))
 FEATURES: Mapping[str, Feature] = {
-    name: Feature(**{**fields, "since": tuple(fields.get("since", ()))})
-    for name, fields in tomllib.loads(
-        Path(__file__).with_name("features.toml").read_text(encoding="utf-8")
-    ).items()
+    name: Feature(**{**fields, "since": tuple(fields.get("since", ()))}) for name, fields in _TABLE.items()
 }
 
 # What a text for CUDA names -> what stands in its place on ROCm, XPU and MTIA; None where it stays.

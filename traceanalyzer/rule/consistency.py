@@ -71,9 +71,8 @@ class Failure:
     doubted: bool = False
 
     def __str__(self) -> str:
-        place = ", ".join(
-            filter(None, (self.cause, self.by, "" if self.rank is None else f"rank {self.rank}"))
-        )
+        rank = "" if self.rank is None else f"rank {self.rank}"
+        place = ", ".join(filter(None, (self.cause, self.by, rank)))
         effect = "left out" if self.dropped else "demoted"
         return f"{self.rule}{f' ({place})' if place else ''} {effect}, {self.check}: {self.reason}"
 
@@ -141,11 +140,8 @@ class Recording:
     def _removed_ns(self, finding: Finding, hits: Hits) -> float | None:
         """Time of a step that the fix removes or moves; None if it removes a wait, behind which any time may hide."""
         assert self.forecast is not None
-        program = self.forecast.program
-        taken, later = (
-            Footprint.of(program, hits.edits()),
-            any(isinstance(one, ReadLater) for one in hits.edits()),
-        )
+        program, edits = self.forecast.program, hits.edits()
+        taken, later = Footprint.of(program, edits), any(isinstance(one, ReadLater) for one in edits)
         if later or taken.woken.any() or taken.dropped[program.waits.last].any() or hits.of_job:
             return None
         whole_ns = float(taken.cpu_ns.sum() + taken.work_ns.sum() + taken.moved_ns.sum())
@@ -220,9 +216,8 @@ def _padding_of_aligned(claim: Claim) -> str:
 
 
 def _lists_of_lists(claim: Claim) -> str:
-    if "write it with torch._foreach_" not in claim.finding.advice or claim.hits is None:
-        return ""
-    if not isinstance(claim.hits.occurrences, Calls):
+    asks = "write it with torch._foreach_" in claim.finding.advice
+    if not asks or claim.hits is None or not isinstance(claim.hits.occurrences, Calls):
         return ""
     launched, _ = claim.hits.occurrences.launched()
     by_lists = launched.op.name.matches("_foreach_") | launched.op.parent.name.matches("_foreach_")
@@ -238,11 +233,9 @@ def _float32_of_halves(claim: Claim) -> str:
 
 
 def _flash_for_flash(claim: Claim) -> str:
-    asks = claim.finding.advice.startswith(("Enable the flash", "Use F.scaled_dot", "Replace"))
-    asks = asks and (
-        "flash" in claim.finding.advice or "scaled_dot_product_attention" in claim.finding.advice
-    )
-    work = claim.work
+    advice, work = claim.finding.advice, claim.work
+    asks = advice.startswith(("Enable the flash", "Use F.scaled_dot", "Replace"))
+    asks = asks and ("flash" in advice or "scaled_dot_product_attention" in advice)
     flash = asks and work is not None and _mostly(work, work.name.matches(_FLASH))
     return "its kernels are flash attention already" if flash else ""
 

@@ -280,11 +280,8 @@ class CallsAfterCpuGaps(Calls):
         for thread in distinct(self.thread).tolist():
             first, last = np.searchsorted(code.tid, [thread, thread + 1])
             on_thread, starts = self[self.thread == thread], code.start_ns[first:last]
-            calls += int(
-                (
-                    np.searchsorted(starts, on_thread.end_ns) - np.searchsorted(starts, on_thread.start_ns)
-                ).sum()
-            )
+            begun, ended = (np.searchsorted(starts, at) for at in (on_thread.start_ns, on_thread.end_ns))
+            calls += int((ended - begun).sum())
         return calls
 
     def _frames(self) -> tuple[Rows, Rows, Rows, Texts]:

@@ -56,12 +56,8 @@ def called_names(work: Work) -> Texts:
     if not shared.any():
         return names
     collectives_only = work[shared]  # the op around one is whatever happened to start it
-    columns = (
-        collectives_only.name,
-        collectives_only.op.name,
-        collectives_only.op.text("collective"),
-        collectives_only.op.text("group_desc"),
-    )
+    op = collectives_only.op
+    columns = (collectives_only.name, op.name, op.text("collective"), op.text("group_desc"))
     number, first = grouped([column.code for column in columns])
     collectives = collective_names(collectives_only[first])
     code = np.full(len(work), -1, np.int64)
@@ -136,18 +132,11 @@ def gpu_time_evidence(work: Work) -> dict[str, Any]:
 
     Where no launch is in the trace, the kernels stand for the ops.
     """
-    lines, shapes = work.line.sums(work.dur_ns), largest_shapes(work)
-    where = (f", for inputs of {counted_shapes(shapes)}" if shapes else "") + (
-        f", from {next(iter(lines))}" if lines else ""
-    )
-    kernels = kernel_times(work)
-    return {
-        "kernels": kernels,
-        "ops": op_times(work) or kernels,
-        "lines": lines,
-        "shapes": shapes,
-        "where": where,
-    }
+    lines, shapes, kernels = work.line.sums(work.dur_ns), largest_shapes(work), kernel_times(work)
+    where = f", for inputs of {counted_shapes(shapes)}" if shapes else ""
+    where += f", from {next(iter(lines))}" if lines else ""
+    times = {"kernels": kernels, "ops": op_times(work) or kernels, "lines": lines}
+    return {**times, "shapes": shapes, "where": where}
 
 
 def named_ops(work: Work) -> Texts:
@@ -158,6 +147,5 @@ def named_ops(work: Work) -> Texts:
     kin = Texts(np.where(op.there, op.code, op_of_kernel[name.code]), op.names)
     if kin.there.all():
         return kin
-    return kin.or_else(
-        Texts(name.code, np.array([short_kernel(str(kernel)) for kernel in name.names], object))
-    )
+    kernels = [short_kernel(str(kernel)) for kernel in name.names]
+    return kin.or_else(Texts(name.code, np.array(kernels, object)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from itertools import combinations, pairwise
-from typing import TYPE_CHECKING, Self
+from itertools import combinations
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -68,7 +68,7 @@ def faults_of(
         all_pending: parallel to the findings, what each was made of.
         forecast: None where the program cannot be replayed: every finding is a fault of its own.
     """
-    linked, partly, preceded_by = _linked(all_pending, findings, forecast)
+    linked, partly, earlier = _linked(all_pending, findings, forecast)
     number = _groups(len(findings), linked)
     savings: list[Saving | None] = []
     severities = []
@@ -81,7 +81,7 @@ def faults_of(
         )
         savings.append(saving)
         severities.append(severity)
-    return FaultOf(tuple(number), tuple(savings), tuple(severities), preceded_by)
+    return FaultOf(tuple(number), tuple(savings), tuple(severities), earlier)
 
 
 def _joint(
@@ -134,18 +134,18 @@ def _linked(
         if _has_only(pending, Compile) and _has_only(second, Fuse) and other not in removed
         if not (pending.hits.info or second.hits.info)
     ]
-    preceded_by = FindingOrder.of(all_pending, findings, prints, worth).preceded_by()
-    return compiled + specific, partly, _behind_late_batches(all_pending, preceded_by)
+    earlier = preceded_by(all_pending, findings, prints, worth)
+    return compiled + specific, partly, _behind_late_batches(all_pending, earlier)
 
 
 def _behind_late_batches(
-    all_pending: Sequence[PendingFinding], preceded_by: dict[int, frozenset[int]]
+    all_pending: Sequence[PendingFinding], earlier: dict[int, frozenset[int]]
 ) -> dict[int, frozenset[int]]:
     """All others come after late batches: while workers set the pace, no other change makes a step shorter."""
     fixes = ((i, pending.hits.edits()) for i, pending in enumerate(all_pending))
     late = frozenset(i for i, edits in fixes if any(isinstance(edit, FetchInTime) for edit in edits))
     others = (i for i in range(len(all_pending)) if late and i not in late)
-    return preceded_by | {i: preceded_by.get(i, frozenset()) | late for i in others}
+    return earlier | {i: earlier.get(i, frozenset()) | late for i in others}
 
 
 def _worth_comparing(all_pending: Sequence[PendingFinding], findings: Sequence[Finding]) -> dict[int, float]:
@@ -157,90 +157,49 @@ def _worth_comparing(all_pending: Sequence[PendingFinding], findings: Sequence[F
     return {i: worth[i] for i in specific} if len(specific) > 1 else {}
 
 
-@dataclass(frozen=True, slots=True)
-class FindingOrder:
-    """Which findings with a saving come before which others, by position.
+def preceded_by(
+    all_pending: Sequence[PendingFinding],
+    findings: Sequence[Finding],
+    prints: Mapping[int, Footprint],
+    worth: Mapping[int, float],
+) -> dict[int, frozenset[int]]:
+    """The findings that come before each, by position, where there are any; those with a saving, without info.
 
-    Attributes:
-        saved: share that each finding saves; without info.
-        ranks: rank of each finding's severity.
-        chains: findings whose fix is fusing alone.
-        launches: findings whose fix takes all launches off the CPU.
-        explaining: specific findings that may explain a chain.
+    Before a chain to fuse come findings that explain its kernels, since what such a fault leaves of the chain can
+    still be fused, and those that take its launches off the CPU anyway. Before what takes all launches off the CPU
+    come the faults worth about as much, as it saves what is left.
+
+    Args:
         prints: footprint of each specific finding's fix.
         worth: share that each specific finding saves.
     """
+    savings = ((i, finding.saving) for i, finding in enumerate(findings) if not all_pending[i].hits.info)
+    saved = {i: saving.share for i, saving in savings if saving is not None}
+    ranks = [finding.severity.rank for finding in findings]
+    launches = {i for i in saved if takes_all_launches(all_pending[i])}
+    chains = {i for i in saved if _has_only(all_pending[i], Fuse)} - launches
+    explaining = [
+        i
+        for i in worth
+        if all_pending[i].order <= Claims.PATTERN
+        and ranks[i] <= Severity.MEDIUM.rank
+        and not any(isinstance(edit, (Batch, Fuse)) for edit in all_pending[i].hits.edits())
+    ]
 
-    saved: Mapping[int, float]
-    ranks: Mapping[int, int]
-    chains: frozenset[int]
-    launches: frozenset[int]
-    explaining: frozenset[int]
-    prints: Mapping[int, Footprint]
-    worth: Mapping[int, float]
+    def explains(i: int, chain: int) -> bool:
+        work_ns = prints[chain].work_ns
+        shared_ns = work_ns[prints[i].work_ns > 0].sum()
+        return bool(worth[i] >= _EXPLAINS * worth[chain] and shared_ns >= _SHARED * work_ns.sum())
 
-    @classmethod
-    def of(
-        cls,
-        all_pending: Sequence[PendingFinding],
-        findings: Sequence[Finding],
-        prints: Mapping[int, Footprint],
-        worth: Mapping[int, float],
-    ) -> Self:
-        saved = {
-            i: finding.saving.share
-            for i, finding in enumerate(findings)
-            if finding.saving is not None and not all_pending[i].hits.info
-        }
-        launches = frozenset(i for i in saved if takes_all_launches(all_pending[i]))
-        ranks = {i: finding.severity.rank for i, finding in enumerate(findings)}
-        explaining = (
-            i
-            for i in worth
-            if all_pending[i].order <= Claims.PATTERN
-            and ranks[i] <= Severity.MEDIUM.rank
-            and not any(isinstance(edit, (Batch, Fuse)) for edit in all_pending[i].hits.edits())
-        )
-        return cls(
-            saved,
-            ranks,
-            frozenset(i for i in saved if _has_only(all_pending[i], Fuse)) - launches,
-            launches,
-            frozenset(explaining),
-            prints,
-            worth,
-        )
-
-    def preceded_by(self) -> dict[int, frozenset[int]]:
-        """The findings that come before each, where there are any."""
-        earlier_than = {i: self._before_chain(i) if i in self.chains else self._before(i) for i in self.saved}
-        return {i: earlier for i, earlier in earlier_than.items() if earlier}
-
-    def _before_chain(self, chain: int) -> frozenset[int]:
-        """Findings that explain the chain's kernels, and those that take its launches off the CPU anyway.
-
-        A fault is wrong in one place. What it leaves of the chain can still be fused.
-        """
-        explain = (i for i in self.explaining if chain in self.worth and self._explains(i, chain))
-        return frozenset(explain).union(self._launches_worth(_GRAPH_BEFORE_CHAINS * self.saved[chain]))
-
-    def _explains(self, i: int, chain: int) -> bool:
-        work_ns = self.prints[chain].work_ns
-        shared_ns = work_ns[self.prints[i].work_ns > 0].sum()
-        return bool(self.worth[i] >= _EXPLAINS * self.worth[chain] and shared_ns >= _SHARED * work_ns.sum())
-
-    def _before(self, i: int) -> frozenset[int]:
-        """Of launches the faults worth about as much, as they save what is left."""
-        if i not in self.launches:
-            return frozenset()
-        return frozenset(
-            other
-            for other in self.saved.keys() - self.chains - self.launches
-            if self.saved[other] >= _BEFORE_GRAPH * self.saved[i] and self.ranks[other] <= self.ranks[i]
-        )
-
-    def _launches_worth(self, share: float) -> frozenset[int]:
-        return frozenset(i for i in self.launches if self.saved[i] >= share)
+    earlier: dict[int, frozenset[int]] = {}
+    for chain in chains:
+        explained = {i for i in explaining if chain in worth and explains(i, chain)}
+        graphs = {i for i in launches if saved[i] >= _GRAPH_BEFORE_CHAINS * saved[chain]}
+        earlier[chain] = frozenset(explained | graphs)
+    for graph in launches:
+        dear = (i for i in saved if saved[i] >= _BEFORE_GRAPH * saved[graph] and ranks[i] <= ranks[graph])
+        earlier[graph] = frozenset(dear) - chains - launches
+    return {i: others for i, others in earlier.items() if others}
 
 
 def _removed_together(
@@ -305,8 +264,8 @@ def _same_code(
 
 def _same_loop(one: PendingFinding, other: PendingFinding) -> bool:
     """Whether both batch as many repeats of as many loops: the same loop forward and backward."""
-    counts = [_repeats(pending.hits.edits()) for pending in (one, other)]
-    return len(counts[0]) > 0 and all(np.array_equal(*pair) for pair in pairwise(counts))
+    first, second = _repeats(one.hits.edits()), _repeats(other.hits.edits())
+    return len(first) > 0 and first == second
 
 
 def _repeats(edits: Sequence[Edit]) -> list[int]:

@@ -122,7 +122,8 @@ def build_finding(
     counts = len(steps), int((steps >= 0).sum()) if in_steps else len(steps)
     per_step = int(costs[steps >= 0].sum() if marked else pending.cost_ns) // max(scope.steps, 1)
     within = float(costs[steps >= 0].sum()) / max(pending.cost_ns, 1) if marked and pending.cost_ns else 1.0
-    evidence = _totals(pending, share, in_steps, per_step) | _native(_weighed(pending, costs))
+    totals = {"count": len(steps), "total_ns": pending.cost_ns, "per_step_ns": per_step}
+    evidence = {**totals, "share": share, "steps": in_steps, **_native(_weighed(pending, costs))}
     if hits.named_by is not None:
         evidence = {"by": hits.named_by} | evidence
     idiom = None if isinstance(hits.occurrences, Work) else idiom_of("calls", _code_of(evidence))
@@ -220,10 +221,10 @@ def _part(pending: PendingFinding) -> float:
 def _weighed(pending: PendingFinding, costs: Rows) -> dict[str, Any]:
     """The rule's evidence, texts of the occurrences by what these cost; by how long they are where that names none."""
 
+    dur_ns = pending.hits.occurrences.dur_ns
+
     def sums(texts: Texts) -> dict[str, int]:
-        return (costs.any() and texts[pending.which].sums(costs)) or texts.sums(
-            pending.hits.occurrences.dur_ns
-        )
+        return (costs.any() and texts[pending.which].sums(costs)) or texts.sums(dur_ns)
 
     evidence = pending.hits.evidence.items()
     return {name: sums(value) if isinstance(value, Texts) else value for name, value in evidence}
@@ -253,16 +254,6 @@ def typical_duration(durations: Rows, costs: Rows, steps: Rows) -> int:
     return int(inside[alike[half - np.searchsorted(ordered, ordered[half])]])
 
 
-def _totals(pending: PendingFinding, share: float, in_steps: int, per_step: int) -> dict[str, Any]:
-    return {
-        "count": len(pending.which),
-        "total_ns": pending.cost_ns,
-        "per_step_ns": per_step,
-        "share": share,
-        "steps": in_steps,
-    }
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Occurrences(Sequence[Occurrence]):
     """Occurrences as columns, until somebody asks for them: few of those of a job's ranks are listed.
@@ -288,7 +279,8 @@ class Occurrences(Sequence[Occurrence]):
             return self[:][chosen]
         start, end, cost, *places = (column[chosen].tolist() for column in self.columns)
         known = [[None if number < 0 else number for number in numbers] for numbers in places]
-        rows = zip(start, end, cost, repeat(self.device), *known, map(_once_each, self.ids[chosen].tolist()))
+        ids = (tuple(one for one in dict.fromkeys(row) if one != -1) for row in self.ids[chosen].tolist())
+        rows = zip(start, end, cost, repeat(self.device), *known, ids)
         return tuple(Occurrence(*row) for row in rows)
 
     def __iter__(self) -> Iterator[Occurrence]:
@@ -337,13 +329,6 @@ def _step_numbers(view: At) -> Rows:
         return np.full(len(view), -1)
     inside = (view.step >= 0) & (view.step < len(steps))
     return np.where(inside, pick(steps.number, np.where(inside, view.step, -1)), -1)
-
-
-def _once_each(events: list[int]) -> tuple[int, ...]:
-    """Without -1, in order of first sight."""
-    ids = dict.fromkeys(events)
-    ids.pop(-1, None)
-    return tuple(ids)
 
 
 def _ids(view: At) -> Iterator[Rows]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,16 +96,8 @@ class Hits:
 Numbers = NDArray[np.int64] | Floats
 
 
-class ReducedWork(TypedDict):
-    """The arguments of `Hits` that say which work could take less."""
-
-    occurrences: Work
-    lost: LostTime
-    fix: tuple[Edit, ...]
-
-
-def reduce_to(work: Work, needed_ns: Numbers) -> ReducedWork:
-    """Each piece of work with what it takes above the time that it needs.
+def reduce_to(work: Work, needed_ns: Numbers) -> dict[str, Any]:
+    """Arguments of `Hits`: each piece of work with what it takes above the time that it needs.
 
     Args:
         needed_ns: parallel to `work`; what needs no time goes, with its launch.

@@ -46,13 +46,9 @@ class Idiom:
 def idioms(kind: str) -> tuple[Idiom, ...]:
     """The rows for "kernels" or "calls", the specific before the general."""
     table = tomllib.loads(Path(__file__).with_name("idioms.toml").read_text(encoding="utf-8"))
+    named = ("ops", "without", "only")
     return tuple(
-        Idiom(
-            row["name"],
-            row["fix"],
-            row.get("code", ""),
-            *(frozenset(row.get(name, ())) for name in ("ops", "without", "only")),
-        )
+        Idiom(row["name"], row["fix"], row.get("code", ""), *(frozenset(row.get(key, ())) for key in named))
         for row in table[kind]
     )
 

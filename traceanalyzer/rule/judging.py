@@ -172,7 +172,13 @@ def _made(claimed: Sequence[PendingFinding], judge: _Judge) -> dict[PendingFindi
     results = judge.results(delays, replayed)
     given = _edits(results)
     results |= judge.results(specific, replayed, given)
-    of_cpu = {pending: one for pending, one in results.items() if _on_the_cpu(pending)}
+    # What takes a step's launches off the CPU takes all else along that the CPU does between them, so that its own
+    # saving is what is left when that is fixed.
+    of_cpu = {
+        pending: one
+        for pending, one in results.items()
+        if pending.hits.measured_share is None and not isinstance(pending.hits.occurrences, Work)
+    }
     return results | judge.results(general, replayed, (*given, *_edits(of_cpu)))
 
 
@@ -192,15 +198,6 @@ def _edits(results: Mapping[PendingFinding, _Result]) -> tuple[Edit, ...]:
         if isinstance(result, Finding) and result.severity is not Severity.INFO
     )
     return tuple(chain.from_iterable(fixed))
-
-
-def _on_the_cpu(pending: PendingFinding) -> bool:
-    """Whether it is about the CPU.
-
-    Whatever takes a step's launches off the CPU takes all else along that the CPU does between them, so that its own
-    saving is what is left when that is fixed.
-    """
-    return pending.hits.measured_share is None and not isinstance(pending.hits.occurrences, Work)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,14 +84,6 @@ def message_fields(
     } | shown
 
 
-def field_names(name: str, value: Any) -> tuple[str, ...]:
-    """The fields that a value of the evidence gives: its name, and those with a unit, as `{delay}` of `delay_ns`."""
-    stem, _, unit = name.rpartition("_")
-    if unit not in _FORMS or isinstance(value, Mapping):
-        return (name,)
-    return name, stem or unit, f"{stem}_of_step", f"{stem}_a_step", f"{stem}_on_average"
-
-
 def filled(message: str, fields: Mapping[str, str]) -> str:
     """The message with its fields; what it says of each step is told in total where few steps have it.
 

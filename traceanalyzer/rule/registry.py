@@ -28,20 +28,6 @@ _ASKED = ("gpu_share",)  # evidence that each question has: the verdict weighs i
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
-    """What stands in the parentheses of `@rule(...)`, as it was given."""
-
-    since: str
-    claims: Claims
-    min_share: float
-    causes: tuple[str, ...]
-    limits: type | None
-    kind: Kind
-    specificity: int
-    choices: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Broken:
     """A file of rules that cannot be imported, or whose rules are declared wrongly: all others run.
 
@@ -136,8 +122,9 @@ def rule(
     def mark(function: RuleFunction) -> RuleFunction:
         if not inspect.isfunction(function):
             raise TypeError(f"a rule is a function, not {type(function).__name__}")
-        marks = Marks(since, claims, min_share, causes, limits, kind, specificity, choices)
-        function.__rule__ = marks  # type: ignore[attr-defined]
+        fields_of_rule = {"since": since, "claims": claims, "min_share": min_share, "causes": causes}
+        fields_of_rule |= {"limits": limits, "kind": kind, "specificity": specificity, "choices": choices}
+        function.__rule__ = fields_of_rule  # type: ignore[attr-defined]
         return function
 
     return mark
@@ -213,24 +200,17 @@ def _rules_in(module: ModuleType, *, needed: bool) -> Iterator[Rule]:
 
 def describe(function: Any) -> Rule:
     """The rule that a function marked with `@rule(...)` is, unchecked."""
-    marks: Marks = function.__rule__
+    given: dict[str, Any] = function.__rule__
     if not (page := inspect.cleandoc(function.__doc__ or "")):
         raise ValueError("a rule's docstring is its page, and there is none")
     return Rule(
         slug=function.__name__.replace("_", "-"),
         group=function.__module__.split(".")[-2].replace("_", "-"),
-        since=marks.since,
         title=page.splitlines()[0].rstrip("."),
         page=page,
         needs=needs_of(function, skip=frozenset({"limits", "return"})),
-        claims=marks.claims,
-        min_share=marks.min_share,
-        causes=marks.causes,
-        limits=None if marks.limits is None else marks.limits(),
         function=function,
-        kind=marks.kind,
-        specificity=marks.specificity,
-        choices=marks.choices,
+        **given | {"limits": given["limits"] and given["limits"]()},
     )
 
 

@@ -45,9 +45,8 @@ def title_of(
     of_rule = title_templates().get(rule, {})
     every = cause.removesuffix("-once")
     templates = of_rule.get(cause) or of_rule.get(every) or of_rule.get(_ANY) or ()
-    known = {
-        name: code_words(value) for name, value in (*_named(evidence), *fields.items()) if value is not None
-    }
+    every_field = (*_named(evidence), *fields.items())
+    known = {name: code_words(value) for name, value in every_field if value is not None}
     known = {name: text for name, text in known.items() if text and not _NOTHING.match(text)}
     places = [f", in {place}" for place in _places(evidence)] + [""]
     for width in _WIDTHS:

@@ -139,8 +139,7 @@ class IdleTime(Selection):
     @cached_readonly
     def launch(self) -> Calls:
         """The call that launched the work after it."""
-        work = self._idle.work[self.piece]
-        return Calls(self.events, pick(self._launches, work))
+        return Calls(self.events, pick(self._launches, self.next_entries))
 
     @cached_readonly
     def launch_before(self) -> Calls:
@@ -152,9 +151,9 @@ class IdleTime(Selection):
         return Work.build(self.events).launch.rows
 
     @property
-    def has_next(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def has_next(self) -> Mask:
         """Whether any work came after it."""
-        return self._idle.work[self.piece] >= 0
+        return self.next_entries >= 0
 
     @property
     def next_entries(self) -> Rows:
