@@ -29,7 +29,7 @@ for rank in {ranks}:
     raw = os.path.join(notes, f"raw-{{rank}}.json")
     open(raw, "w").write('{{"traceEvents": []}}')
     path = {path!r}.replace("RANK", str(rank))
-    Recording(path, raw, {{"rank": rank}}, recorded=3, rank=rank, world=len({ranks}), complete=True).save()
+    Recording(path, raw, {{"rank": rank}}, recorded=3, rank=rank, world=len({ranks})).save()
     if {tells}:
         Notes(notes).tell(READY, raw, raw=raw)
 {ends}

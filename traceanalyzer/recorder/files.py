@@ -50,11 +50,11 @@ def existing_outputs(path: str) -> list[str]:
         above = os.path.dirname(above)
         wanted = re.compile(re.escape(folder).replace(re.escape("{rank}"), r"\d+"))
         folders = [place for place, _, _ in os.walk(above) if wanted.fullmatch(place)]
-    entries = [
-        os.path.join(place, entry) for place in folders if os.path.isdir(place) for entry in os.listdir(place)
-    ]
     return sorted(
-        entry for entry in entries if os.path.isfile(entry) and pattern.fullmatch(os.path.basename(entry))
+        os.path.join(place, entry)
+        for place in filter(os.path.isdir, folders)
+        for entry in os.listdir(place)
+        if pattern.fullmatch(entry) and os.path.isfile(os.path.join(place, entry))
     )
 
 
@@ -70,7 +70,6 @@ class Recording:
         cut_off: mark of the step that had not ended; None where all had.
         recorded: whole steps.
         rank, world: of the process in its job.
-        complete: whether the process handed it over itself; else it was killed after the recorded steps.
         missing: what lacks, as a sentence; None where it is whole.
         notes: doubts that the user should know.
     """
@@ -83,7 +82,6 @@ class Recording:
     world: int = 1
     tensors: str | None = None
     cut_off: str | None = None
-    complete: bool = False
     missing: str | None = None
     notes: tuple[str, ...] = ()
 

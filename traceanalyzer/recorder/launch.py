@@ -158,15 +158,10 @@ def _forwarded() -> Iterator[_Target]:
 def _in_foreground() -> bool:
     """Whether a terminal sends its signals to the process group of this command, and so to the program."""
     try:
-        terminal = os.open("/dev/tty", os.O_RDONLY)
+        with open("/dev/tty", "rb", buffering=0) as terminal:
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
     except OSError:
         return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
 
 
 @dataclass
@@ -217,15 +212,12 @@ class _Reports:
             self.say(f"{path}: {recording.missing}")
 
     def outcome(self, exit_code: int) -> Outcome:
-        rivals = [
-            note["path"] for note in self.notes if note["event"] == RIVAL and os.path.exists(note["path"])
-        ]
+        traces = dict.fromkeys(note["path"] for note in self.notes if note["event"] == RIVAL)
+        rivals = tuple(Path(path) for path in traces if os.path.exists(path))
         problem = None if self.written else self.failed or _why_nothing(self.notes, exit_code)
         if self.failed and self.written:
             self.say(self.failed)
-        return Outcome(
-            exit_code, tuple(_jobs(self.written)), problem, tuple(map(Path, dict.fromkeys(rivals)))
-        )
+        return Outcome(exit_code, tuple(_jobs(self.written)), problem, rivals)
 
 
 def _jobs(written: dict[str, Recording]) -> Iterator[tuple[Path, ...]]:
@@ -240,14 +232,12 @@ def _jobs(written: dict[str, Recording]) -> Iterator[tuple[Path, ...]]:
 
 def _read(folder: str) -> list[Note]:
     """All notes, in the order in which they were first seen: by time, then by process."""
-    notes: list[Note] = []
-    for path in Path(folder).glob("*.jsonl"):
-        lines = path.read_text("utf-8").splitlines(keepends=True)
-        notes += [
-            {**json.loads(line), "process": path.stem, "number": number}
-            for number, line in enumerate(lines)
-            if line.endswith("\n")
-        ]
+    notes = (
+        {**json.loads(line), "process": path.stem, "number": number}
+        for path in Path(folder).glob("*.jsonl")
+        for number, line in enumerate(path.read_text("utf-8").splitlines(keepends=True))
+        if line.endswith("\n")
+    )
     return sorted(notes, key=lambda note: (note["at"], note["process"]))
 
 

@@ -24,19 +24,7 @@ _NAMES = {  # words of an option whose value is a secret
     *("credentials", "auth", "authorization", "bearer", "pat", "cookie"),
 }
 _HARMLESS = {
-    "max",
-    "min",
-    "num",
-    "n",
-    "new",
-    "value",
-    "head",
-    "heads",
-    "length",
-    "count",
-    "size",
-    "id",
-    "per",
+    *("max", "min", "num", "n", "new", "value", "head", "heads", "length", "count", "size", "id", "per"),
     "ids",
 }
 """Words beside `key` and `token` that speak of lengths and of attention: --max-tokens, --num-key-value-heads."""
@@ -90,16 +78,10 @@ def without_secrets(command: list[str]) -> list[str]:
             shown.append(_HIDDEN)
             hide = False
             continue
-        shown.append(f"{option}={_HIDDEN}" if named and equals else _masked(word))
+        masked = _VALUES.sub(_HIDDEN, _FIELD.sub(_field, _PARAMETER.sub(_parameter, word)))
+        shown.append(f"{option}={_HIDDEN}" if named and equals else masked)
         hide = named and not equals and not option.startswith("--no-")
     return shown
-
-
-def _masked(word: str) -> str:
-    """One word of a command, without the secrets in it."""
-    word = _PARAMETER.sub(_parameter, word)
-    word = _FIELD.sub(_field, word)
-    return _VALUES.sub(_HIDDEN, word)
 
 
 def _parameter(match: re.Match[str]) -> str:

@@ -11,7 +11,8 @@ import os
 import sys
 import threading
 import time
-from functools import wraps
+from functools import reduce, wraps
+from operator import or_
 from statistics import median
 from typing import Any
 
@@ -39,7 +40,6 @@ class Monitor:
         self._sampled_s = 0.0
 
     def start(self) -> None:
-        """Steps are measured from now on."""
         self._gpu = Gpu.current()
         self._begun = {**_state(), "processes": self._processes(), "epoch_us": int(time.time() * 1e6)}
         self._loader.watch(self._patches)
@@ -47,7 +47,6 @@ class Monitor:
         self._patches.on_undo(lambda: gc.callbacks.remove(self._collected))
 
     def step(self) -> None:
-        """A step has ended."""
         now = time.perf_counter()
         if self._gpu is not None and now - self._sampled_s >= _SAMPLE_S:
             self._sampled_s = now
@@ -84,7 +83,6 @@ class Monitor:
         return result
 
     def drop(self) -> None:
-        """End without a result."""
         self._patches.undo()
         if self._gpu is not None:
             self._gpu.close()
@@ -97,20 +95,15 @@ class Monitor:
             self._collections.append((info["generation"], (time.perf_counter() - self._collecting_s) * 1e3))
 
     def _processes(self) -> list[dict[str, int]]:
-        if self._gpu is None:
-            return []
-        try:
-            return self._gpu.processes()
-        except OSError:
-            return []
+        with contextlib.suppress(OSError):
+            return [] if self._gpu is None else self._gpu.processes()
+        return []
 
     def _driver(self) -> dict[str, Any] | None:
         """Of the GPU's driver: the mean of its samples, and processes of other programs."""
         if self._gpu is None or not self._samples:
             return None
-        bits = 0
-        for sample in self._samples:
-            bits |= sample["slower"]
+        bits = reduce(or_, (sample["slower"] for sample in self._samples))
         count = len(self._samples)
         use = self._gpu.sm_percent(self._begun["epoch_us"])
         known = {entry["pid"]: entry for entry in [*self._begun["processes"], *self._processes()]}
@@ -139,7 +132,6 @@ class _Loader:
         self._pinned = False
 
     def watch(self, patches: Patches) -> None:
-        """Time each batch from now on."""
         module = sys.modules.get("torch.utils.data.dataloader")
         if module is not None:
             patches.replace(module._BaseDataLoaderIter, "__next__", self._timed)
@@ -194,9 +186,7 @@ def _device_idle() -> bool | None:
     """Whether the current stream has nothing to do; None without CUDA."""
     import torch
 
-    if not torch.cuda.is_initialized():
-        return None
-    if torch.cuda.is_current_stream_capturing():
+    if not torch.cuda.is_initialized() or torch.cuda.is_current_stream_capturing():
         return None
     return bool(torch.cuda.current_stream().query())
 

@@ -31,7 +31,6 @@ class Notes:
         self.folder = folder
 
     def tell(self, event: str, text: str, **more: Any) -> None:
-        """One event of this process."""
         if self.folder is None:
             if event not in _SILENT:
                 print(f"traceanalyzer record: {text}", file=sys.stderr, flush=True)

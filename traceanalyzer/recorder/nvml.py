@@ -77,7 +77,6 @@ class Gpu:
         return {"busy_percent": usage.gpu, "sm_mhz": clock.value, "slower": reasons.value}
 
     def most_mhz(self) -> int:
-        """The highest clock of the SMs."""
         clock = ctypes.c_uint()
         self._call("nvmlDeviceGetMaxClockInfo", self._handle, _SM, ctypes.byref(clock))
         return clock.value
@@ -86,12 +85,8 @@ class Gpu:
         """`pid` and `bytes` of all processes that compute on the GPU, as the driver's host numbers them."""
         count = ctypes.c_uint(_PROCESSES)
         entries = (_Process * _PROCESSES)()
-        self._call(
-            "nvmlDeviceGetComputeRunningProcesses_v3",
-            self._handle,
-            ctypes.byref(count),
-            ctypes.byref(entries),
-        )
+        pointers = ctypes.byref(count), ctypes.byref(entries)
+        self._call("nvmlDeviceGetComputeRunningProcesses_v3", self._handle, *pointers)
         return [{"pid": entry.pid, "bytes": entry.bytes} for entry in entries[: count.value]]
 
     def sm_percent(self, since_us: int) -> dict[int, float]:
@@ -99,10 +94,9 @@ class Gpu:
         count = ctypes.c_uint(_PROCESSES)
         entries = (_Use * _PROCESSES)()
         try:
-            self._call(
-                "nvmlDeviceGetProcessUtilization",
-                *(self._handle, ctypes.byref(entries), ctypes.byref(count), ctypes.c_ulonglong(since_us)),
-            )
+            pointers = ctypes.byref(entries), ctypes.byref(count)
+            since = ctypes.c_ulonglong(since_us)
+            self._call("nvmlDeviceGetProcessUtilization", self._handle, *pointers, since)
         except OSError:
             return {}
         samples: dict[int, list[int]] = {}
@@ -112,7 +106,6 @@ class Gpu:
         return {pid: sum(values) / len(values) for pid, values in samples.items()}
 
     def close(self) -> None:
-        """The driver is asked no more."""
         self._library.nvmlShutdown()
 
     def _call(self, name: str, *arguments: Any) -> None:
@@ -123,7 +116,6 @@ class Gpu:
 
 
 def reasons_of(bits: int) -> list[str]:
-    """Why clocks are lower than usual."""
     return [text for bit, text in _THROTTLING.items() if bits & bit]
 
 

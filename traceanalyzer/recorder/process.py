@@ -42,8 +42,7 @@ def compilations() -> int:
 
 def error_name() -> str | None:
     """Name of the exception that ends this process; None where none does."""
-    kind = getattr(sys, "last_type", None)
-    return getattr(kind, "__name__", None)
+    return getattr(getattr(sys, "last_type", None), "__name__", None)
 
 
 def device_works() -> bool:

@@ -39,7 +39,6 @@ class Recorder:
         return session
 
     def step(self, unit: str) -> None:
-        """One step has ended."""
         if self._session.closed or not self._records():
             return
         self._session.graphs = self._watch.graphs

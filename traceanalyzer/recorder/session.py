@@ -31,9 +31,8 @@ _ATTEMPTS = 3  # to record between the windows of a profiler of the program
 _REPEATS = 3  # timings that are thrown away for that
 _SHORTEST_MS = 0.5  # a step of less is not marked by itself
 
-SKIPPING, TIMING, WAITING, RECORDING, OBSERVING, SETTLING, AGAIN = (
-    *("skipping", "timing", "waiting", "recording", "observing", "settling", "timing again"),
-)
+SKIPPING, TIMING, WAITING, RECORDING = "skipping", "timing", "waiting", "recording"
+OBSERVING, SETTLING, AGAIN = "observing", "settling", "timing again"
 
 
 class Session:
@@ -223,23 +222,19 @@ class Session:
             if not self._window.step():
                 return
             self._finish_window()
-        self._after_window()
+        if self.options.wants_tensors(self._results["before"]["clock_ms"], self._world):
+            self._start_tensors()
+        else:
+            self._enter(SETTLING)
 
     def _finish_window(self) -> None:
         """The window is over: its trace goes to a file of its own until the times after it are known."""
         assert self._window is not None
         self._results["window"] = {"compilations": compilations() - self._compiled}
         self._window.export(self._notes.workspace(self.options.path))
-        if (
-            self._notes.folder is not None
-        ):  # if the program is killed from here on, the command publishes this
+        # If the program is killed from here on, the command publishes this.
+        if self._notes.folder is not None:
             self._recording().save()
-
-    def _after_window(self) -> None:
-        if self.options.wants_tensors(self._results["before"]["clock_ms"], self._world):
-            self._start_tensors()
-        else:
-            self._enter(SETTLING)
 
     def _while_settling(self) -> None:
         if self._phase_steps < SETTLE_STEPS or self._rivals.running():
@@ -317,14 +312,11 @@ class Session:
                     self._window = None
                     self._enter(WAITING)
             if self._window is None and self._attempts >= _ATTEMPTS:
-                self._give_up_for_rival()
+                self._notes.tell(NOTHING, RIVAL_TEXT, seen=self.seen)
+                self._report_rivals()
+                self._end()
         except Exception as error:  # the program comes first
             self.give_up(error)
-
-    def _give_up_for_rival(self) -> None:
-        self._notes.tell(NOTHING, RIVAL_TEXT, seen=self.seen)
-        self._report_rivals()
-        self._end()
 
     def _report_rivals(self) -> None:
         for path in self._rivals.traces:
@@ -345,7 +337,9 @@ class Session:
             elif self._phase == RECORDING and self._window is not None and self._window.recorded:
                 with self._rivals.recorder_acts():
                     self._finish_window()
-            self._keep_last_times()
+            # Steps that were timed again before the program ended count, if they fill the three parts.
+            if self._phase == AGAIN and self._monitor is not None and self._timer.steps >= FEWEST:
+                self._keep_times("after")
             if self._window is not None and self._window.raw is not None:
                 self._write()
             else:
@@ -395,11 +389,6 @@ class Session:
             self._tensors = None
             self.device_failed = True
 
-    def _keep_last_times(self) -> None:
-        """Steps that were timed again before the program ended count, if they fill the three parts."""
-        if self._phase == AGAIN and self._monitor is not None and self._timer.steps >= FEWEST:
-            self._keep_times("after")
-
     def _why_nothing(self) -> str:
         running = self._phase != RECORDING and self._rivals.running()
         timing, options = self._phase == TIMING, self.options
@@ -419,17 +408,15 @@ class Session:
 
     def _metadata(self, recorded: int) -> dict[str, Any]:
         options = asdict(self.options)
-        parts = {
-            name: parts_of(self._results.get(name, {}).get("step_ms", [])) for name in ("before", "after")
-        }
+        before, after = (self._results.get(name, {}).get("step_ms", []) for name in ("before", "after"))
         return {
             "format": FORMAT,
             **described(),
             "unit": self._unit,
             "doubt": self.doubt(),
             "recorded_steps": recorded,
-            "before_ms": parts["before"],
-            "after_ms": parts["after"],
+            "before_ms": parts_of(before),
+            "after_ms": parts_of(after),
             "settled": self._settled,
             "rank": self._rank,
             "world": self._world,
@@ -455,16 +442,21 @@ class Session:
 
     def _write(self) -> None:
         """Hand the recording over to the command, or publish it where there is none."""
+        assert self._window is not None
         recording = self._recording(
-            complete=True,
             tensors=self._tensor_file(),
-            missing=self._missing(),
+            missing=what_is_missing(
+                self.seen,
+                self._window.recorded,
+                self._window.steps,
+                timed_again="after" in self._results,
+                rival=self._rivals.seen,
+            ),
             notes=tuple(doubts(self.doubt(), self._settled, self.options.max_wait)),
         )
         if self._notes.folder is not None:
             recording.save()
             self.written = recording.path
-            assert self._window is not None
             self._window.raw = None  # the command needs the file
             self._notes.tell(READY, recording.raw, raw=recording.raw)
             return
@@ -486,10 +478,3 @@ class Session:
         except (OSError, ValueError) as error:
             self._notes.tell(NOTED, f"the execution trace could not be written: {error}")
             return None
-
-    def _missing(self) -> str | None:
-        assert self._window is not None
-        timed = "after" in self._results
-        return what_is_missing(
-            self.seen, self._window.recorded, self._window.steps, timed_again=timed, rival=self._rivals.seen
-        )

@@ -14,9 +14,8 @@ from .calls import watch_calls
 from .patches import Patches
 from .replays import Replays
 
-OPTIMIZER, GRAPH, BACKWARD, FORWARD, CALL = (
-    *("optimizer step", "graph replay", "backward pass", "forward pass", "call"),
-)
+OPTIMIZER, GRAPH, CALL = "optimizer step", "graph replay", "call"
+BACKWARD, FORWARD = "backward pass", "forward pass"
 _PREFERRED = {OPTIMIZER: 0, GRAPH: 1, BACKWARD: 2, FORWARD: 3}
 SURE_AFTER = 3  # events of a kind before it is a step: models are built and tried before they run
 # Replays of one graph without a step of the optimizer: the graph contains the optimizer then.
@@ -81,7 +80,6 @@ class Watch:
         return self.kind is not None and _PREFERRED[kind] > _PREFERRED[self.kind]
 
     def remove(self) -> None:
-        """Leave the program as it was."""
         self.patches.undo()
 
     def _counted(self, kind: str, owner: int) -> int:
@@ -237,7 +235,6 @@ class _Modules:
             self._everywhere = None
 
     def leave(self) -> None:
-        """Take back every hook."""
         self.look_no_more()
         if self._followed is not None:
             self._followed.remove()
