@@ -213,11 +213,8 @@ def _data(step: Step, known: list[_Parts]) -> _Parts:
             for place, read in enumerate(reads)
         )
     apart = len(shape) if row.kind is Kind.POINTWISE or row.kind is Kind.COPY else row.batch_dims
-    apart = (
-        len(shape) - (name != "aten::embedding")
-        if row.row_wise or row.kind in (Kind.LOOKUP, Kind.SOFTMAX)
-        else apart
-    )
+    if row.row_wise or row.kind in (Kind.LOOKUP, Kind.SOFTMAX):
+        apart = len(shape) - (name != "aten::embedding")
     return parts if others and all(_leading(shape, part.entries) <= apart for part in parts) else ()
 
 
@@ -281,9 +278,8 @@ def steps_by_id(
     steps = []
     for form, op in zip((forms[which] for which in number), recorded, strict=True):
         read: dict[int, list[int]] = {}
-        for argument, value in zip(
-            values.arguments_of(op).tolist(), values.read_by(op).tolist(), strict=True
-        ):
+        reads = zip(values.arguments_of(op).tolist(), values.read_by(op).tolist(), strict=True)
+        for argument, value in reads:
             read.setdefault(argument, []).append(value)
         keys = [read[each.argument].pop(0) if read.get(each.argument) else -1 for each in form.reads]
         constant = [key >= 0 and bool(step_of[values.producer[key]] < step_of[op]) for key in keys]

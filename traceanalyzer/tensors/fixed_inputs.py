@@ -21,14 +21,8 @@ Tensor = tuple[Shape, str]
 
 _INTEGERS = frozenset({"long int", "long", "int", "bool"})
 _PARAMETRIC = (
-    Kind.GEMM,
-    Kind.CONVOLUTION,
-    Kind.ATTENTION,
-    Kind.RECURRENT,
-    Kind.NORM,
-    Kind.LOSS,
-    Kind.LISTS,
-    Kind.RANDOM,
+    *(Kind.GEMM, Kind.CONVOLUTION, Kind.ATTENTION, Kind.RECURRENT, Kind.NORM),
+    *(Kind.LOSS, Kind.LISTS, Kind.RANDOM),
 )
 _FLOATS = frozenset({*_PARAMETRIC, Kind.SOFTMAX, Kind.FFT, Kind.RESAMPLING} - {Kind.RANDOM})
 _HOST_NUMBER = regex(r"^aten::(item|_local_scalar_dense|is_nonzero)$")

@@ -127,10 +127,8 @@ def _saved_for_backward(recorded: ExecutionTrace) -> Mask:
     node = np.array([bool(_NODE.search(name)) for name in recorded.names])[recorded.name]
     forward = np.flatnonzero(~recorded.backward & ~node & (recorded.sequence >= 0))
     forward = forward[np.isin(recorded.sequence[forward], recorded.sequence[node])]
-    order = np.lexsort(
-        (forward, recorded.sequence[forward], recorded.step[forward], recorded.thread[forward])
-    )
-    ordered = forward[order]
+    keys = (recorded.sequence[forward], recorded.step[forward], recorded.thread[forward])
+    ordered = forward[np.lexsort((forward, *keys))]
     keys = (recorded.thread[ordered], recorded.step[ordered], recorded.sequence[ordered])
     last = np.append(np.any([np.diff(key) != 0 for key in keys], axis=0), True)[: len(ordered)]
     result = np.zeros(len(recorded), bool)
@@ -153,9 +151,8 @@ def read_shares(recorded: ExecutionTrace, values: Values, view: Mask, diagonal: 
     An op on rows needs as much of its inputs as others need of its result.
     """
     ops = len(recorded)
-    on_rows = np.array([op_row(name).row_wise for name in recorded.names], bool)[recorded.name] & (
-        diagonal == 0
-    )
+    on_rows = np.array([op_row(name).row_wise for name in recorded.names], bool)[recorded.name]
+    on_rows &= diagonal == 0
     lasts = (values.replaced == ops) | ~values.freed | values.on_cpu | (values.elements == 0)
     share, needed = np.ones(ops), dict[int, dict[tuple[int, int], float]]()
     for op in np.flatnonzero(recorded.outer & ~view)[::-1].tolist():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import orjson
 
@@ -11,6 +12,8 @@ from traceanalyzer.model.arrays import Rows, grouped
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Shape = tuple[int, ...]
 
 NO_OP = "(no op)"
@@ -107,6 +110,11 @@ class Signature:
     def bytes(self, position: int) -> int:
         """Bytes that a tensor input has in memory; LookupError where its shape or type is not known."""
         return self.elements(position) * self.item_bytes(position)
+
+
+def at_positions(function: Callable[Concatenate[Signature, P], R]) -> Callable[P, Callable[[Signature], R]]:
+    """The function with the op last: `gemm(0, 1)` takes an op whose matrices are its inputs 0 and 1."""
+    return lambda *positions, **more: lambda op: function(op, *positions, **more)
 
 
 def _listed(text: str | None) -> list[Any]:

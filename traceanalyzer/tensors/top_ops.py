@@ -42,7 +42,7 @@ def top_ops(calls: Calls, shows: str, *, in_steps: bool = True, views: bool = Tr
     Raises:
         Unavailable: no op has recorded inputs.
     """
-    ops = calls[calls.is_top_op & (calls.step >= 0) if in_steps else calls.is_top_op]
+    ops = calls[calls.is_top_op & ((calls.step >= 0) | (not in_steps))]
     ops = ops if views else without_views(ops)
     sequence = with_inputs(ops.in_order())
     require_shapes(sequence[2], shows)

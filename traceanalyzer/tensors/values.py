@@ -62,7 +62,6 @@ class Values:
     written_from: Rows
 
     def read_by(self, op: int) -> Rows:
-        """Values that an op reads."""
         return self.read[self.reads_from[op] : self.reads_from[op + 1]]
 
     def arguments_of(self, op: int) -> Rows:
@@ -155,13 +154,8 @@ class _Walk:
     """The ops in order, and the value and content that each storage has at present."""
 
     def __init__(self, recorded: ExecutionTrace) -> None:
-        every = range(len(recorded))
-        self.view, self.key, self.restores = (
-            [False for _ in every],
-            [-1 for _ in every],
-            [False for _ in every],
-        )
-        self.numbers = [False for _ in every]
+        self.key = [-1] * len(recorded)
+        self.view, self.restores, self.numbers = ([False] * len(recorded) for _ in range(3))
         self._bounds = recorded.tensors_of().tolist()
         columns = (recorded.access, recorded.position, recorded.storage, recorded.offset, recorded.elements)
         rows = zip(*(column.tolist() for column in (*columns, recorded.layout, recorded.on_cpu)), strict=True)
@@ -321,7 +315,6 @@ class _Walk:
         return self._current[storage]
 
     def finished(self) -> Values:
-        """All values."""
         ops = len(self.key)
         columns = np.array(self._values, np.int64).reshape(-1, 6).T
         producer, storage, replaced, freed, on_cpu, elements = columns

@@ -14,7 +14,7 @@ import numpy as np
 
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.tensors.ops.convolutions import conv_flops, transposed_flops
-from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature
+from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, at_positions
 
 ARITHMETIC = {
     "c10::BFloat16": "bf16",
@@ -50,30 +50,24 @@ CostOf = Callable[[Signature], OpCost]
 
 def typed_inputs(op: Signature) -> list[int]:
     """Positions of the tensors of known shape and type; single numbers have no shape."""
-    return [
-        index
-        for index, kind in enumerate(op.types)
-        if kind in ITEM_BYTES and index < len(op.dims) and op.dims[index]
-    ]
+    pairs = enumerate(zip(op.dims, op.types, strict=False))
+    return [index for index, (dims, kind) in pairs if kind in ITEM_BYTES and dims]
 
 
 # -- products, convolutions, attention ------------------------------------------------------------------------
 
 
-def gemm(left: int, right: int, bias: int | None = None) -> CostOf:
+@at_positions
+def gemm(op: Signature, left: int, right: int, bias: int | None = None) -> OpCost:
     """Product of the matrices at these positions."""
-
-    def cost(op: Signature) -> OpCost:
-        a, b = op.shape(left), op.shape(right)
-        if a[:-2] != b[:-2] or a[-1] != b[-2]:
-            raise ValueError("not a matrix product")
-        elements = math.prod(a[:-1]) * b[-1]
-        moved = op.bytes(left) + op.bytes(right) + elements * op.item_bytes(left)
-        if bias is not None:
-            moved += op.bytes(bias)
-        return OpCost("matmul", 2 * elements * a[-1], moved, ARITHMETIC.get(op.types[left]))
-
-    return cost
+    a, b = op.shape(left), op.shape(right)
+    if a[:-2] != b[:-2] or a[-1] != b[-2]:
+        raise ValueError("not a matrix product")
+    elements = math.prod(a[:-1]) * b[-1]
+    moved = op.bytes(left) + op.bytes(right) + elements * op.item_bytes(left)
+    if bias is not None:
+        moved += op.bytes(bias)
+    return OpCost("matmul", 2 * elements * a[-1], moved, ARITHMETIC.get(op.types[left]))
 
 
 def scaled_gemm(op: Signature) -> OpCost:
@@ -122,41 +116,40 @@ def fused_experts(op: Signature) -> OpCost:
     return OpCost("matmul", 2 * pairs * each, least, ARITHMETIC.get(op.types[0]), most)
 
 
-def vector_product(left: int, right: int) -> CostOf:
+@at_positions
+def vector_product(op: Signature, left: int, right: int) -> OpCost:
     """A matrix and a vector, or two vectors."""
-
-    def cost(op: Signature) -> OpCost:
-        elements = max(math.prod(op.shape(left)), math.prod(op.shape(right)))
-        moved = op.bytes(left) + op.bytes(right)
-        return OpCost("vector product", 2 * elements, moved, ARITHMETIC.get(op.types[left]))
-
-    return cost
+    elements = max(math.prod(op.shape(left)), math.prod(op.shape(right)))
+    moved = op.bytes(left) + op.bytes(right)
+    return OpCost("vector product", 2 * elements, moved, ARITHMETIC.get(op.types[left]))
 
 
+@at_positions
 def conv(
-    padding: int, stride: int, dilation: int | None, kind: str = "conv", groups: int | None = None
-) -> CostOf:
+    op: Signature,
+    padding: int,
+    stride: int,
+    dilation: int | None,
+    kind: str = "conv",
+    groups: int | None = None,
+) -> OpCost:
     """A convolution whose settings are at these positions.
 
     Args:
         groups: position of the groups of a transposed one, whose output padding follows its padding; -1 if it has
             no such input.
     """
-
-    def cost(op: Signature) -> OpCost:
-        image, weight = op.shape(0), op.shape(1)
-        sizes = [op.scalar(padding), op.scalar(stride), 1 if dilation is None else op.scalar(dilation)]
-        if groups is None:
-            flops, elements = conv_flops(image, weight, *sizes)
-        else:
-            more = [op.scalar(padding + 1), image[1] // weight[0] if groups < 0 else op.scalar(groups)]
-            flops, elements = transposed_flops(image, weight, *sizes, *more)
-        moved = (math.prod(image) + elements) * op.item_bytes(0) + math.prod(weight) * op.item_bytes(1)
-        # torch's kernels for depthwise convolutions multiply in float32, without matrix units.
-        arithmetic = "fp32" if kind == DEPTHWISE and op.item_bytes(0) < 8 else ARITHMETIC.get(op.types[0])
-        return OpCost(kind, flops, moved, arithmetic)
-
-    return cost
+    image, weight = op.shape(0), op.shape(1)
+    sizes = [op.scalar(padding), op.scalar(stride), 1 if dilation is None else op.scalar(dilation)]
+    if groups is None:
+        flops, elements = conv_flops(image, weight, *sizes)
+    else:
+        more = [op.scalar(padding + 1), image[1] // weight[0] if groups < 0 else op.scalar(groups)]
+        flops, elements = transposed_flops(image, weight, *sizes, *more)
+    moved = (math.prod(image) + elements) * op.item_bytes(0) + math.prod(weight) * op.item_bytes(1)
+    # torch's kernels for depthwise convolutions multiply in float32, without matrix units.
+    arithmetic = "fp32" if kind == DEPTHWISE and op.item_bytes(0) < 8 else ARITHMETIC.get(op.types[0])
+    return OpCost(kind, flops, moved, arithmetic)
 
 
 def conv_backward(op: Signature) -> OpCost:
@@ -173,7 +166,8 @@ def conv_backward(op: Signature) -> OpCost:
     return OpCost("conv", flops, elements * op.item_bytes(0), ARITHMETIC.get(op.types[0]))
 
 
-def attention(first: int, causal: int, *, heads_first: bool, backward: bool = False) -> CostOf:
+@at_positions
+def attention(op: Signature, first: int, causal: int, *, heads_first: bool, backward: bool = False) -> OpCost:
     """Two matrix products forward and five backward; a causal mask halves them.
 
     Args:
@@ -181,42 +175,35 @@ def attention(first: int, causal: int, *, heads_first: bool, backward: bool = Fa
         causal: position of `is_causal`.
         heads_first: whether the shapes are (batch, heads, rows, width).
     """
-
-    def cost(op: Signature) -> OpCost:
-        query, key, value = (op.shape(first + i) for i in range(3))
-        batch, heads, rows, width = query if heads_first else (query[0], query[2], query[1], query[3])
-        columns = key[2] if heads_first else key[1]
-        scores = 2 * batch * heads * rows * columns
-        flops = scores * (width + value[-1]) * (5 if backward else 2) // 2
-        halved = bool(op.scalar(causal))
-        read = sum(op.elements(first + i) for i in range(3))
-        elements = (math.prod(query) + read) * (2 if backward else 1)
-        moved = elements * op.item_bytes(first)
-        return OpCost("attention", flops // 2 if halved else flops, moved, ARITHMETIC.get(op.types[first]))
-
-    return cost
+    query, key, value = (op.shape(first + i) for i in range(3))
+    batch, heads, rows, width = query if heads_first else (query[0], query[2], query[1], query[3])
+    columns = key[2] if heads_first else key[1]
+    scores = 2 * batch * heads * rows * columns
+    flops = scores * (width + value[-1]) * (5 if backward else 2) // 2
+    halved = bool(op.scalar(causal))
+    read = sum(op.elements(first + i) for i in range(3))
+    elements = (math.prod(query) + read) * (2 if backward else 1)
+    moved = elements * op.item_bytes(first)
+    return OpCost("attention", flops // 2 if halved else flops, moved, ARITHMETIC.get(op.types[first]))
 
 
-def recurrent(first: int, passes: int) -> CostOf:
+@at_positions
+def recurrent(op: Signature, first: int, passes: int) -> OpCost:
     """A cuDNN layer.
 
     Args:
         first: position of the mode; hidden size and layers follow.
         passes: operations as a multiple of those forward.
     """
-
-    def cost(op: Signature) -> OpCost:
-        steps, width, types = op.shape(0), op.shape(0)[-1], op.types[0]
-        mode, hidden, layers = (int(op.scalar(first + i)) for i in (0, 1, 3))
-        directions = 2 if op.scalars[first + 7] == "True" else 1
-        widths = [width] + [hidden * directions] * (layers - 1)
-        weights = sum(directions * _GATES[mode] * hidden * (size + hidden) for size in widths)
-        outputs = math.prod(steps[:-1]) * hidden * directions
-        moved = (math.prod(steps) + weights + outputs) * ITEM_BYTES[types]
-        flops = 2 * passes * math.prod(steps[:-1]) * weights
-        return OpCost("recurrent", flops, passes * moved, ARITHMETIC.get(types))
-
-    return cost
+    steps, width, types = op.shape(0), op.shape(0)[-1], op.types[0]
+    mode, hidden, layers = (int(op.scalar(first + i)) for i in (0, 1, 3))
+    directions = 2 if op.scalars[first + 7] == "True" else 1
+    widths = [width] + [hidden * directions] * (layers - 1)
+    weights = sum(directions * _GATES[mode] * hidden * (size + hidden) for size in widths)
+    outputs = math.prod(steps[:-1]) * hidden * directions
+    moved = (math.prod(steps) + weights + outputs) * ITEM_BYTES[types]
+    flops = 2 * passes * math.prod(steps[:-1]) * weights
+    return OpCost("recurrent", flops, passes * moved, ARITHMETIC.get(types))
 
 
 def distances(op: Signature) -> OpCost:
@@ -227,16 +214,13 @@ def distances(op: Signature) -> OpCost:
     return OpCost("distances", 3 * pairs * left[-1], moved, "fp32" if op.types[0] == "float" else None)
 
 
-def cubic(times: float) -> CostOf:
+@at_positions
+def cubic(op: Signature, times: float) -> OpCost:
     """Linear algebra on matrices: `times` n^3 operations each."""
-
-    def cost(op: Signature) -> OpCost:
-        shape = op.shape(0)
-        rows, columns = shape[-2], shape[-1]
-        flops = int(times * math.prod(shape[:-2]) * max(rows, columns) * min(rows, columns) ** 2)
-        return OpCost("linear algebra", flops, 2 * op.bytes(0), ARITHMETIC.get(op.types[0]))
-
-    return cost
+    shape = op.shape(0)
+    rows, columns = shape[-2], shape[-1]
+    flops = int(times * math.prod(shape[:-2]) * max(rows, columns) * min(rows, columns) ** 2)
+    return OpCost("linear algebra", flops, 2 * op.bytes(0), ARITHMETIC.get(op.types[0]))
 
 
 # -- elements ------------------------------------------------------------------------------------------------
@@ -253,9 +237,7 @@ def comparison(op: Signature) -> OpCost:
 
 
 def _pointwise(op: Signature, result_bytes: int | None) -> OpCost:
-    inputs = [
-        index for index in range(len(op.dims)) if index < len(op.types) and op.types[index] in ITEM_BYTES
-    ]
+    inputs = [i for i, (_, kind) in enumerate(zip(op.dims, op.types, strict=False)) if kind in ITEM_BYTES]
     written = math.prod(np.broadcast_shapes(*(op.shape(index) for index in inputs)))
     read = sum(op.elements(index) * op.item_bytes(index) for index in inputs if op.shape(index))
     if op.name.endswith("_"):
@@ -292,29 +274,23 @@ def dropout(op: Signature) -> OpCost:
     return OpCost("elementwise", None, 2 * op.bytes(0) + math.prod(op.shape(0)))
 
 
-def reads(kind: str, *, writes: int | None = None) -> CostOf:
+@at_positions
+def reads(op: Signature, kind: str, *, writes: int | None = None) -> OpCost:
     """Reads all tensors, and writes as much as the tensor number `writes` has."""
-
-    def cost(op: Signature) -> OpCost:
-        inputs = typed_inputs(op)
-        written = 0 if writes is None else op.bytes(inputs[writes])
-        return OpCost(kind, None, sum(map(op.bytes, inputs)) + written)
-
-    return cost
+    inputs = typed_inputs(op)
+    written = 0 if writes is None else op.bytes(inputs[writes])
+    return OpCost(kind, None, sum(map(op.bytes, inputs)) + written)
 
 
-def rewrites(kind: str, *, reduces: bool = False) -> CostOf:
+@at_positions
+def rewrites(op: Signature, kind: str, *, reduces: bool = False) -> OpCost:
     """Reads all tensors, and writes a dense result as large as the first of them unless it reduces."""
-
-    def cost(op: Signature) -> OpCost:
-        inputs = typed_inputs(op)
-        if not inputs:
-            raise LookupError("no tensor")
-        first = inputs[0]
-        written = 0 if reduces else math.prod(op.shape(first)) * op.item_bytes(first)
-        return OpCost(kind, None, sum(map(op.bytes, inputs)) + written, ARITHMETIC.get(op.types[first]))
-
-    return cost
+    inputs = typed_inputs(op)
+    if not inputs:
+        raise LookupError("no tensor")
+    first = inputs[0]
+    written = 0 if reduces else math.prod(op.shape(first)) * op.item_bytes(first)
+    return OpCost(kind, None, sum(map(op.bytes, inputs)) + written, ARITHMETIC.get(op.types[first]))
 
 
 def lists(op: Signature) -> OpCost:
@@ -322,9 +298,8 @@ def lists(op: Signature) -> OpCost:
 
     The element types of lists are not recorded: float32, as parameters and states mostly are.
     """
-    lists_of_shapes = [
-        dims for dims in op.dims if isinstance(dims, list) and dims and isinstance(dims[0], list)
-    ]
+    listed = (dims for dims in op.dims if isinstance(dims, list))
+    lists_of_shapes = [dims for dims in listed if dims and isinstance(dims[0], list)]
     sizes = [
         sum(math.prod(shape) for shape in shapes if all(type(size) is int for size in shape))
         for shapes in lists_of_shapes
@@ -348,14 +323,11 @@ def nll_backward(op: Signature) -> OpCost:
     return OpCost("elementwise", None, op.bytes(1) + op.bytes(2))
 
 
-def rows_by_index(index: int) -> CostOf:
+@at_positions
+def rows_by_index(op: Signature, index: int) -> OpCost:
     """Whole rows of the first input, by the indices at a position."""
-
-    def cost(op: Signature) -> OpCost:
-        written = math.prod(op.shape(index)) * math.prod(op.shape(0)[1:])
-        return _looked_up(op, written, index)
-
-    return cost
+    written = math.prod(op.shape(index)) * math.prod(op.shape(0)[1:])
+    return _looked_up(op, written, index)
 
 
 def gather(op: Signature) -> OpCost:
@@ -396,14 +368,11 @@ def embedding_backward(op: Signature) -> OpCost:
     return OpCost("elementwise" if table > added else "scatter", None, added + table)
 
 
-def search(values: int) -> CostOf:
+@at_positions
+def search(op: Signature, values: int) -> OpCost:
     """searchsorted(sorted, values), bucketize(values, sorted): reads both, writes a place for each value."""
-
-    def cost(op: Signature) -> OpCost:
-        places = math.prod(op.shape(values)) * INDEX_BYTES
-        return OpCost("search", None, op.bytes(0) + op.bytes(1) + places)
-
-    return cost
+    places = math.prod(op.shape(values)) * INDEX_BYTES
+    return OpCost("search", None, op.bytes(0) + op.bytes(1) + places)
 
 
 def multinomial(op: Signature) -> OpCost:

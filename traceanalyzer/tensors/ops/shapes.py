@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from traceanalyzer.tensors.ops.convolutions import nth
-from traceanalyzer.tensors.signatures import ITEM_BYTES, Shape, Signature, tensors
+from traceanalyzer.tensors.signatures import ITEM_BYTES, Shape, Signature, at_positions, tensors
 
 UNREADABLE = LookupError, TypeError, ValueError, ZeroDivisionError
 """What damaged or incomplete inputs raise."""
@@ -41,55 +41,24 @@ def larger_or_smaller(op: Signature) -> Shape:
     return broadcast(op) if len(tensors(op)) > 1 else reduced(1)(op)
 
 
-def linear(op: Signature) -> Shape:
-    """linear(data, weight, bias): the weight is (out, in)."""
-    return (*op.shape(0)[:-1], op.shape(1)[0])
-
-
-def product(left: int, right: int) -> ShapeOf:
+@at_positions
+def product(op: Signature, left: int, right: int) -> Shape:
     """Product of the matrices at these positions."""
-
-    def shape(op: Signature) -> Shape:
-        a, b = op.shape(left), op.shape(right)
-        if len(a) < 2 or len(b) < 2 or a[-1] != b[-2]:
-            raise ValueError("not a matrix product")
-        batch = np.broadcast_shapes(a[:-2], b[:-2]) if len(b) > 2 else a[:-2]
-        return (*batch, a[-2], b[-1])
-
-    return shape
+    a, b = op.shape(left), op.shape(right)
+    if len(a) < 2 or len(b) < 2 or a[-1] != b[-2]:
+        raise ValueError("not a matrix product")
+    batch = np.broadcast_shapes(a[:-2], b[:-2]) if len(b) > 2 else a[:-2]
+    return (*batch, a[-2], b[-1])
 
 
-def outer(op: Signature) -> Shape:
-    """Outer product of two vectors."""
-    return (op.shape(0)[0], op.shape(1)[0])
-
-
-def attention(op: Signature) -> Shape:
-    """Rows of the query, columns of the value."""
-    return (*op.shape(0)[:-1], op.shape(2)[-1])
-
-
-def looked_up(op: Signature) -> Shape:
-    """embedding(table, indices): a row of the table for each index."""
-    return (*op.shape(1), op.shape(0)[-1])
-
-
-def table_gradient(op: Signature) -> Shape:
-    """embedding_dense_backward(grad, indices, rows): as the table."""
-    return int(op.scalar(2)), op.shape(0)[-1]
-
-
-def convolved(padding: int, stride: int, dilation: int) -> ShapeOf:
+@at_positions
+def convolved(op: Signature, padding: int, stride: int, dilation: int) -> Shape:
     """A convolution of an image by a weight whose settings are at these positions."""
-
-    def shape(op: Signature) -> Shape:
-        image, weight = op.shape(0), op.shape(1)
-        if len(image) != len(weight):
-            raise ValueError("image without batch")
-        windows = _windows(image, weight[2:], *(op.scalar(at) for at in (stride, padding, dilation)))
-        return image[0], weight[0], *windows
-
-    return shape
+    image, weight = op.shape(0), op.shape(1)
+    if len(image) != len(weight):
+        raise ValueError("image without batch")
+    windows = _windows(image, weight[2:], *(op.scalar(at) for at in (stride, padding, dilation)))
+    return image[0], weight[0], *windows
 
 
 def max_pooled(op: Signature) -> Shape:
@@ -133,19 +102,11 @@ def adaptive(op: Signature) -> Shape:
     return *image[:2], *map(int, sizes)
 
 
-def sampled(op: Signature) -> Shape:
-    """grid_sampler(image, grid)."""
-    return *op.shape(0)[:2], *op.shape(1)[1:-1]
-
-
-def reduced(position: int) -> ShapeOf:
+@at_positions
+def reduced(op: Signature, position: int) -> Shape:
     """Dimensions that remain; the reduced ones are the input at `position`, `keepdim` follows."""
-
-    def shape(op: Signature) -> Shape:
-        sizes = op.shape(0)
-        return tuple(1 if dim is None else sizes[dim] for dim in remaining_dims(op, position))
-
-    return shape
+    sizes = op.shape(0)
+    return tuple(1 if dim is None else sizes[dim] for dim in remaining_dims(op, position))
 
 
 def remaining_dims(op: Signature, position: int) -> list[int | None]:
@@ -245,11 +206,6 @@ def indexed(op: Signature) -> Shape:
     return (*shape[:dim], math.prod(op.shape(2)), *shape[dim + 1 :])
 
 
-def gathered(op: Signature) -> Shape:
-    """gather(tensor, dimension, index): an element for each index."""
-    return op.shape(2)
-
-
 def viewed(op: Signature) -> Shape:
     """view(tensor, sizes): -1 stands for what is left."""
     shape, sizes = op.shape(0), [int(size) for size in op.scalar(1)]
@@ -262,11 +218,6 @@ def expanded(op: Signature) -> Shape:
     shape, sizes = op.shape(0), [int(size) for size in op.scalar(1)]
     old_sizes = (1,) * (len(sizes) - len(shape)) + shape
     return tuple(old if size < 0 else size for size, old in zip(sizes, old_sizes, strict=True))
-
-
-def as_other(op: Signature) -> Shape:
-    """expand_as(tensor, other)."""
-    return op.shape(1)
 
 
 def repeated(op: Signature) -> Shape:
@@ -303,11 +254,6 @@ def transposed(op: Signature) -> Shape:
     return tuple(sizes)
 
 
-def reversed_dims(op: Signature) -> Shape:
-    """t(matrix)."""
-    return op.shape(0)[::-1]
-
-
 def permuted(op: Signature) -> Shape:
     """permute(tensor, order)."""
     shape = op.shape(0)
@@ -326,21 +272,13 @@ def length_at(position: int) -> ShapeOf:
     return lambda op: (int(op.scalar(position)),)
 
 
-def half_spectrum(op: Signature) -> Shape:
-    """fft_rfftfreq(n)."""
-    return (int(op.scalar(0)) // 2 + 1,)
-
-
 def identity(op: Signature) -> Shape:
     """eye(rows, columns), the columns optional."""
     return int(op.scalar(0)), int(op.scalar(1 if len(op.dims) > 5 else 0))
 
 
-def sizes_at(position: int) -> ShapeOf:
+@at_positions
+def sizes_at(op: Signature, position: int) -> Shape:
     """The input at `position` is the shape."""
-
-    def shape(op: Signature) -> Shape:
-        sizes = op.scalar(position)
-        return tuple(map(int, sizes if isinstance(sizes, list) else [sizes]))
-
-    return shape
+    sizes = op.scalar(position)
+    return tuple(map(int, sizes if isinstance(sizes, list) else [sizes]))

@@ -104,7 +104,7 @@ _GEMM = OpRow(Kind.GEMM, type="first", linear=True, row_wise=True)
 _add("mm", replace(_GEMM, shape=shapes.product(0, 1), cost=costs.gemm(0, 1)))
 _add("bmm", replace(_GEMM, shape=shapes.product(0, 1), cost=costs.gemm(0, 1), batch_dims=1))
 _add("matmul", replace(_GEMM, shape=shapes.product(0, 1)))
-_add("linear", replace(_GEMM, shape=shapes.linear))
+_add("linear", replace(_GEMM, shape=lambda op: (*op.shape(0)[:-1], op.shape(1)[0])))
 _ADDED = replace(_GEMM, shape=shapes.product(1, 2), cost=costs.gemm(1, 2, bias=0), linear=False)
 _add("addmm _addmm_activation", _ADDED)
 _add("baddbmm", replace(_ADDED, batch_dims=1))
@@ -113,16 +113,15 @@ _add("_weight_int4pack_mm", OpRow(Kind.GEMM, cost=costs.int4_gemm))
 _add("_grouped_mm", OpRow(Kind.GEMM, cost=costs.grouped_gemm))
 _add("mv dot vdot", OpRow(Kind.GEMM, cost=costs.vector_product(0, 1), type="first", linear=True))
 _add("addmv", OpRow(Kind.GEMM, cost=costs.vector_product(1, 2), type="first"))
-_add("outer", OpRow(Kind.POINTWISE, shapes.outer, type="first", linear=True))
+_OUTER = OpRow(Kind.POINTWISE, lambda op: (op.shape(0)[0], op.shape(1)[0]), type="first", linear=True)
+_add("outer", _OUTER)
 
 _CONV = OpRow(Kind.CONVOLUTION, type="first", batch_dims=1, linear=True)
 _add("conv1d conv2d conv3d", replace(_CONV, shape=shapes.convolved(4, 3, 5)))
 _add("convolution _convolution conv_transpose1d conv_transpose2d conv_transpose3d", _CONV)
 _add("cudnn_convolution", replace(_CONV, shape=shapes.convolved(2, 3, 4), cost=costs.conv(2, 3, 4)))
-_add(
-    "cudnn_convolution_relu",
-    replace(_CONV, shape=shapes.convolved(4, 3, 5), cost=costs.conv(4, 3, 5), linear=False),
-)
+_RELU = replace(_CONV, shape=shapes.convolved(4, 3, 5), cost=costs.conv(4, 3, 5), linear=False)
+_add("cudnn_convolution_relu", _RELU)
 _add("cudnn_convolution_transpose", replace(_CONV, cost=costs.conv(2, 4, 5, groups=6)))
 _add("miopen_convolution", replace(_CONV, shape=shapes.convolved(3, 4, 5), cost=costs.conv(3, 4, 5)))
 _add("miopen_convolution_transpose", replace(_CONV, cost=costs.conv(3, 5, 6, groups=7)))
@@ -134,7 +133,7 @@ _add("slow_conv_transpose2d slow_conv_transpose3d", replace(_CONV, cost=costs.co
 _add("convolution_backward", OpRow(Kind.CONVOLUTION, cost=costs.conv_backward))
 
 _SDPA = OpRow(Kind.ATTENTION, type="first", batch_dims=2)
-_add("scaled_dot_product_attention", replace(_SDPA, shape=shapes.attention))
+_add("scaled_dot_product_attention", replace(_SDPA, shape=lambda op: (*op.shape(0)[:-1], op.shape(2)[-1])))
 for _name, _first, _causal, _heads_first in (
     ("_flash_attention_forward", 0, 8, False),
     ("_flash_attention_backward", 1, 11, False),
@@ -151,21 +150,17 @@ for _name, _first, _causal, _heads_first in (
 
 _add("_cudnn_rnn", OpRow(Kind.RECURRENT, cost=costs.recurrent(6, 1)))
 _add("_cudnn_rnn_backward", OpRow(Kind.RECURRENT, cost=costs.recurrent(10, 2)))
-_add(
-    "_thnn_fused_lstm_cell _thnn_fused_gru_cell",
-    OpRow(Kind.RECURRENT, cost=costs.reads("elementwise", writes=0)),
-)
+_REWRITES_FIRST = costs.reads("elementwise", writes=0)
+_add("_thnn_fused_lstm_cell _thnn_fused_gru_cell", OpRow(Kind.RECURRENT, cost=_REWRITES_FIRST))
 _add("_cdist_forward _euclidean_dist", OpRow(Kind.LINEAR_ALGEBRA, cost=costs.distances))
-_add("linalg_cholesky_ex cholesky", OpRow(Kind.LINEAR_ALGEBRA, cost=costs.cubic(1 / 3)))
-_add(
-    "linalg_lu_factor_ex _linalg_solve_ex linalg_ldl_factor_ex",
-    OpRow(Kind.LINEAR_ALGEBRA, cost=costs.cubic(2 / 3)),
-)
-_add("linalg_inv_ex linalg_qr linalg_householder_product", OpRow(Kind.LINEAR_ALGEBRA, cost=costs.cubic(2)))
-_add("_linalg_eigh linalg_eig _linalg_svd", OpRow(Kind.LINEAR_ALGEBRA, cost=costs.cubic(9)))
-_add(
-    "linalg_solve_triangular cholesky_solve triangular_solve", OpRow(Kind.LINEAR_ALGEBRA, cost=costs.cubic(1))
-)
+for _names, _times in (
+    ("linalg_cholesky_ex cholesky", 1 / 3),
+    ("linalg_lu_factor_ex _linalg_solve_ex linalg_ldl_factor_ex", 2 / 3),
+    ("linalg_solve_triangular cholesky_solve triangular_solve", 1),
+    ("linalg_inv_ex linalg_qr linalg_householder_product", 2),
+    ("_linalg_eigh linalg_eig _linalg_svd", 9),
+):
+    _add(_names, OpRow(Kind.LINEAR_ALGEBRA, cost=costs.cubic(_times)))
 _add("_fft_r2c _fft_c2r _fft_c2c", OpRow(Kind.FFT, cost=fft_cost, linear=True))
 
 # -- element by element ---------------------------------------------------------------------------------------
@@ -192,10 +187,7 @@ _pointwise("eq ne lt le gt ge logical_and logical_or logical_xor", cost=costs.co
 _pointwise("isnan isinf isfinite logical_not", shape=shapes.same, cost=costs.comparison, type="bool")
 _add("dropout", OpRow(Kind.POINTWISE, shapes.same, type="first", row_wise=True, deterministic=False))
 _add("native_dropout", OpRow(Kind.POINTWISE, None, costs.dropout, row_wise=True, deterministic=False))
-_add(
-    "native_dropout_backward",
-    OpRow(Kind.POINTWISE, None, costs.reads("elementwise", writes=0), row_wise=True),
-)
+_add("native_dropout_backward", OpRow(Kind.POINTWISE, None, _REWRITES_FIRST, row_wise=True))
 
 _COPY = OpRow(Kind.COPY, shapes.same, linear=True, row_wise=True)
 _add("to _to_copy type_as", _COPY)
@@ -219,13 +211,11 @@ _add("linspace logspace", OpRow(Kind.CREATION, shapes.length_at(2)))
 _add("diag_embed", OpRow(Kind.CREATION, type="first", linear=True))
 _add("eye", OpRow(Kind.CREATION, shapes.identity))
 _add("fft_fftfreq", OpRow(Kind.CREATION, shapes.length_at(0)))
-_add("fft_rfftfreq", OpRow(Kind.CREATION, shapes.half_spectrum))
+_add("fft_rfftfreq", OpRow(Kind.CREATION, lambda op: (int(op.scalar(0)) // 2 + 1,)))
 _WINDOWS = "hann_window hamming_window blackman_window bartlett_window kaiser_window"
 _add(_WINDOWS, OpRow(Kind.CREATION, shapes.length_at(0)))
-_add(
-    "uniform_ normal_ bernoulli_ exponential_ random_ log_normal_ geometric_ cauchy_",
-    OpRow(Kind.RANDOM, shapes.same, costs.reads("random"), (0,), (0,), "first", deterministic=False),
-)
+_DRAWN = OpRow(Kind.RANDOM, shapes.same, costs.reads("random"), (0,), (0,), "first", deterministic=False)
+_add("uniform_ normal_ bernoulli_ exponential_ random_ log_normal_ geometric_ cauchy_", _DRAWN)
 _add("bernoulli normal", OpRow(Kind.RANDOM, deterministic=False))
 _add("multinomial", OpRow(Kind.RANDOM, None, costs.multinomial, type="long int", deterministic=False))
 
@@ -234,13 +224,13 @@ _add("multinomial", OpRow(Kind.RANDOM, None, costs.multinomial, type="long int",
 _VIEW = OpRow(Kind.VIEW, type="first", view=True, linear=True)
 _add("view reshape _unsafe_view", replace(_VIEW, shape=shapes.viewed))
 _add("expand broadcast_to", replace(_VIEW, shape=shapes.expanded))
-_add("expand_as view_as reshape_as", replace(_VIEW, shape=shapes.as_other))
+_add("expand_as view_as reshape_as", replace(_VIEW, shape=lambda op: op.shape(1)))
 _add("detach alias", replace(_VIEW, shape=shapes.same))
 _add("unsqueeze", replace(_VIEW, shape=shapes.unsqueezed))
 _add("slice", replace(_VIEW, shape=shapes.sliced))
 _add("select", replace(_VIEW, shape=shapes.selected))
 _add("transpose swapaxes swapdims", replace(_VIEW, shape=shapes.transposed))
-_add("t numpy_T", replace(_VIEW, shape=shapes.reversed_dims))
+_add("t numpy_T", replace(_VIEW, shape=lambda op: op.shape(0)[::-1]))
 _add("permute", replace(_VIEW, shape=shapes.permuted))
 _add("as_strided", replace(_VIEW, shape=shapes.sizes_at(1)))
 _add("squeeze", replace(_VIEW, shape=shapes.squeezed))
@@ -291,10 +281,8 @@ _add("native_group_norm", replace(_NORM, shape=shapes.same, batch_dims=1))
 _add("group_norm", OpRow(Kind.NORM, shapes.same, batch_dims=1))
 _add("batch_norm", OpRow(Kind.NORM, shapes.same, writes=(3, 4), batch_dims=1))
 _add("instance_norm", OpRow(Kind.NORM, shapes.same, batch_dims=2))
-_add(
-    "native_layer_norm_backward native_group_norm_backward",
-    OpRow(Kind.NORM, None, costs.rewrites("norm backward")),
-)
+_NORM_BACKWARD = OpRow(Kind.NORM, None, costs.rewrites("norm backward"))
+_add("native_layer_norm_backward native_group_norm_backward", _NORM_BACKWARD)
 # In training they update the running mean and variance.
 _BATCH_NORM = OpRow(Kind.NORM, shapes.same, costs.rewrites("batch norm"), writes=(3, 4))
 _add("native_batch_norm cudnn_batch_norm miopen_batch_norm", _BATCH_NORM)
@@ -302,26 +290,25 @@ _BATCH_NORM_BACKWARD = OpRow(Kind.NORM, None, costs.rewrites("batch norm"))
 _add("native_batch_norm_backward cudnn_batch_norm_backward miopen_batch_norm_backward", _BATCH_NORM_BACKWARD)
 _LOSSES = "mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_loss l1_loss"
 _add(_LOSSES, OpRow(Kind.LOSS, None, costs.reads("reduction")))
-_add(
-    " ".join(f"{name}_backward" for name in _LOSSES.split()),
-    OpRow(Kind.LOSS, None, costs.reads("elementwise", writes=0)),
-)
+_add(" ".join(f"{name}_backward" for name in _LOSSES.split()), OpRow(Kind.LOSS, None, _REWRITES_FIRST))
 _add("cross_entropy_loss nll_loss nll_loss2d nll_loss_nd kl_div poisson_nll_loss", OpRow(Kind.LOSS))
 _add("nll_loss_forward nll_loss2d_forward", OpRow(Kind.LOSS, None, costs.nll_forward))
 _add("nll_loss_backward nll_loss2d_backward", OpRow(Kind.LOSS, None, costs.nll_backward))
 
 # -- look-ups, sorting, counting, images, lists ---------------------------------------------------------------
 
-_add("embedding", OpRow(Kind.LOOKUP, shapes.looked_up, costs.rows_by_index(1), type="first"))
+# embedding(table, indices): a row of the table for each index; backward, (grad, indices, rows), makes the table.
+_LOOKED_UP = OpRow(
+    Kind.LOOKUP, lambda op: (*op.shape(1), op.shape(0)[-1]), costs.rows_by_index(1), type="first"
+)
+_add("embedding", _LOOKED_UP)
 _add("index_select", OpRow(Kind.LOOKUP, shapes.indexed, costs.rows_by_index(2), type="first", linear=True))
-_add("gather", OpRow(Kind.LOOKUP, shapes.gathered, costs.gather, type="first", linear=True))
+_add("gather", OpRow(Kind.LOOKUP, lambda op: op.shape(2), costs.gather, type="first", linear=True))
 _add("index take take_along_dim", OpRow(Kind.LOOKUP, type="first", linear=True))
 _add("_embedding_bag _embedding_bag_forward_only", OpRow(Kind.LOOKUP, None, costs.bags, type="first"))
-_add(
-    "embedding_dense_backward",
-    OpRow(Kind.SCATTER, shapes.table_gradient, costs.embedding_backward, type="first"),
-)
 _SCATTER = OpRow(Kind.SCATTER, shapes.same, type="first")
+_TABLE_GRADIENT = replace(_SCATTER, shape=lambda op: (int(op.scalar(2)), op.shape(0)[-1]))
+_add("embedding_dense_backward", replace(_TABLE_GRADIENT, cost=costs.embedding_backward))
 _add("scatter scatter_add", replace(_SCATTER, cost=costs.scatter))
 _add("scatter_reduce index_fill index_put slice_scatter select_scatter masked_scatter", _SCATTER)
 _add("index_add index_copy", replace(_SCATTER, cost=costs.index_add))
@@ -344,10 +331,9 @@ _add("max_pool2d_with_indices_backward avg_pool2d_backward", replace(_POOL, cost
 _RESAMPLING = OpRow(Kind.RESAMPLING, shapes.resized, costs.resized, type="first", batch_dims=2, linear=True)
 _MODES = "nearest1d nearest2d nearest3d bilinear2d bicubic2d trilinear3d linear1d"
 _add(" ".join(f"upsample_{mode}" for mode in _MODES.split()), _RESAMPLING)
-_add("grid_sampler", OpRow(Kind.RESAMPLING, shapes.sampled, type="first", batch_dims=1, linear=True))
-_add(
-    "grid_sampler_2d grid_sampler_3d", OpRow(Kind.RESAMPLING, None, costs.sampled, batch_dims=1, linear=True)
-)
+_SAMPLED = OpRow(Kind.RESAMPLING, batch_dims=1, linear=True)
+_add("grid_sampler", replace(_SAMPLED, shape=lambda op: (*op.shape(0)[:2], *op.shape(1)[1:-1]), type="first"))
+_add("grid_sampler_2d grid_sampler_3d", replace(_SAMPLED, cost=costs.sampled))
 
 # Operations: damaged files have such shapes.
 _ABSURD_FLOPS = 2**62
@@ -357,19 +343,10 @@ _RESIZE = regex(r"^_?upsample_\w+$")
 _IN_PLACE = replace(UNKNOWN, shape=shapes.same, writes=(0,), type="first")
 _COMPILED = regex(r"^triton_(poi|red|per)_fused_")
 _COMPILED_ROW = OpRow(Kind.OTHER, cost=costs.compiled)
-_EXTENSIONS = {
-    name: OpRow(Kind.GEMM, cost=costs.fused_experts)
-    for name in (
-        "vllm::rocm_aiter_fused_moe",
-        *(
-            f"{engine}::{way}_fused_experts"
-            for engine in ("vllm", "sglang")
-            for way in ("inplace", "outplace")
-        ),
-    )
-} | {
-    "_C::static_scaled_fp8_quant": OpRow(Kind.COPY, cost=costs.copy, writes=(0,), unread=(0,)),
-}
+_EXPERTS = "vllm::rocm_aiter_fused_moe vllm::inplace_fused_experts vllm::outplace_fused_experts"
+_EXPERTS += " sglang::inplace_fused_experts sglang::outplace_fused_experts"
+_EXTENSIONS = dict.fromkeys(_EXPERTS.split(), OpRow(Kind.GEMM, cost=costs.fused_experts))
+_EXTENSIONS["_C::static_scaled_fp8_quant"] = OpRow(Kind.COPY, cost=costs.copy, writes=(0,), unread=(0,))
 _LIST_ROW = OpRow(Kind.LISTS, None, costs.lists)
 
 
