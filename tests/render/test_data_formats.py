@@ -163,7 +163,7 @@ def test_facts_have_all_their_events_and_values() -> None:
     fact = Fact("peak", "It is so.", {"gbps": 2.5}, (1, 2, 3, 4, 5))
     assert facts_fields([fact]) == {
         "facts": [
-            {"name": "peak", "text": "It is so.", "values": {"gbps": 2.5}, "event_ids": [1, 2, 3, 4, 5]}
+            {"name": "peak", "text": "It is so.", "values": {"gbps": 2.5}, "event_ids": (1, 2, 3, 4, 5)}
         ]
     }
     assert facts_frame([fact]).to_dict("records") == [

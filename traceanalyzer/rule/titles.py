@@ -110,7 +110,7 @@ def first_clauses(message: str, room: int) -> tuple[str, str]:
 
     One that is too long goes without what stands in parentheses, or ends at a word.
     """
-    ends = [end for end in _CLAUSE.finditer(message) if _closed(message[: end.start()])]
+    ends = [end for end in _CLAUSE.finditer(message) if is_closed(message[: end.start()])]
     fitting = [end for end in ends if end.start() <= room]
     if len(message) <= room:
         title, rest = message.rstrip("."), ""
@@ -130,5 +130,6 @@ def _capital(text: str) -> str:
     return text if _NAME.match(text) else text[:1].upper() + text[1:]
 
 
-def _closed(text: str) -> bool:
+def is_closed(text: str) -> bool:
+    """Whether the text does not end in parentheses."""
     return text.count("(") == text.count(")")

@@ -25,7 +25,8 @@ def render_junit(report: Report, failing: Sequence[Finding]) -> bytes:
     sources = {trace.rank: trace.meta.source for trace in report.traces}
     for rank in dict.fromkeys(outcome.rank for outcome in report.outcomes):
         outcomes = [outcome for outcome in report.outcomes if outcome.rank == rank]
-        found = {outcome.rule: [f for f in failing if _is_of(f, outcome)] for outcome in outcomes}
+        of_rank = [one for one in failing if rank is None or one.rank == rank]
+        found = {outcome.rule: [f for f in of_rank if f.rule == outcome.rule] for outcome in outcomes}
         suite = xml.SubElement(root, "testsuite", name=_clean(sources.get(rank, "all ranks")))
         suite.set("tests", str(len(outcomes)))
         suite.set("failures", str(sum(bool(findings) for findings in found.values())))
@@ -35,10 +36,6 @@ def render_junit(report: Report, failing: Sequence[Finding]) -> bytes:
             _case(suite, outcome, found[outcome.rule])
     text: bytes = xml.tostring(root, encoding="utf-8", xml_declaration=True)
     return text + b"\n"
-
-
-def _is_of(finding: Finding, outcome: Outcome) -> bool:
-    return finding.rule == outcome.rule and (outcome.rank is None or finding.rank == outcome.rank)
 
 
 def _case(suite: xml.Element, outcome: Outcome, failing: Iterable[Finding]) -> None:
@@ -76,11 +73,8 @@ def render_sarif(report: Report, titles: Mapping[str, str], known: Known | None 
 
 
 def _result(finding: Finding, place: SourceLine, rule_index: int, known: Known | None) -> dict[str, Any]:
-    region = {"startLine": max(place.line, 1)}
-    location = {
-        "artifactLocation": {"uri": place.file.replace("\\", "/").replace(" ", "%20")},
-        "region": region,
-    }
+    uri = place.file.replace("\\", "/").replace(" ", "%20")
+    location = {"artifactLocation": {"uri": uri}, "region": {"startLine": max(place.line, 1)}}
     return {
         "ruleId": finding.rule,
         "ruleIndex": rule_index,
@@ -176,9 +170,8 @@ def _command(finding: Finding, known: Known | None) -> str:
     if known is not None:
         words += ", known" if old else ", new" if state_of(finding, known) == "new" else ", more severe"
     properties = {**where, "title": f"{titled(finding)} ({words})"}
-    listed = ",".join(
-        f"{name}={_data(value)}".replace(":", "%3A").replace(",", "%2C") for name, value in properties.items()
-    )
+    pairs = (f"{name}={_data(value)}" for name, value in properties.items())
+    listed = ",".join(pair.replace(":", "%3A").replace(",", "%2C") for pair in pairs)
     command = "notice" if old else _COMMANDS[finding.severity]
     return f"::{command} {listed}::{_data(f'{finding.message}. {finding.advice}')}\n"
 

@@ -61,22 +61,14 @@ def comparison_markdown(found: Comparison) -> str:
     if regions:
         text += to_markdown((f"region, {found.regions[0].of} time", "BASE", "NEW", "change"), regions) + "\n"
     text += _waterfall(found)
-    rows = [
-        (
-            formatting.row_name(row),
-            str(row.word),
-            formatting.row_values(row),
-            formatting.signed_ns(row.delta_ns),
-        )
-        for row in formatting.real(found)[:_ROWS]
-    ]
+    rows = []
+    for row in formatting.real(found)[:_ROWS]:
+        name, values = formatting.row_name(row), formatting.row_values(row)
+        rows.append((name, str(row.word), values, formatting.signed_ns(row.delta_ns)))
     if rows:
         text += to_markdown(("work", "verdict", "per step", "of the step"), rows) + "\n"
-    text += "".join(
-        f"- {plain_markdown(formatting.fault_line(one))}\n"
-        for one in found.faults
-        if one.status != "unchanged"
-    )
+    changed = (one for one in found.faults if one.status != "unchanged")
+    text += "".join(f"- {plain_markdown(formatting.fault_line(one))}\n" for one in changed)
     return text + "".join(f"\n> {plain_markdown(note)}\n" for note in found.notes)
 
 
@@ -87,13 +79,9 @@ def _waterfall(found: Comparison) -> str:
     parts = [part for part in fall.parts if part.delta_ns]
     cells = [("BASE", format_ns(fall.base_ns))]
     cells += [(f"{part.group}: {part.name}", formatting.signed_ns(part.delta_ns)) for part in parts[:_PARTS]]
-    if parts[_PARTS:]:
-        cells.append(
-            (
-                f"{len(parts) - _PARTS} other parts",
-                formatting.signed_ns(sum(part.delta_ns for part in parts[_PARTS:])),
-            )
-        )
+    if rest := parts[_PARTS:]:
+        others_ns = sum(part.delta_ns for part in rest)
+        cells.append((f"{len(rest)} other parts", formatting.signed_ns(others_ns)))
     return to_markdown(("step", "time"), [*cells, ("NEW", format_ns(fall.new_ns))]) + "\n"
 
 

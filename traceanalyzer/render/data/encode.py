@@ -21,16 +21,11 @@ def to_json(value: Any, options: int = 0) -> bytes:
     """JSON; integers beyond 64 bit become doubles, halves of surrogate pairs and control
     characters the escapes that stand for them.
     """
-    return _C1.sub(lambda found: b"\\u00%02x" % found[1][0], _dumped(value, options))
-
-
-def _dumped(value: Any, options: int) -> bytes:
     try:
-        return orjson.dumps(value, option=_OPTIONS | options)
-    except (
-        TypeError
-    ):  # what orjson refuses is rare: names of files that are no UTF-8, numbers of damaged headers
-        return orjson.dumps(_mended(value), option=_OPTIONS | options)
+        text = orjson.dumps(value, option=_OPTIONS | options)
+    except TypeError:  # rare: names of files that are no UTF-8, numbers of damaged headers
+        text = orjson.dumps(_mended(value), option=_OPTIONS | options)
+    return _C1.sub(lambda found: b"\\u00%02x" % found[1][0], text)
 
 
 def json_text(value: Any) -> str:

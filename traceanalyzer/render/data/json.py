@@ -19,17 +19,7 @@ if TYPE_CHECKING:
 
 def facts_fields(facts: Sequence[Fact]) -> Mapping[str, Any]:
     """Fields of the JSON document."""
-    return {
-        "facts": [
-            {
-                "name": fact.name,
-                "text": fact.text,
-                "values": dict(fact.values),
-                "event_ids": list(fact.event_ids),
-            }
-            for fact in facts
-        ]
-    }
+    return {"facts": [asdict(fact) for fact in facts]}
 
 
 def facts_frame(facts: Sequence[Fact]) -> pd.DataFrame:

@@ -49,7 +49,6 @@ def _times(device: DeviceTime) -> str:
     for name, ns in device.classes_ns.items():
         if ns:
             share = ns / max(device.length_ns, 1)
-            rows.append(
-                [in_words(name), format_ns(ns), format_share(share), "█" * max(round(_BAR * share), 1)]
-            )
+            bar = "█" * max(round(_BAR * share), 1)
+            rows.append([in_words(name), format_ns(ns), format_share(share), bar])
     return to_markdown([f"device {device.device}", "time", "share", ""], rows)

@@ -25,7 +25,6 @@ import pyarrow.parquet as pq
 from traceanalyzer.job.ranks import Here
 from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.model.finding import Finding, Occurrence
 from traceanalyzer.model.records import dataclass
@@ -57,9 +56,8 @@ _IDS = pa.list_(pa.int64())
 _Columns = list[tuple[str, pa.DataType]]
 _PLACE: _Columns = [(name, pa.int64()) for name in ("device", "stream", "thread", "step")]
 _TIMES: _Columns = [(name, pa.int64()) for name in ("start_ns", "end_ns", "cost_ns")]
-_TEXTS: _Columns = [
-    (name, pa.string()) for name in ("rule", "cause", "severity", "confidence", "message", "advice")
-]
+_SAID = ("rule", "cause", "severity", "confidence", "message", "advice")
+_TEXTS: _Columns = [(name, pa.string()) for name in _SAID]
 _PROOF: _Columns = [("event_ids", _IDS), ("evidence", pa.string())]
 _OCCURRENCES = pa.list_(pa.struct([*_TIMES, *_PLACE, ("event_ids", _IDS)]))
 _SHARES: _Columns = [("cost_share", pa.float64()), ("count", pa.int64()), ("occurrences", _OCCURRENCES)]
@@ -207,20 +205,12 @@ def rank_tables(analysis: Analysis, _: None, made_from: Mapping[str, str]) -> Ra
     meta = replace(analysis.trace.meta, source=Path(source).name)
     alone = Analysis(replace(analysis.trace, meta=meta))
     report = report_of([(meta.rank, alone)])
-    file = {
-        "source": meta.source,
-        "rank": meta.rank,
-        "events": meta.events,
-        "base_time_ns": meta.base_time_ns,
-        "world_size": meta.world_size,
-    }
+    file = {name: getattr(meta, name) for name in ("source", "rank", "events", "base_time_ns", "world_size")}
+    findings = pa.Table.from_pylist([finding_row(one) for one in report.findings], FINDINGS)
+    times = accounting_of(Here({meta.rank: alone})).drop(columns="rank")
     made = {
-        "findings": pa.Table.from_pylist(
-            [finding_row(one) for one in report.findings], FINDINGS
-        ).drop_columns(list(_OF_JOB)),
-        "accounting": pa.Table.from_pandas(
-            accounting_of(Here({meta.rank: alone})).drop(columns="rank"), preserve_index=False
-        ),
+        "findings": findings.drop_columns(list(_OF_JOB)),
+        "accounting": pa.Table.from_pandas(times, preserve_index=False),
         "steps": _steps(alone),
         "collectives": _collectives(alone),
     }
@@ -260,15 +250,10 @@ def _collectives(analysis: Analysis) -> pa.Table:
         "collective": pa.array([] if runs is None else runs.what, pa.string()),
         "group": pa.array([] if runs is None else runs.group, pa.string()),
     }
-    return pa.table(
-        columns | {name: _or_null(None if runs is None else getattr(runs, name)) for name in ints}
-    )
-
-
-def _or_null(values: Rows | None) -> pa.Array:
-    """Numbers that are not negative; all others are not known."""
-    own = np.empty(0, np.int64) if values is None else values
-    return pa.array(own, pa.int64(), mask=own < 0)
+    for name in ints:
+        values = np.empty(0, np.int64) if runs is None else getattr(runs, name)
+        columns[name] = pa.array(values, pa.int64(), mask=values < 0)  # negative ones are not known
+    return pa.table(columns)
 
 
 # -- where it is kept ------------------------------------------------------------------------------------

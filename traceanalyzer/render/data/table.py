@@ -106,9 +106,8 @@ def _no_formula(value: Any) -> Any:
 def table_csv(rows: pd.DataFrame) -> bytes:
     """A header and one line per row; lists are JSON."""
     shown = rows.copy()
-    for name in ("stack",):
-        if name in shown:
-            shown[name] = [json_text(list(value)) for value in shown[name]]
+    if "stack" in shown:
+        shown["stack"] = [json_text(list(value)) for value in shown["stack"]]
     for name in shown.columns:
         if shown[name].dtype.kind not in "biuf":
             shown[name] = [_no_formula(value) for value in shown[name]]

@@ -57,7 +57,6 @@ class Card:
 
 
 def card_of(card: Card) -> Html:
-    """One finding, whole."""
     finding = card.finding
     return part(
         "cards.card",
@@ -68,15 +67,15 @@ def card_of(card: Card) -> Html:
         line=user_line(finding),
         evidence=evidence(card),
         saving=saving(card),
-        amounts=(cost(card), count(card), _confidence(card)),
+        amounts=(
+            cost(card),
+            count(card),
+            together(("confidence ", quoted(card.at("confidence"), finding.confidence))),
+        ),
         fault=_fault(card),
         where=_where(card),
         explained=explained(card.page_of_rule),
     )
-
-
-def _confidence(card: Card) -> Html:
-    return together(("confidence ", quoted(card.at("confidence"), card.finding.confidence)))
 
 
 def _fault(card: Card) -> Html | None:
@@ -156,7 +155,7 @@ def copied(label: str, shown: Html, text: str | None) -> Html:
 
 
 _MOST, _MOST_PARTS = 12, 5  # rows; parts of one sum
-_UNITS = {"_ns": "ns", "_bytes": "bytes", "_share": "share"}
+_UNITS = {"_ns": "ns", "_bytes": "bytes", "_share": "share", "loop_part": "share"}
 _SAID = {"count", "total_ns", "per_step_ns", "share", "steps", "by"}  # above it already
 # What the field calls it, where the name alone does not say.
 _WORDS = {
@@ -178,7 +177,6 @@ _WORDS = {
     "took_ns": "time in these collectives",
     "typical_ns": "typical duration",
 }
-_SHARES = {"loop_part"}  # whose name does not end so
 
 
 def evidence(card: Card) -> Html | None:
@@ -221,8 +219,6 @@ def _unit(name: str, value: float) -> str:
     if isinstance(value, bool):
         return "number"
     found = next((unit for end, unit in _UNITS.items() if name.endswith(end)), None)
-    if name in _SHARES:
-        return "share"
     return found or ("number" if isinstance(value, float) else "count")
 
 
@@ -261,7 +257,7 @@ def cards(page: Page) -> Html:
     every, rest = every[:_MOST_CARDS], every[_MOST_CARDS:]
     info = [card for card in every if card.finding.severity is Severity.INFO or card.finding.pedantic]
     groups = {
-        "": [card for card in every if all(card is not one for one in info)],
+        "": [card for card in every if card not in info],
         "Worth knowing: no certain gain": [card for card in info if card.index + 1 in counted],
         _SMALL: [card for card in info if card.index + 1 not in counted],
     }

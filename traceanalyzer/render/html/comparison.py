@@ -72,9 +72,8 @@ def fall_drawing(fall: Waterfall) -> Html:
     lines = [("BASE", whole, fall.base_ns, "whole-step", format_ns(fall.base_ns))]
     for (name, delta), before in zip(steps, levels, strict=False):
         low_ns, high_ns = sorted((before, before + delta))
-        lines.append(
-            (name, low_ns, high_ns, "longer" if delta > 0 else "shorter", formatting.signed_ns(delta))
-        )
+        kind = "longer" if delta > 0 else "shorter"
+        lines.append((name, low_ns, high_ns, kind, formatting.signed_ns(delta)))
     lines.append(("NEW", whole, fall.new_ns, "whole-step", format_ns(fall.new_ns)))
     drawn = []
     for i, (name, begin, end, kind, value) in enumerate(lines):
@@ -119,12 +118,8 @@ def _strip(strip: StepStrip, y: float, scale: float) -> tuple[list[Html], float]
     drawn = [_box(0, y, strip.length_ns * scale, "ground", "the step", streams * _LINE)]
     for piece in strip.pieces:
         kind = "copy" if piece.kind.startswith("copy") else piece.kind
-        title, x, top = (
-            f"{piece.name}, {format_ns(piece.dur_ns)}",
-            piece.start_ns * scale,
-            y + piece.stream * _LINE,
-        )
-        drawn.append(_box(x, top, piece.dur_ns * scale, f"b b-{kind}", title))
+        title, x = f"{piece.name}, {format_ns(piece.dur_ns)}", piece.start_ns * scale
+        drawn.append(_box(x, y + piece.stream * _LINE, piece.dur_ns * scale, f"b b-{kind}", title))
     return drawn, streams * _LINE
 
 
@@ -254,9 +249,8 @@ def _faults(found: Comparison) -> Html:
         at = partial(_at, "faults", i)
         texts = [quoted(at(key), getattr(fault, key)) for key in ("status", "title")]
         shares = [(key, getattr(fault, key)) for key in ("said_share", "got_share")]
-        lines.append(
-            (*texts, *("" if share is None else number(at(key), share, "share") for key, share in shares))
-        )
+        cells = ("" if share is None else number(at(key), share, "share") for key, share in shares)
+        lines.append((*texts, *cells))
     titles = ("status", "fault", "said", "got")
     return _table("faults", titles, lines) if lines else tag("p", "None on either side.")
 

@@ -183,6 +183,9 @@ def render_html(page: Page) -> bytes:
 def _rendered(page: Page) -> bytes:
     code, several = script(), len(page.traces) > 1
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+    drawn = zip(page.traces, page.report.traces, strict=True)
+    flames = [one.flame and flame_data(one.flame, trace.meta.origin_ns) for one, trace in drawn]
+    ranks_of_job = part("document.section", "ranks", "Ranks", (job_drawings(page), ranks(page)))
     return filled(
         "report.html",
         head=head(title(page), style(), f"script-src 'sha256-{digest}'; "),
@@ -191,22 +194,14 @@ def _rendered(page: Page) -> bytes:
         script=Html(code),
         contents=contents(page),
         verdict=verdict(page),
-        ranks=part("document.section", "ranks", "Ranks", (job_drawings(page), ranks(page)))
-        if several
-        else None,
+        ranks=ranks_of_job if several else None,
         skip=skip(page),
         timeline=timeline_section(page),
         findings=cards(page),
         timelines=packed_timelines(page),
         traces=together(_rank(page, i) if several else together(sections(page, i)) for i in _detailed(page)),
         rules=part("document.folded", "rules", "Rules", 2, False, (rules(page.report),)),
-        flames=packed(
-            "flames",
-            [
-                one.flame and flame_data(one.flame, trace.meta.origin_ns)
-                for one, trace in zip(page.traces, page.report.traces, strict=True)
-            ],
-        ),
+        flames=packed("flames", flames),
     ).encode("utf-8", "backslashreplace")
 
 
@@ -255,7 +250,6 @@ def contents(page: Page) -> Html:
 
 
 def _rank(page: Page, i: int) -> Html:
-    """All sections of one rank, folded."""
     return part(
         "document.folded", f"trace-{i}", f"Rank {page.traces[i].rank}", 2, False, list(sections(page, i))
     )
@@ -316,15 +310,8 @@ def _with_one_reason(
     by_rule: dict[str, list[tuple[int, Outcome]]] = {}
     for i, one in outcomes:
         by_rule.setdefault(one.rule, []).append((i, one))
-    return (
-        first,
-        why,
-        [
-            (
-                same[0][0],
-                rule,
-                ", ".join(str(one.rank) for _, one in same if one.rank is not None) if several else "",
-            )
-            for rule, same in by_rule.items()
-        ],
-    )
+    shown = []
+    for rule, same in by_rule.items():
+        ranks = ", ".join(str(one.rank) for _, one in same if one.rank is not None)
+        shown.append((same[0][0], rule, ranks * several))
+    return first, why, shown

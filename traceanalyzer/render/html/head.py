@@ -96,22 +96,13 @@ def ranks(page: Page) -> Html:
     for i, trace in enumerate(page.report.traces):
         wrong = sum(f.rank == trace.rank and f.severity is not Severity.INFO for f in page.report.findings)
         device = trace.accounting[0] if trace.accounting else None
-        drawn = device if i < _BARS else None
-        bar = (
-            parts_bar(ordered(drawn), f"Where the time of rank {trace.rank} went", causes, 16)
-            if drawn
-            else None
-        )
+        label = f"Where the time of rank {trace.rank} went"
+        bar = parts_bar(ordered(device), label, causes, 16) if device and i < _BARS else None
         cause = in_words(device.idle_causes[0].cause) if device and device.idle_causes else ""
         busy = _busy_share(trace, i, 0) if trace.busy else None
         rows.append((i, trace.rank, page.anchor(i), bar, trace.step, busy, cause, wrong))
-    names = {
-        name
-        for trace in page.report.traces
-        for time in trace.accounting
-        for name, ns in time.parts_ns.items()
-        if ns
-    }
+    times = (time for trace in page.report.traces for time in trace.accounting)
+    names = {name for time in times for name, ns in time.parts_ns.items() if ns}
     looks = {look_of(name, causes): in_words(name) for name in sorted(names - set(causes))}
     looks |= {look_of(name, causes): f"idle: {in_words(name)}" for name in causes[:CAUSE_COLORS]}
     looks |= {f"i-{CAUSE_COLORS}": "idle: other causes"} if len(causes) > CAUSE_COLORS else {}

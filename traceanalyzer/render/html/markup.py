@@ -38,7 +38,6 @@ def template(name: str) -> str:
 
 
 def style() -> str:
-    """The whole style sheet."""
     return "\n".join(map(template, _STYLES))
 
 
@@ -186,7 +185,6 @@ def attributes_of(values: Mapping[str, object]) -> Html:
 
 
 def together(children: Iterable[object]) -> Html:
-    """Children one after the other."""
     return Html("".join(escaped(child) for child in children if child is not None))
 
 

@@ -67,12 +67,8 @@ def longest_stretches(analysis: Analysis, most: int = MOST_STRETCHES) -> tuple[S
 
 
 def _stretch(idle: Idle, steps: Steps, piece: int, op: str | None, line: str | None) -> Stretch:
-    whole = idle.gap == idle.gap[piece]
-    start, end, device = (
-        int(idle.start_ns[whole].min()),
-        int(idle.end_ns[whole].max()),
-        int(idle.device[piece]),
-    )
+    whole, device = idle.gap == idle.gap[piece], int(idle.device[piece])
+    start, end = int(idle.start_ns[whole].min()), int(idle.end_ns[whole].max())
     edges = steps.bounds_ns.get(device) if steps.marked else None
     at = -1 if edges is None else int(np.searchsorted(edges, start, side="right")) - 1
     number = int(steps.number[at]) if 0 <= at < len(steps) else None
@@ -231,20 +227,16 @@ def step_series(analysis: Analysis, most: int = MOST_STEPS) -> StepSeries | None
         by_step[:, STEP_PARTS.index(words)] += sums_of(accounting.step[idle], ns, len(steps))
     durations = steps.durations_ns(device)
     together = -(-len(steps) // most)
-    chosen = [int(run[np.argmax(durations[run])]) for run in _runs(len(steps), together)]
+    runs = (np.arange(at, min(at + together, len(steps))) for at in range(0, len(steps), together))
+    chosen = [int(run[np.argmax(durations[run])]) for run in runs]
     slot = np.full(len(steps), -1, np.int64)
     slot[chosen] = np.arange(len(chosen))
     ops, causes = _largest_ops(analysis, device, slot), _main_causes(analysis, device, slot)
-    made = (
-        StepTime(
-            int(steps.number[i]),
-            int(durations[i]),
-            {name: ns for name, ns in zip(STEP_PARTS, by_step[i].tolist(), strict=True) if ns},
-            ops[slot[i]],
-            causes[slot[i]],
-        )
-        for i in chosen
-    )
+    made = []
+    for i in chosen:
+        parts = {name: ns for name, ns in zip(STEP_PARTS, by_step[i].tolist(), strict=True) if ns}
+        amounts = int(steps.number[i]), int(durations[i]), parts
+        made.append(StepTime(*amounts, ops[slot[i]], causes[slot[i]]))
     return StepSeries(device, int(median(durations)), together, tuple(made))
 
 
@@ -299,10 +291,6 @@ def _sums(row: Rows, column: Rows, ns: Rows, rows: int, columns: int) -> Rows:
     return sums_of(row * width + column, ns, rows * width).reshape(rows, width)
 
 
-def _runs(size: int, together: int) -> list[Rows]:
-    return [np.arange(first, min(first + together, size)) for first in range(0, size, together)]
-
-
 def kernel_spreads(analysis: Analysis, most: int = MOST_KERNELS) -> tuple[KernelSpread, ...]:
     """Of the kernels with most time, that run in several steps.
 
@@ -323,10 +311,8 @@ def kernel_spreads(analysis: Analysis, most: int = MOST_KERNELS) -> tuple[Kernel
 def _spread(analysis: Analysis, rows: RepeatedKernels, ratio: Floats) -> KernelSpread:
     work, durations = analysis.index(Work)[rows.entry[:1]], rows.dur_ns
     least, p10, p90, most = np.quantile(ratio, [0.0, 0.1, 0.9, 1.0]).tolist()
-    amounts = len(durations), int(durations.sum()), int(median(durations))
-    return KernelSpread(
-        str(work.name[0]), int(work.device[0]), *amounts, least, p10, p90, most, int(work.blocks[0])
-    )
+    amounts = len(durations), int(durations.sum()), int(median(durations)), least, p10, p90, most
+    return KernelSpread(str(work.name[0]), int(work.device[0]), *amounts, int(work.blocks[0]))
 
 
 def kernel_table(analysis: Analysis, most: int = MOST_KERNELS) -> KernelTable:
@@ -350,10 +336,8 @@ def kernel_table(analysis: Analysis, most: int = MOST_KERNELS) -> KernelTable:
     def row(name: str, own: Rows) -> KernelRow:
         used, filled = (_mean(column[own], dur[own]) for column in (occupancy, np.minimum(blocks, 1.0)))
         ns = int(dur[own].sum())
-        products = on_tensor_cores(name)
-        return KernelRow(
-            name, family_of(name), len(own), ns, ns / whole, products, used, filled, spreads.get(name)
-        )
+        amounts = len(own), ns, ns / whole, on_tensor_cores(name), used, filled
+        return KernelRow(name, family_of(name), *amounts, spreads.get(name))
 
     named = [str(names[position]) for position in first.tolist()]
     largest = np.argsort(-total, kind="stable")[:most].tolist()

@@ -28,10 +28,9 @@ def redacted_curve(curve: MemoryCurve, redactor: Redactor) -> MemoryCurve:
 
 def redacted_steps(series: StepSeries, redactor: Redactor) -> StepSeries:
     """Ops that are annotations are told by their kind alone."""
-    steps = (
-        replace(step, ops=tuple((redactor.text(name), ns) for name, ns in step.ops)) for step in series.steps
-    )
-    return replace(series, steps=tuple(steps))
+    ops = (tuple((redactor.text(name), ns) for name, ns in step.ops) for step in series.steps)
+    steps = zip(series.steps, ops, strict=True)
+    return replace(series, steps=tuple(replace(step, ops=named) for step, named in steps))
 
 
 def redacted_stretch(one: Stretch, redactor: Redactor) -> Stretch:
@@ -87,9 +86,7 @@ class Redactor:
             report,
             traces=tuple(self._head(trace) for trace in report.traces),
             findings=tuple(self._finding(finding) for finding in report.findings),
-            outcomes=tuple(
-                replace(one, why=None if one.why is None else self.text(one.why)) for one in report.outcomes
-            ),
+            outcomes=tuple(replace(one, why=one.why and self.text(one.why)) for one in report.outcomes),
         )
 
     def _head(self, trace: TraceReport) -> TraceReport:
@@ -107,7 +104,7 @@ class Redactor:
         )
 
     def _time(self, time: DeviceTime) -> DeviceTime:
-        causes = (replace(one, op=None if one.op is None else self.text(one.op)) for one in time.idle_causes)
+        causes = (replace(one, op=one.op and self.text(one.op)) for one in time.idle_causes)
         return replace(time, idle_causes=tuple(causes))
 
     def _meta(self, meta: Meta) -> Meta:
@@ -138,9 +135,8 @@ def redactor_of(traces: Iterable[Trace]) -> Redactor:
         names |= dict.fromkeys(_frames(trace), LINE)
         source = Path(trace.meta.source)
         names |= {text: FILE for text in (str(source), source.name) if len(text) > 1}
-    return Redactor(
-        {name: names[name] for name in sorted(names, key=lambda name: (-len(name), name))}, on=True
-    )
+    longest_first = sorted(names, key=lambda name: (-len(name), name))
+    return Redactor({name: names[name] for name in longest_first}, on=True)
 
 
 def _annotations(trace: Trace) -> set[str]:

@@ -138,16 +138,18 @@ def _rows(regions: Regions, redactor: Redactor) -> tuple[RegionRow, ...]:
     def of_backward(values: Floats) -> Floats:
         return subtree_totals(regions.tree.parent, np.where(backward, values, 0.0)) / regions.steps
 
-    totals = regions.totals
+    totals, backward_ns = regions.totals, of_backward(regions.predicted_ns)
+    times = (
+        totals["gpu_ns"],
+        of_backward(regions.gpu_ns),
+        totals["predicted_ns"],
+        backward_ns,
+        totals["idle_ns"],
+    )
     columns = (
         regions.tree.calls / regions.steps,
         cost / max(regions.step_ns, 1.0),
-        *(column.round().astype(np.int64) for column in (totals["gpu_ns"], of_backward(regions.gpu_ns))),
-        *(
-            column.round().astype(np.int64)
-            for column in (totals["predicted_ns"], of_backward(regions.predicted_ns))
-        ),
-        totals["idle_ns"].round().astype(np.int64),
+        *(time.round().astype(np.int64) for time in times),
     )
     return tuple(
         RegionRow(_name(regions, redactor, node), level, *(column[node].item() for column in columns))

@@ -82,14 +82,10 @@ def _box(page: Page, i: int, timeline: Timeline, causes: Sequence[str]) -> Html:
     label = f"Timeline of rank {page.traces[i].rank}" if several else "Timeline of the trace"
     found = page.report.findings
     numbers = [mark.finding for mark in timeline.marks]
+    titles = [f"{number + 1} {in_one_line(titled(found[number]), _OPTION)}" for number in numbers]
     options = (
-        tag(
-            "option",
-            f"{number + 1} {in_one_line(titled(found[number]), _OPTION)}",
-            value=k,
-            data_finding=number + 1,
-        )
-        for k, number in enumerate(numbers)
+        tag("option", title, value=k, data_finding=number + 1)
+        for k, (number, title) in enumerate(zip(numbers, titles, strict=True))
     )
     return filled(
         "timeline_one.html",

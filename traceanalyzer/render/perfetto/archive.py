@@ -68,9 +68,8 @@ def _ns(us: bytes) -> int:
 
 
 MANIFEST = "perfetto_manifest.json"
-MOST_ZIP_BYTES = (
-    1 << 31
-) - 1  # of a member: zipfile writes larger ones as zip64, which Perfetto does not read
+# Of a member: zipfile writes larger ones as zip64, which Perfetto does not read.
+MOST_ZIP_BYTES = (1 << 31) - 1
 _CLOCK = "BOOTTIME"  # what Perfetto takes packets without a clock for
 _LEVEL = 1  # of compression: a trace shrinks to a tenth with any
 _ODD = regex(r"[^A-Za-z0-9._-]+")
@@ -170,17 +169,14 @@ def manifest(overlays: Sequence[Overlay]) -> dict[str, Any]:
     """What Perfetto is told of the archive's files."""
     names = member_names(overlays)
     first = earliest(overlays)
+    time = {"file": names[first][1], "clock": _CLOCK}
     files = []
     for overlay, (trace, drawn) in zip(overlays, names, strict=True):
         machine = {"machine": {"name": f"rank {overlay.rank}"}} if len(overlays) > 1 else {}
-        related = {
-            "sync_to": {"file": names[first][1], "clock": _CLOCK},
-            "offset_ns": offset_ns(overlays, overlay),
-        }
-        own = {} if overlay is overlays[first] else {"clocks": {"clock": _CLOCK, **related}}
+        related = {"clock": _CLOCK, "sync_to": time, "offset_ns": offset_ns(overlays, overlay)}
+        own = {} if overlay is overlays[first] else {"clocks": related}
         pinned = {"sync_to": {"file": drawn, "clock": _CLOCK}, "offset_ns": 0}
         files += [{"path": drawn, **machine, **own}, {"path": trace, **machine, "clocks": pinned}]
-    time = {"clock": _CLOCK, "file": names[first][1]}
     return {"perfetto_manifest": {"version": 1, "trace_time": time, "files": files}}
 
 

@@ -95,10 +95,8 @@ def _slices(track: Slices, chosen: Ns, thread: int, sends: set[tuple[int, int]])
             shown_name(name): shown_value(value) if isinstance(value, str) else value
             for name, value in args.items()
         }
-        place = {"pid": _PID, "tid": thread, "cat": _CATEGORY}
-        yield _event(
-            {"ph": "X", "name": shown_name(track.names[kind]), **place, "args": shown}, start, shown_end
-        )
+        name, place = shown_name(track.names[kind]), {"pid": _PID, "tid": thread, "cat": _CATEGORY}
+        yield _event({"ph": "X", "name": name, **place, "args": shown}, start, shown_end)
         for arrow in track.arrows[at] if track.arrows else ():
             side = "s" if (arrow, at) in sends else "f"
             yield _event({"ph": side, "bp": "e", "id": arrow, "name": "waits", **place}, start)
@@ -120,8 +118,7 @@ def _event(fields: Mapping[str, Any], start_ns: int, end_ns: int | None = None) 
 
 def us(ns: int) -> bytes:
     """Microseconds as a decimal, exact to the nanosecond."""
-    sign, size = ("-" if ns < 0 else ""), abs(ns)
-    return f"{sign}{size // 1000}.{size % 1000:03d}".encode()
+    return f"{'-' * (ns < 0)}{abs(ns) // 1000}.{abs(ns) % 1000:03d}".encode()
 
 
 def _meta(what: str, thread: int, **args: str | int) -> bytes:

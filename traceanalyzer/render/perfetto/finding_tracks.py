@@ -155,15 +155,8 @@ class _Drawn:
         return cls(ids, start, end, codes(lane, "name")[row], arrow, names)
 
     def where(self, chosen: Mask) -> Self:
-        """Some of them."""
-        return type(self)(
-            event_id=self.event_id[chosen],
-            start_ns=self.start_ns[chosen],
-            end_ns=self.end_ns[chosen],
-            name=self.name[chosen],
-            arrow=self.arrow[chosen],
-            names=self.names,
-        )
+        columns = ("event_id", "start_ns", "end_ns", "name", "arrow")
+        return replace(self, **{name: getattr(self, name)[chosen] for name in columns})
 
     def track(self, name: str, about: str) -> Slices:
         """Each event once, with all its arrows."""
@@ -208,9 +201,8 @@ class Numbered:
     def label(self) -> str:
         """The same with what fixing it saves: what its slices are called."""
         saving = self.finding.saving
-        return self.title + (
-            f", saves {format_ns(saving.step_ns)} a step" if saving and saving.step_ns > 0 else ""
-        )
+        saves = f", saves {format_ns(saving.step_ns)} a step" if saving and saving.step_ns > 0 else ""
+        return self.title + saves
 
 
 def numbered(report: Report) -> list[Numbered]:

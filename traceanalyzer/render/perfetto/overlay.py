@@ -12,7 +12,7 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Floats, Ns, Rows, distinct, grouped, starts_of_runs
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.overlay import NO_DRIFT, Args, Counter, Drift, Overlay, Slices
+from traceanalyzer.model.overlay import NO_DRIFT, Counter, Drift, Overlay, Slices
 from traceanalyzer.model.report import Report
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.perfetto.finding_tracks import Numbered, evidence_tracks, finding_tracks, numbered
@@ -154,15 +154,12 @@ def _step_track(steps: Steps, name: str, start: Rows, end: Rows) -> Slices:
         end_ns=end,
         kind=np.arange(len(steps)),
         names=[f"Step {number}" for number in steps.number.tolist()],
-        args=[_step_args(steps, at) for at in range(len(steps))],
+        args=[
+            {"mark": steps.kind, "steady": steady, **({"phase": phase} if phase else {})}
+            for steady, phase in zip(steps.steady.tolist(), steps.phase, strict=True)
+        ],
         about=steps.source,
     )
-
-
-def _step_args(steps: Steps, at: int) -> Args:
-    phase = steps.phase[at]
-    said: dict[str, str | bool] = {"mark": steps.kind, "steady": bool(steps.steady[at])}
-    return said | ({"phase": phase} if phase else {})
 
 
 T = TypeVar("T")
@@ -209,21 +206,21 @@ def _overlay(
         base_time_ns=meta.base_time_ns - ahead_ns,
         slices=(
             *finding_tracks(own),
-            *_made(lambda: idle_tracks(analysis)),
-            *_made(lambda: step_tracks(analysis)),
-            *_made(lambda: evidence_tracks(analysis, own)),
+            *_made(idle_tracks, analysis),
+            *_made(step_tracks, analysis),
+            *_made(evidence_tracks, analysis, own),
         ),
-        counters=(
-            *_made(lambda: queue_counters(analysis)),
-            *_made(lambda: busy_counters(analysis)),
-            *_made(lambda: memory_counters(analysis)),
+        counters=tuple(
+            one
+            for counters in (queue_counters, busy_counters, memory_counters)
+            for one in _made(counters, analysis)
         ),
     )
     return drawn.evened(drift) if drift.ppm else drawn
 
 
-def _made(make: Callable[[], Iterator[T]]) -> tuple[T, ...]:
+def _made(make: Callable[..., Iterator[T]], *given: object) -> tuple[T, ...]:
     try:
-        return tuple(make())
+        return tuple(make(*given))
     except Unavailable:
         return ()

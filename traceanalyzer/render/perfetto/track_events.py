@@ -42,15 +42,12 @@ class Interned:
         self._news: list[bytes] = []
 
     def name(self, value: str) -> int:
-        """Number of a slice's name."""
         return self._number(_NAMES, shown_name(value))
 
     def key(self, value: str) -> int:
-        """Number of the name of a detail."""
         return self._number(_KEYS, shown_name(value))
 
     def value(self, value: str) -> int:
-        """Number of the text of a detail."""
         return self._number(_VALUES, shown_value(value))
 
     def news(self) -> bytes:

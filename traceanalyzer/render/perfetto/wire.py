@@ -77,10 +77,5 @@ def doubles(values: NDArray[np.float64]) -> Bytes:
 
 def rows(parts: list[bytes | Bytes], count: int) -> Bytes:
     """A matrix of `count` rows: constant bytes and columns of bytes side by side."""
-    columns = [
-        np.broadcast_to(np.frombuffer(part, np.uint8), (count, len(part)))
-        if isinstance(part, bytes)
-        else part
-        for part in parts
-    ]
-    return np.concatenate(columns, axis=1)
+    columns = (np.frombuffer(part, np.uint8)[None] if isinstance(part, bytes) else part for part in parts)
+    return np.concatenate([np.broadcast_to(one, (count, one.shape[1])) for one in columns], axis=1)

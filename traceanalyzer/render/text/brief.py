@@ -56,9 +56,10 @@ def render_brief(report: Report, script: Path | None = None) -> str:
         BadOption: the script cannot be read.
     """
     program, faults = _Program(script), _faults(report)
-    trials = ((count, quoted) for count in range(min(len(faults), _CHANGES), -1, -1) for quoted in _QUOTES)
     pages = (
-        list(_lines(report, faults[:count], faults[count:], program, quoted)) for count, quoted in trials
+        list(_lines(report, faults[:count], faults[count:], program, quoted))
+        for count in range(min(len(faults), _CHANGES), -1, -1)
+        for quoted in _QUOTES
     )
     lines = next(page for page in pages if len(page) <= MAX_LINES)
     return "\n".join(map(printable, lines)) + "\n"
@@ -149,9 +150,8 @@ def _change(
     source = f"finding {number}, {finding.rule}, confidence {finding.confidence}"
     yield f"- Problem: {short_ops(finding.message)} ({source})."
     shown = [f"`{function}()` at line {line} of `{file}`" for file, line, function in places]
-    nowhere = (
-        f"`{_code(short_ops(finding.by or finding.rule))}`; no line of Python is known (record --stacks)"
-    )
+    name = _code(short_ops(finding.by or finding.rule))
+    nowhere = f"`{name}`; no line of Python is known (record --stacks)"
     yield f"- Where: {'; '.join(shown) or nowhere}"
     yield f"- Saving: {_saving(finding, fault, trace.step)}"
     if place > 1 and fault is not None and fault.step_after is not None:

@@ -33,11 +33,8 @@ def render_comparison(
 
 
 def _verdict(page: Page, found: Comparison) -> None:
-    page.sides(
-        f"traceanalyzer {__version__}  compare",
-        str(found.verdict.word),
-        style=_COLOURS.get(found.verdict.word, "bold"),
-    )
+    word = found.verdict.word
+    page.sides(f"traceanalyzer {__version__}  compare", str(word), style=_COLOURS.get(word, "bold"))
     for name, side in (("BASE", found.base), ("NEW", found.new)):
         page.put(f"{name:4}  {shortened(printable(formatting.source_line(side)), page.width - 6)}")
     page.blank()
@@ -124,9 +121,8 @@ def _rows(page: Page, found: Comparison) -> None:
     for row in rows[:_ROWS]:
         values = formatting.row_values(row)
         left = f"{row.word:7} {formatting.signed_ns(row.delta_ns):>9}  "
-        name = shortened(
-            printable(formatting.row_name(row)), max(page.width - len(left) - len(values) - 2, 16)
-        )
+        room = max(page.width - len(left) - len(values) - 2, 16)
+        name = shortened(printable(formatting.row_name(row)), room)
         page.put(shortened(f"{left}{name}  {values}", page.width))
         if row.note:
             page.put(shortened(printable(row.note.partition("; ")[0]), page.width - 19), indent=19)

@@ -25,7 +25,7 @@ from traceanalyzer.render.words.savings import (
 from traceanalyzer.report.words import listed
 from traceanalyzer.rule.messages import times
 from traceanalyzer.rule.registry import all_rules
-from traceanalyzer.rule.titles import MAX_TITLE, first_clauses
+from traceanalyzer.rule.titles import MAX_TITLE, first_clauses, is_closed
 
 _PATH = regex(r"[^\s(]*/([^\s/]+/[^\s/]+\.pyx?(?:\(\d+\))?)")
 _ENDS = regex(r"(?<=[.;:,)])(?<!\.\.\.)(?<!its kernels:)(?<!; by op:)(?<!\d\):) (?!and (?:others|elsewhere))")
@@ -102,13 +102,8 @@ def _shorter(text: str, lines: int, page: Page) -> list[str]:
         ]
         for pattern, mark in ((_SENTENCES, ""), (_ENDS, ""), (_WORDS, " …"))
     )
-    long = [one for one in (*sentences, *clauses) if len(one) > _ENOUGH * room and _closed(one)]
-    closed = [one for one in words if len(one) > _ENOUGH * room and _closed(one)]
-    return [*long, *closed, *words, text[: max(room // 2, 20)]]
-
-
-def _closed(text: str) -> bool:
-    return text.count("(") == text.count(")")
+    long = [one for one in (*sentences, *clauses, *words) if len(one) > _ENOUGH * room and is_closed(one)]
+    return [*long, *words, text[: max(room // 2, 20)]]
 
 
 SEVERITY_STYLES = {
@@ -157,7 +152,8 @@ def put_short(page: Page, number: int, finding: Finding, report: Report, detail:
     _, rest = first_clauses(short_paths(short_ops(printable(finding.message))), MAX_TITLE)
     if detail == WHOLE and len(rest) >= _LEAST_REST:
         put_fitted(page, rest, 2, indent=_NUMBER)
-    if fault is not None or finding.severity is not Severity.INFO or not _in_vain(finding):
+    in_vain = finding.saving is not None and saves_nothing(finding.saving)
+    if fault is not None or finding.severity is not Severity.INFO or not in_vain:
         put_fitted(page, f"-> {_advice(finding, report)}", detail, indent=_NUMBER, hang=3, whole=True)
 
 
@@ -193,10 +189,6 @@ def _before(number: int, report: Report) -> list[int]:
     ]
 
 
-def _in_vain(finding: Finding) -> bool:
-    return finding.saving is not None and saves_nothing(finding.saving)
-
-
 def _fault(number: int, report: Report) -> Fault | None:
     """What removes the finding together with others, if anything does."""
     faults = (fault for trace in report.traces for fault in trace.faults)
@@ -206,10 +198,8 @@ def _fault(number: int, report: Report) -> Fault | None:
 def _heading(page: Page, number: int, finding: Finding, report: Report, amounts: str) -> None:
     """The title; below it what the fix saves, and the rule."""
     page.put(f"{number:<{_NUMBER}}{printable(titled(finding))}", hang=_NUMBER, style="bold")
-    right, style = (
-        f"{finding.severity}  {finding.rule}{_whose(finding, report)}",
-        SEVERITY_STYLES[finding.severity],
-    )
+    right = f"{finding.severity}  {finding.rule}{_whose(finding, report)}"
+    style = SEVERITY_STYLES[finding.severity]
     page.sides(amounts, right, style=style, left_style="", indent=_NUMBER)
 
 
@@ -233,10 +223,8 @@ def _place(finding: Finding, report: Report) -> str:
     """How often it occurs, where a typical occurrence is, and how sure its cause is."""
     steps = f" in {finding.steps:,} step{'s' * (finding.steps > 1)}" if finding.steps else ""
     offset = format_offset(finding.start_ns - _trace(finding, report).meta.origin_ns)
-    on = next(
-        (f" on {name} {at}" for name in ("stream", "thread") if (at := getattr(finding, name)) is not None),
-        "",
-    )
+    places = {"stream": finding.stream, "thread": finding.thread}
+    on = next((f" on {name} {at}" for name, at in places.items() if at is not None), "")
     example = "for example at" if finding.count > 1 else "at"
     length = format_ns(finding.end_ns - finding.start_ns)
     return (

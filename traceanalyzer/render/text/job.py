@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from traceanalyzer.job.rates import Rate
 from traceanalyzer.model.report import Clock, Iteration, Iterations, JobReport, RankReport, Slowdown
@@ -24,7 +25,11 @@ def render_collectives(told: CollectivesReport) -> str:
     names = {key: f"g{number}" for number, key in enumerate(groups, 1)}
     lines = [_group(names[key], one) for key, one in groups.items()]
     lines += ["", *_table([_RATE_TITLES, *(_rate_row(names[_key(one)], one) for one in found)])]
-    lines += ["", *(line for one in found if one.slow for line in _slow(names[_key(one)], one))]
+    lines += [""]
+    for one in found:
+        if one.slow:
+            lines.append(f"slow link: {one.collective} of {names[_key(one)]} moves {one.busbw:.1f} GB/s,")
+            lines.append(f"    the median of groups that do the same {one.beside:.1f}")
     lines += [
         "algbw and busbw in GB/s (1e9 bytes) as nccl-tests define them; transfer from the",
         "last rank's start; overlap: share of it during which the GPU computes",
@@ -55,18 +60,8 @@ def ranges(ranks: Sequence[int]) -> str:
 
 def _runs(ranks: Sequence[int]) -> list[list[int]]:
     """Ranks that follow each other, together."""
-    runs: list[list[int]] = []
-    for rank in ranks:
-        if runs and rank == runs[-1][-1] + 1:
-            runs[-1].append(rank)
-        else:
-            runs.append([rank])
-    return runs
-
-
-def _slow(name: str, one: Rate) -> Iterator[str]:
-    yield f"slow link: {one.collective} of {name} moves {one.busbw:.1f} GB/s,"
-    yield f"    the median of groups that do the same {one.beside:.1f}"
+    runs = groupby(enumerate(ranks), lambda pair: pair[1] - pair[0])
+    return [[rank for _, rank in run] for _, run in runs]
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -110,9 +105,8 @@ def _offset(clock: Clock) -> str:
 
 _RANKS = 16  # in the table: of more the ones that stand out
 _SHOWN_ITERATIONS = 4
-_SAME_PROGRAM = (
-    0.9  # of the names: recordings of one program share all but those of what runs now and then; chosen
-)
+# Of the names: recordings of one program share all but those of what runs now and then; chosen.
+_SAME_PROGRAM = 0.9
 _LARGEST = 3  # ranks or stages of which S is said
 
 
@@ -139,10 +133,8 @@ def put_iterations(page: Page, iterations: Iterations) -> None:
     if iterations.noise_ns is None:
         page.put("whether they differ is unknown: too few steps to know the noise", style="dim")
     elif not any(one.more_ns for one in each):
-        page.put(
-            f"none differs from the others by more than the noise, {format_ns(iterations.noise_ns)}",
-            style="dim",
-        )
+        noise = format_ns(iterations.noise_ns)
+        page.put(f"none differs from the others by more than the noise, {noise}", style="dim")
 
 
 def _difference(one: Iteration) -> str:
@@ -159,9 +151,8 @@ def _difference(one: Iteration) -> str:
 
 def _part(part: str, more_ns: int, rank: int | None) -> str:
     kind, _, cause = part.partition(":")
-    return f"{kind}{f' ({cause})' * bool(cause)} {format_ns(abs(more_ns))}" + (
-        "" if rank is None else f" on rank {rank}"
-    )
+    where = "" if rank is None else f" on rank {rank}"
+    return f"{kind}{f' ({cause})' * bool(cause)} {format_ns(abs(more_ns))}{where}"
 
 
 def put_ranks(page: Page, job: JobReport, *, most: int = _RANKS, legend: bool = True) -> None:
@@ -176,9 +167,8 @@ def put_ranks(page: Page, job: JobReport, *, most: int = _RANKS, legend: bool = 
         page.put(_LEGEND, style="dim")
     left = len(job.ranks) - len(rows) + 1
     if left > 0:
-        page.put(
-            f"and {left} rank{'s' * (left != 1)} between these; `--rank N` shows one rank alone", style="dim"
-        )
+        others = f"and {left} rank{'s' * (left != 1)} between these"
+        page.put(f"{others}; `--rank N` shows one rank alone", style="dim")
     for part, why in (job.unavailable or {}).items():
         page.put(f"{part}: {why}", style="dim")
 

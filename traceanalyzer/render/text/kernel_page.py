@@ -134,24 +134,18 @@ def _parts(name: str) -> Iterator[tuple[str, str]]:
         label, _, text = words.partition(": ")
         yield label, text
     if families.is_half_with_narrow_loads(name):
-        yield (
-            "loads",
-            "narrower than 16 bytes, because a size is not a multiple of 8 or memory is not aligned",
-        )
+        why = "a size is not a multiple of 8 or memory is not aligned"
+        yield "loads", f"narrower than 16 bytes, because {why}"
     if nvjet := _NVJET.search(name):
         operand, total, result = (_LETTERS.get(letter, letter) for letter in nvjet.groups()[:3])
         yield "types", f"{operand} operands, {total} sums, {result} result"
-        yield (
-            "tile",
-            f"{nvjet[4]} of the result per block, {nvjet[5]} deep, {nvjet[6]} stages, cluster {nvjet[7]}",
-        )
+        size = f"{nvjet[4]} of the result per block, {nvjet[5]} deep"
+        yield "tile", f"{size}, {nvjet[6]} stages, cluster {nvjet[7]}"
     elif types := list(_words(_TYPES, name)):
         yield "types", ", ".join(types)
     if families.is_product(name):
-        yield (
-            "units",
-            "ordinary FP32 units" if families.is_full_fp32(name) else "tensor cores (AMD: matrix cores)",
-        )
+        ordinary = families.is_full_fp32(name)
+        yield "units", "ordinary FP32 units" if ordinary else "tensor cores (AMD: matrix cores)"
         if nvjet is None and (tile := _TILE.search(name)):
             stages = re.search(r"stages_(\d+)x(\d+)", name)
             deep = f", {stages[1]} deep, {stages[2]} stages" if stages else ""

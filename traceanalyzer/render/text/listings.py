@@ -94,7 +94,7 @@ def render_listed(
         name = printable(short_op(row["name"]) if what == "kernels" else row["name"])
         where = [str(row[part]) for part in ("op", "region", "line") if isinstance(row[part], str)]
         where = [one for one in where if not where[-1].endswith(f": {one.removesuffix('()')}")]
-        moved = [f"{format_bytes(row['bytes'])}"] * bool(row["bytes"])
+        moved = [format_bytes(row["bytes"])] * bool(row["bytes"])
         page.put(f"{name}: {printable(', '.join([*moved, *where]))}".removesuffix(": "), hang=2)
         page.lines.append("  ".join(f"{cell:>{_COUNT_WIDTH}}" for cell in cells))
     if len(rows) > top:

@@ -54,7 +54,9 @@ def _device(device: DeviceMemory, origin_ns: int, limit: int, width: int, bars: 
         yield "  the trace has no running totals: amounts count from 0 at its start"
     if device.peak_reserved_bytes is not None:
         yield f"  reserved at most {format_bytes(device.peak_reserved_bytes)}"
-        yield f"  {_spare(device)}"
+        at_peak, most = device.fragmentation_at_peak_bytes or 0, device.fragmentation_most_bytes or 0
+        spare = f"{format_bytes(at_peak)} at the peak, {format_bytes(most)} at most"
+        yield f"  reserved less allocated: {spare}"
     curve = device.curve
     yield f"  {sparkline(curve['allocated_bytes'].to_numpy(), curve['time_ns'].to_numpy(), bars, width - 4)}"
     yield "  alive at the peak:"
@@ -64,11 +66,6 @@ def _device(device: DeviceMemory, origin_ns: int, limit: int, width: int, bars: 
     kept = int(device.kept["bytes"].sum())
     yield f"  allocated in the recording and not freed: {format_bytes(kept)}"
     yield from _owners(device.kept, kept, limit, width)
-
-
-def _spare(device: DeviceMemory) -> str:
-    at_peak, most = device.fragmentation_at_peak_bytes or 0, device.fragmentation_most_bytes or 0
-    return f"reserved less allocated: {format_bytes(at_peak)} at the peak, {format_bytes(most)} at most"
 
 
 def _owners(owners: pd.DataFrame, whole: int, limit: int, width: int) -> Iterator[str]:
@@ -116,10 +113,8 @@ def _ops(ops: pd.DataFrame, limit: int, width: int) -> Iterator[str]:
 
 
 def _calls(view: MemoryView) -> Iterator[str]:
-    if len(view.calls) == 0:
-        yield "Allocator calls to the driver: none; all blocks came from the cache."
-    else:
-        yield "Allocator calls to the driver:"
+    none = " none; all blocks came from the cache." if len(view.calls) == 0 else ""
+    yield f"Allocator calls to the driver:{none}"
     for row in records(view.calls):
         yield f"  {row['calls']:>7,} x {printable(row['name']):<28} {format_ns(row['total_ns'])}"
     if view.out_of_memory:

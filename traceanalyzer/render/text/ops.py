@@ -28,9 +28,8 @@ def render_ops(work: OpWork, *, limit: int = 10, width: int = 100, ascii_only: b
     if len(rest):
         time = format_ns(int(rest["gpu_ns"].sum()))
         lines += [f"other ops ({len(rest)}): {time}, {format_share(float(rest['share'].sum()))}", ""]
-    lines += [
-        line for source in _sources(work) for line in textwrap.wrap(source, width, subsequent_indent="  ")
-    ]
+    for source in _sources(work):
+        lines += textwrap.wrap(source, width, subsequent_indent="  ")
     return as_text(lines, ascii_only=ascii_only)
 
 
@@ -62,9 +61,8 @@ def _header(work: OpWork) -> str:
 
 def _op(work: OpWork, op: Mapping[str, Any], width: int) -> Iterator[str]:
     calls = f"{op['calls']:,} call{'s' * (op['calls'] != 1)}"
-    yield _sides(
-        short_ops(op["op"]), f"{calls}  {format_ns(op['gpu_ns'])}  {format_share(op['share'])}", width
-    )
+    amounts = f"{calls}  {format_ns(op['gpu_ns'])}  {format_share(op['share'])}"
+    yield _sides(short_ops(op["op"]), amounts, width)
     shapes = work.shapes[work.shapes["op"] == op["op"]]
     kernels = work.kernels[work.kernels["op"] == op["op"]]
     for row in records(shapes.head(SHAPES)):
@@ -100,9 +98,8 @@ def rate_text(row: Mapping[str, Any]) -> str:
         return ", ".join([*rates, f"peak n/a: {row['why']}"])
     most = f"{row['peak_tflops']:g} TFLOP/s" if row["limit"] == "compute" else f"{row['peak_gbps']:,.0f} GB/s"
     cached = "; more than memory gives, so some came from the cache" if row["peak_share"] > 1 else ""
-    return ", ".join(
-        [*rates, f"{format_share(row['peak_share'])} of the {row['limit']} peak of {most}{cached}"]
-    )
+    share = f"{format_share(row['peak_share'])} of the {row['limit']} peak of {most}{cached}"
+    return ", ".join([*rates, share])
 
 
 def _sides(left: str, right: str, width: int) -> str:

@@ -16,23 +16,7 @@ NARROWEST, WIDEST = 60, 120
 FILE_WIDTH = 80
 
 _WEIGHTS = ("bold", "dim")  # styles that are no colour
-_ASCII = str.maketrans(
-    {
-        "█": "#",
-        "▓": "%",
-        "▒": "=",
-        "▚": "&",
-        "▼": "v",
-        "▲": "^",
-        "◆": "*",
-        "▶": ">",
-        "■": "o",
-        "░": "~",
-        "▤": "+",
-        "◌": ":",
-    }
-    | {"·": ".", "µ": "u", "×": "x", "…": ".", "±": "+-"}
-)
+_ASCII = str.maketrans("█▓▒▚▼▲◆▶■░▤◌·µ×…", "#%=&v^*>o~+:.ux.") | {ord("±"): "+-"}
 _ENDLESS, _NAME = regex(r"(?<!\S)[^\s/]{200,}(?!\S)"), 72  # names of generated kernels; paths stay whole
 _FRAME = regex(r"\S+\.py\(\d+\): [\w<>.]+[,;:]?")
 
@@ -83,9 +67,9 @@ class Page:
         wrapped = _wrapped(whole, self.width, indent, hang)
         self.lines += [self.styled(line.replace(JOINED, " "), style) for line in wrapped]
 
-    def pair(self, label: str, text: str, *, indent: int = 0, width: int = 10, style: str = "") -> None:
+    def pair(self, label: str, text: str, *, width: int = 10, style: str = "") -> None:
         """A label and its text beside it, wrapped below itself."""
-        self.put(f"{label:<{width}} {text}", indent=indent, hang=width + 1, style=style)
+        self.put(f"{label:<{width}} {text}", hang=width + 1, style=style)
 
     def sides(
         self, left: str, right: str, *, style: str = "", left_style: str = "bold", indent: int = 0
@@ -111,9 +95,7 @@ class Page:
 
 def joined_frames(text: str, room: int) -> str:
     """The text with `file.py(12): function` held together where it fits on a line."""
-    return _FRAME.sub(
-        lambda frame: frame[0].replace(" ", JOINED) if len(frame[0]) <= room else frame[0], text
-    )
+    return _FRAME.sub(lambda frame: frame[0].replace(" ", JOINED if len(frame[0]) <= room else " "), text)
 
 
 def _wrapped(text: str, width: int, indent: int, hang: int) -> Iterator[str]:

@@ -38,11 +38,9 @@ def render_regions(
     cost = cost_of(regions, by)
     whole = format_ns(round(regions.step_ns))
     base = "without the profiler" if regions.replayed else "as recorded, without GPU work"
-    utilised = f"; {rates.text}" if rates else ""
-    head = f"Regions of a typical step of {whole} {base}{utilised}"
-    note = "of step: the CPU time's share of it" + "; of peak: the operations' share of GPU time" * bool(
-        rates
-    )
+    head = f"Regions of a typical step of {whole} {base}{f'; {rates.text}' if rates else ''}"
+    note = "of step: the CPU time's share of it"
+    note += "; of peak: the operations' share of GPU time" if rates else ""
     columns = (*_COLUMNS, *_RATES)[: len(_COLUMNS) + (0 if rates is None else 1 + (width >= _WIDE))]
     lines = [head, note, "", _line(columns, "region", width)]
     left = sum(_WIDTHS[: len(columns)]) + 2 * len(columns)

@@ -55,7 +55,8 @@ def device_bar(page: Page, time: DeviceTime, *, rank: int | None) -> None:
     classes = [(name, ns) for name, ns in time.classes_ns.items() if ns]
     causes = list(_causes(time))
     cells = bar([ns for _, ns in classes], page.width - len(label) - 2)
-    drawn = (page.styled(_glyph(name) * n, _style(name)) for (name, _), n in zip(classes, cells, strict=True))
+    glyphs = {name: _GLYPHS.get(name, _OTHER_GLYPH) for name, _ in classes}
+    drawn = (page.styled(glyphs[name] * n, _style(name)) for (name, _), n in zip(classes, cells, strict=True))
     page.lines.append(f"{label}  {''.join(drawn)}")
     rows = [(in_words(name), name, ns, list[str]()) for name, ns in classes]
     rows += [(cause, "", ns, ops) for cause, ns, ops in causes]
@@ -63,7 +64,7 @@ def device_bar(page: Page, time: DeviceTime, *, rank: int | None) -> None:
     for label, name, ns, ops in rows:
         text = f" {label:<{room}}{format_share(ns / max(time.length_ns, 1)):>8}  {format_ns(ns):>8}"
         text += _named(ops, page.width - len(text) - 5)
-        page.lines.append(f"  {page.styled(_glyph(name), _style(name)) if name else ' '}{text}")
+        page.lines.append(f"  {page.styled(glyphs[name], _style(name)) if name else ' '}{text}")
     if rank is None and causes:
         page.put(_LEGEND, indent=2, style="dim")
 
@@ -80,16 +81,14 @@ def _causes(time: DeviceTime) -> Iterator[tuple[str, int, list[str]]]:
         if ns:
             known = {op: of_op for op, of_op in ops.get(name, {}).items() if not _LAUNCH.match(op)}
             named = list(known)[:NAMED_OPS] if sum(known.values()) >= _MOST * ns else []
-            first = [_before(op) for op in named[:1] if name in _BEFORE]
-            yield in_words(name), ns, first + named[name in _BEFORE :]
+            if named and name in _BEFORE and "GraphLaunch" not in named[0]:
+                named[0] = (
+                    f"before {named[0]}"  # before its kernels; the launch of a CUDA graph comes before that
+                )
+            yield in_words(name), ns, named
     rest = sum(ns for _, ns in largest[LARGEST_CAUSES:])
     if rest:
         yield _OTHER_CAUSES, rest, []
-
-
-def _before(op: str) -> str:
-    """Before the op's kernels the device is idle; the launch of a CUDA graph comes before that."""
-    return op if "GraphLaunch" in op else f"before {op}"
 
 
 def _named(ops: list[str], room: int) -> str:
@@ -99,10 +98,6 @@ def _named(ops: list[str], room: int) -> str:
         if len(text) <= room:
             return f"  {text}"
     return f"  {shortened(names[0], room)}" if names else ""
-
-
-def _glyph(name: str) -> str:
-    return _GLYPHS.get(name, _OTHER_GLYPH)
 
 
 def _style(name: str) -> str:
@@ -137,17 +132,13 @@ def times_count_from(report: Report) -> str:
     metas = [trace.meta for trace in report.traces]
     marked = [meta.origin_ns - meta.window_ns[0] for meta in metas if meta.window_ns is not None]
     before = sorted({format_offset(ns) for ns in marked if format_offset(ns) != format_offset(0) and ns > 0})
-    several = before and (len(before) > 1 or len(marked) < len(metas))
-    ruler = (
-        f"Perfetto's ruler begins {'up to ' * bool(several)}{format_offset(max(marked))} earlier"
-        if before
-        else ""
-    )
-    return (
-        "Times count from the first op, annotation, call or kernel"
-        + (f"; {ruler}, at the profiler's own mark" if ruler else "")
-        + '. A timestamp goes into Perfetto\'s command "Pan to timestamp".'
-    )
+    ruler = ""
+    if before:
+        several = len(before) > 1 or len(marked) < len(metas)
+        begins = f"{'up to ' * several}{format_offset(max(marked))} earlier"
+        ruler = f"; Perfetto's ruler begins {begins}, at the profiler's own mark"
+    start = "Times count from the first op, annotation, call or kernel"
+    return f'{start}{ruler}. A timestamp goes into Perfetto\'s command "Pan to timestamp".'
 
 
 def _recording(page: Page, own: Mapping[int, Finding], *, several: bool) -> None:
@@ -164,13 +155,12 @@ def _recording(page: Page, own: Mapping[int, Finding], *, several: bool) -> None
 
 
 def _priced(findings: Mapping[int, Finding]) -> str:
-    return "; ".join(f"#{number} {_one_priced(finding)}" for number, finding in findings.items())
-
-
-def _one_priced(finding: Finding) -> str:
-    rank = "" if finding.rank is None else f" (rank {finding.rank})"
-    cost = f": {format_ns(finding.cost_ns)}, {format_share(finding.cost_share)}" if finding.cost_ns else ""
-    return f"{titled(finding)}{rank}{cost}"
+    parts = []
+    for number, one in findings.items():
+        rank = "" if one.rank is None else f" (rank {one.rank})"
+        cost = f": {format_ns(one.cost_ns)}, {format_share(one.cost_share)}" if one.cost_ns else ""
+        parts.append(f"#{number} {titled(one)}{rank}{cost}")
+    return "; ".join(parts)
 
 
 def _ranks(ranks: Sequence[int | None]) -> str:
@@ -189,10 +179,8 @@ def _rules(page: Page, outcomes: Sequence[Outcome], listed: Collection[str], *, 
     if found or clear:
         noted = len(found - set(listed))
         also = f", {noted} noted above in this footer" if noted else ""
-        page.pair(
-            "rules",
-            f"{len(found | clear)} ran: {len(found) - noted} with findings{also}, {len(clear - found)} clear",
-        )
+        counts = f"{len(found) - noted} with findings{also}, {len(clear - found)} clear"
+        page.pair("rules", f"{len(found | clear)} ran: {counts}")
     unsaid = (one for one in outcomes if one.status is Status.CLEAR and one.why and one.rule not in found)
     _reasons(page, unsaid, several=several)
     for status in (Status.NOT_APPLICABLE, Status.FAILED):
@@ -203,20 +191,13 @@ def _rules(page: Page, outcomes: Sequence[Outcome], listed: Collection[str], *, 
 
 
 def _reasons(page: Page, outcomes: Iterable[Outcome], *, several: bool) -> None:
-    for why, (rules, ranks) in _by_reason(outcomes).items():
+    by_reason: dict[str | None, list[Outcome]] = {}
+    for outcome in outcomes:
+        by_reason.setdefault(outcome.why, []).append(outcome)
+    for why, same in by_reason.items():
+        rules, ranks = dict.fromkeys(one.rule for one in same), list(dict.fromkeys(one.rank for one in same))
         where = f" ({_ranks(ranks)})" if several and None not in ranks else ""
         page.put(f"{', '.join(rules)}{where}: {why}", indent=11, hang=3)
-
-
-def _by_reason(outcomes: Iterable[Outcome]) -> dict[str | None, tuple[list[str], list[int | None]]]:
-    grouped: dict[str | None, tuple[list[str], list[int | None]]] = {}
-    for outcome in outcomes:
-        rules, ranks = grouped.setdefault(outcome.why, ([], []))
-        if outcome.rule not in rules:
-            rules.append(outcome.rule)
-        if outcome.rank not in ranks:
-            ranks.append(outcome.rank)
-    return grouped
 
 
 def _not_understood(meta: Meta) -> list[str]:
@@ -225,15 +206,14 @@ def _not_understood(meta: Meta) -> list[str]:
         "of unknown categories": meta.unknown_categories,
         "mended": meta.anomalies,
     }
+    counted = ((kind, counts, sorted(counts.items())) for kind, counts in kinds.items() if counts)
     return [
-        f"{sum(counts.values()):,} {kind}: {', '.join(f'{name} {count:,}' for name, count in sorted(counts.items()))}"
-        for kind, counts in kinds.items()
-        if counts
+        f"{sum(counts.values()):,} {kind}: {', '.join(f'{name} {count:,}' for name, count in ordered)}"
+        for kind, counts, ordered in counted
     ]
 
 
 def put_trace(page: Page, trace: TraceReport, *, several: bool) -> None:
-    """One line per part."""
     page.blank()
     meta, unavailable = trace.meta, trace.unavailable or {}
     rank = f"rank {trace.rank}: " if several or meta.rank is not None else ""

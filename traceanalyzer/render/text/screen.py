@@ -132,9 +132,7 @@ def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room:
     first = [number for number in (shown[0], asked) if number is not None]
     shown = sorted({*shown, *first})
     # The first finding and the question say what to do, whatever room that leaves for the titles of others.
-    while len(shown) > len({*first}) and not all(
-        _grown(blocks, shown, wrong, room)[number] for number in first
-    ):
+    while {*shown} > {*first} and not all(_grown(blocks, shown, wrong, room)[number] for number in first):
         shown.remove(max({*shown} - {*first}))
     infos = [number for number in shown if number not in wrong]
 
@@ -152,12 +150,10 @@ def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room:
     if len(details) < len(blocks):
         left = [number for number in blocks if number not in details]
         bare = [number for number, detail in details.items() if not detail]
-        several = len(left) > 1
-        page.put(
-            f"... and finding{'s' * several} {listed(left)}: --verbose shows {'them' if several else 'it'}"
-            + (f" and the text of {listed(bare)}" if bare else ""),
-            style="dim",
-        )
+        findings_left = f"findings {listed(left)}" if len(left) > 1 else f"finding {left[0]}"
+        shows = "them" if len(left) > 1 else "it"
+        shows += f" and the text of {listed(bare)}" if bare else ""
+        page.put(f"... and {findings_left}: --verbose shows {shows}", style="dim")
     return sum(detail > 0 for detail in details.values())
 
 
@@ -222,9 +218,9 @@ def _next(page: Page, report: Report, parts: Triage) -> None:
         number, finding = first
         ways = [f"traceanalyzer open {shlex.quote(source)} --finding {number}"]
         ways *= len(report.traces) == 1 and source != "-"
-        also = f"explain {finding.rule}" if ways else f"traceanalyzer explain {finding.rule}"
-        both = " | ".join([*ways, also])
-        line = both if len(both) <= page.width - _LABEL else [*ways, also][0]
+        ways += [f"explain {finding.rule}" if ways else f"traceanalyzer explain {finding.rule}"]
+        both = " | ".join(ways)
+        line = both if len(both) <= page.width - _LABEL else ways[0]
         page.lines.append(printable(f"{'More':<{_LABEL}}{line}"))
     if any(trace.accounting for trace in report.traces):
         for advice in sorted({f.advice for f in parts.profilers_own.values() if not f.cost_ns and f.advice}):

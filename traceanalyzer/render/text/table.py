@@ -121,10 +121,8 @@ def _has_stack(rows: pd.DataFrame) -> bool:
 
 def _cpu_columns(table: PrintedTable, shown: pd.DataFrame) -> list[_Column]:
     total = table.self_cpu_us
-    shares = [
-        "0" if is_async else format_share(us, total)
-        for us, is_async in zip(shown["cpu_us"], shown["is_async"], strict=True)
-    ]
+    times = zip(shown["cpu_us"], shown["is_async"], strict=True)
+    shares = ["0" if is_async else format_share(us, total) for us, is_async in times]
     return [
         _Column("Self CPU %", [format_share(us, total) for us in shown["self_cpu_us"]]),
         _Column("Self CPU", [format_time(us) for us in shown["self_cpu_us"]]),

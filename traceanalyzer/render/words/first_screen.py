@@ -27,10 +27,9 @@ _MAKER = re.compile("^(?:NVIDIA|AMD) ")  # of a device: the type says it
 
 def problem_words(findings: Collection[Finding], *, judged: bool) -> str:
     """`2 problems, 1 to check`: findings above `info`, and questions that no trace answers."""
-    problems = sum(finding.severity is not Severity.INFO for finding in findings)
-    questions = sum(
-        finding.severity is Severity.INFO and kind_of(finding.rule) is Kind.QUESTION for finding in findings
-    )
+    infos = [finding for finding in findings if finding.severity is Severity.INFO]
+    problems = len(findings) - len(infos)
+    questions = sum(kind_of(finding.rule) is Kind.QUESTION for finding in infos)
     named = [f"{problems} problem{'s' * (problems != 1)}"] if problems else []
     named += [f"{questions} to check"] if questions else []
     maybe = sum(may_help(finding) for finding in findings)
@@ -40,9 +39,7 @@ def problem_words(findings: Collection[Finding], *, judged: bool) -> str:
 
 def recorded_words(trace: TraceReport) -> str:
     """The devices and the number of steps: `NVIDIA H200, 5 steps`."""
-    known = Counter(
-        _MAKER.sub("", device.name) if device.name else "unknown GPU" for device in trace.meta.devices
-    )
+    known = Counter(_MAKER.sub("", device.name or "unknown GPU") for device in trace.meta.devices)
     devices = [name if count == 1 else f"{count} x {name}" for name, count in known.items()]
     count = 0 if trace.steps is None or not trace.steps.marked else trace.steps.every.count
     asked = [f"window of {format_ns(trace.window.length_ns)}"] * trace.window.asked

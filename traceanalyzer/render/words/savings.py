@@ -45,11 +45,8 @@ def cost_words(finding: Finding, *, brief: bool = False) -> str:
     """
     if not finding.cost_ns:
         return ""
-    recurs = (
-        kind_of(finding.rule) is not Kind.ONCE
-        and finding.steps != 1
-        and 0 < finding.cost_per_step_ns < finding.cost_ns
-    )
+    several = finding.steps != 1 and 0 < finding.cost_per_step_ns < finding.cost_ns
+    recurs = several and kind_of(finding.rule) is not Kind.ONCE
     per_step = f"{format_ns(finding.cost_per_step_ns)} a step" if recurs else ""
     total = "" if brief and recurs else f"{', ' * recurs}{format_ns(finding.cost_ns)} in total"
     graded = finding.saving is not None or finding.severity is not Severity.INFO
@@ -96,9 +93,8 @@ def in_one_line(title: str, room: int) -> str:
     """As many of the title's first parts as fit, and no fewer than have its number: all where that does not fit."""
     parts = [title, *(title[: end.start()] for end in reversed(list(_PART.finditer(title))))]
     numbered = _NUMBER.search(title)
-    return next(
-        (part for part in parts if len(part) <= room and (not numbered or _NUMBER.search(part))), title
-    )
+    fitting = (part for part in parts if len(part) <= room and (not numbered or _NUMBER.search(part)))
+    return next(fitting, title)
 
 
 def may_help(finding: Finding) -> bool:
