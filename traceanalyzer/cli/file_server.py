@@ -118,7 +118,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.one.served.set()
 
     def _part(self, folder: Path) -> None:
-        """A file of the viewer."""
         name = unquote(self.path.partition("?")[0]).lstrip("/") or "index.html"
         wanted = (folder / name).resolve() if "\0" not in name else folder
         if (

@@ -134,20 +134,13 @@ def events(roots: Roots, trace: str, window: str) -> str:
         )
     rows = pd.concat(lanes, ignore_index=True)
     longest = rows.sort_values(["dur_ns", "event_id"], ascending=[False, True]).head(_ROWS)
-    return capped(
-        _listed(longest.sort_values(["offset_ns", "event_id"]), len(rows)), "Ask for a shorter window."
-    )
-
-
-def _listed(rows: object, total: int) -> str:
-    lines = [f"{total:,} events overlap the window; the longest {_ROWS} at most, times in us"]
+    lines = [f"{len(rows):,} events overlap the window; the longest {_ROWS} at most, times in us"]
     lines.append("lane  thread or stream  start  duration  category  name  event_id")
-    for row in rows.itertuples():  # type: ignore[attr-defined]
-        times = f"{row.offset_ns / 1e3:.3f}  {row.dur_ns / 1e3:.3f}"
-        lines.append(
-            f"{row.lane}  {row.on}  {times}  {row.category}  {printable(row.name)[:160]}  {row.event_id}"
-        )
-    return "\n".join(lines) + "\n"
+    for row in longest.sort_values(["offset_ns", "event_id"]).to_dict("records"):
+        times = f"{row['offset_ns'] / 1e3:.3f}  {row['dur_ns'] / 1e3:.3f}"
+        what = f"{row['category']}  {printable(row['name'])[:160]}  {row['event_id']}"
+        lines.append(f"{row['lane']}  {row['on']}  {times}  {what}")
+    return capped("\n".join(lines) + "\n", "Ask for a shorter window.")
 
 
 def listed(roots: Roots, trace: str, what: str, step: int | None = None) -> str:

@@ -86,9 +86,8 @@ def _answer(question: Callable[..., str], *arguments: Any) -> str:
     except TimeoutError:
         raise ToolError(f"error: no answer within {_MOST_S} s: ask about a smaller trace or window") from None
     except (BrokenProcessPool, MemoryError, ImportError, OSError):
-        raise ToolError(
-            "error: the process ended, perhaps out of memory: ask about a smaller trace"
-        ) from None
+        why = "the process ended, perhaps out of memory"
+        raise ToolError(f"error: {why}: ask about a smaller trace") from None
     finally:
         worker.end()
     if isinstance(answer, Exception):

@@ -92,17 +92,15 @@ def _counted(path: Path, name: str, limit: float) -> list[str]:
         return []
     calls = tables["calls"]
     own = calls[calls["counter"].isin(counters)].sort_values("most", ascending=False).head(_PLACES)
-    ops = ", ".join(
-        f"{op or call} ({count:g})"
-        for op, call, count in zip(own["op"], own["name"], own["most"], strict=True)
-    )
+    counts = zip(own["op"], own["name"], own["most"], strict=True)
+    ops = ", ".join(f"{op or call} ({count:g})" for op, call, count in counts)
+    ops = f": {ops}" if ops else ""
     lines = _lines(path)
     at = f"; lines: {', '.join(lines)}" if lines else ""
-    return [f"{name}: {most:,.0f} {words} in a step, {limit:,.0f} allowed" + (f": {ops}" if ops else "") + at]
+    return [f"{name}: {most:,.0f} {words} in a step, {limit:,.0f} allowed{ops}{at}"]
 
 
 def _lines(path: Path) -> list[str]:
-    """The user's lines that findings name."""
     from traceanalyzer.render.data.ci import source_line
 
     places = [place for finding in _report(path).findings if (place := source_line(finding))]

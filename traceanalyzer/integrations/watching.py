@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.recorder.process import rank_and_world
@@ -54,7 +54,6 @@ class Folder:
         part.replace(self._path / f"{name}.json")
 
     def get(self, name: str) -> bytes | None:
-        """One that is there, else None."""
         path = self._path / f"{name}.json"
         return path.read_bytes() if path.exists() else None
 
@@ -66,11 +65,9 @@ class JobStore:
         self._store = store
 
     def put(self, name: str, summary: bytes) -> None:
-        """Leave one."""
         self._store.set(f"traceanalyzer/{name}", summary)
 
     def get(self, name: str) -> bytes | None:
-        """One that is there, else None."""
         key = f"traceanalyzer/{name}"
         return bytes(self._store.get(key)) if self._store.check([key]) else None
 
@@ -108,9 +105,8 @@ class Watch:
         if self._thread is not None and self._thread.is_alive():
             self.cost_s.append(0.0)
             if rank == 0:
-                self._log(
-                    f"traceanalyzer: window {window} is left out: the one before is still being analysed"
-                )
+                why = "the one before is still being analysed"
+                self._log(f"traceanalyzer: window {window} is left out: {why}")
             return
         try:
             exchange = self._exchange()
@@ -195,14 +191,15 @@ def _remove_left_over() -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-class _Window:
+class _Window(NamedTuple):
     """One recorded window: which, of whom, when, what it cost, and where summaries are exchanged."""
 
-    def __init__(
-        self, number: int, rank: int, world: int, at: float, cost: str, exchange: Exchange | None
-    ) -> None:
-        self.number, self.rank, self.world, self.at = number, rank, world, at
-        self.cost, self.exchange = cost, exchange
+    number: int
+    rank: int
+    world: int
+    at: float
+    cost: str
+    exchange: Exchange | None
 
     def gathered(self, own: bytes) -> dict[int, Summary]:
         """rank -> summary, on rank 0 of all that came in time; a summary of an earlier run is too old."""
@@ -246,23 +243,17 @@ def _changes(now: Mapping[int, Summary], before: Mapping[int, Summary]) -> str:
     found, known = (
         {k: v for one in side.values() for k, v in one["findings"].items()} for side in (now, before)
     )
-    parts = [
-        _step_change(
-            *(max((one["step_ns"] or 0 for one in side.values()), default=0) for side in (before, now))
-        ),
-        _names("new", [name for key, name in found.items() if key not in known]),
-        _names("gone", [name for key, name in known.items() if key not in found]),
-    ]
-    return "; ".join(filter(None, parts)) or "as in the window before"
-
-
-def _step_change(before: int, now: int) -> str:
-    """As recorded: the profiler is the same in both windows, and a prediction would add an error of its own."""
-    if not before or not now or abs(now - before) <= _ALIKE * before:
-        return ""
-    return f"step recorded {format_ns(before)}, now {format_ns(now)} ({now / before - 1:+.0%})".replace(
-        "%", " %"
+    # As recorded: the profiler is the same in both windows, and a prediction would add an error of its own.
+    new_ns, old_ns = (
+        max((one["step_ns"] or 0 for one in side.values()), default=0) for side in (now, before)
     )
+    parts = []
+    if old_ns and new_ns and abs(new_ns - old_ns) > _ALIKE * old_ns:
+        change = f"{100 * (new_ns / old_ns - 1):+.0f} %"
+        parts.append(f"step recorded {format_ns(old_ns)}, now {format_ns(new_ns)} ({change})")
+    parts.append(_names("new", [name for key, name in found.items() if key not in known]))
+    parts.append(_names("gone", [name for key, name in known.items() if key not in found]))
+    return "; ".join(filter(None, parts)) or "as in the window before"
 
 
 def _names(word: str, names: Sequence[str]) -> str:
