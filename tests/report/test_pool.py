@@ -25,7 +25,7 @@ from traceanalyzer.read.folders import layout_of
 from traceanalyzer.render.data.json import render_json
 from traceanalyzer.report.diagnosis import report_of_ranks, with_iterations
 from traceanalyzer.report.iterations import file_summary
-from traceanalyzer.report.rank_pool import Lost, Pool, Task, asked_once, in_pool
+from traceanalyzer.report.rank_pool import Elsewhere, Lost, Pool, Task, in_pool
 from traceanalyzer.report.rank_report import Asked
 from traceanalyzer.report.rank_states import RankFile, States
 from traceanalyzer.runtime.answer_cache import AnswerCache
@@ -128,7 +128,7 @@ def test_rank_with_a_dying_process_is_named_and_job_goes_on(job: Path) -> None:
 def test_files_asked_about_once_are_counted_completely(processes: Processes, job: Path) -> None:
     told: list[tuple[str, int, int]] = []
     files = sorted(map(str, job.iterdir()))
-    asked_once(processes, file_summary, files, RankFile(), progress=lambda *one: told.append(one))
+    Elsewhere(processes, {}, RankFile(), lambda *one: told.append(one)).once(file_summary, files)
     assert sorted(file for file, _, _ in told) == files
     assert [(count, many) for _, count, many in told] == [(1, 4), (2, 4), (3, 4), (4, 4)]
 

@@ -99,12 +99,14 @@ def turn_of(finding: Finding, severity: Severity) -> int:
     """
     if severity is Severity.INFO:
         return 2
-    known = next((one for one in all_rules() if one.slug == finding.rule), None)
-    rest = known is not None and (
-        (known.claims is Claims.LAUNCHES and finding.cause != REGION) or known.kind is Kind.REMAINDER
-    )
-    rest = rest or (known is not None and known.kind is Kind.ONCE and severity is not Severity.HIGH)
+    claims, kind = _claims_of(finding), kind_of(finding.rule)
+    rest = (claims is Claims.LAUNCHES and finding.cause != REGION) or kind is Kind.REMAINDER
+    rest |= kind is Kind.ONCE and severity is not Severity.HIGH
     return int(rest or severity.rank > Severity.MEDIUM.rank)
+
+
+def _claims_of(finding: Finding) -> Claims | None:
+    return next((one.claims for one in all_rules() if one.slug == finding.rule), None)
 
 
 @cache
@@ -128,9 +130,9 @@ def generality(finding: Finding) -> int:
     if finding.cause == REGION:
         # Waits within a region of code stand in the way of its remedy.
         return int(finding.evidence.get("region_syncs", 0) > 0)
-    known = next((one for one in all_rules() if one.slug == finding.rule), None)
+    claims = _claims_of(finding)
     # What takes all launches off the CPU has a remedy of its own.
-    return int(known is not None and known.claims >= Claims.GENERAL and known.claims is not Claims.LAUNCHES)
+    return int(claims is not None and claims >= Claims.GENERAL and claims is not Claims.LAUNCHES)
 
 
 def _groups(findings: Sequence[Finding], faults: Sequence[FaultOf]) -> list[_Members]:
@@ -231,16 +233,11 @@ def triaged(
     further = fixed_along(every)
     joined = {number for fault in every if len(fault.findings) > 1 for number in fault.findings}
     settled = {place for place, one in enumerate(findings) if one.settled and place + 1 not in joined}
-    order = sorted(
-        range(len(findings)),
-        key=lambda place: (
-            hidden[place],
-            sides[place] > 0,
-            place in settled,
-            turns[place + 1],
-            place + 1 in further,
-        ),
-    )
+
+    def turn(place: int) -> tuple[float, ...]:
+        return hidden[place], sides[place] > 0, place in settled, turns[place + 1], place + 1 in further
+
+    order = sorted(range(len(findings)), key=turn)
     number = {place + 1: new for new, place in enumerate(order, 1)}
     ids = dict.fromkeys(findings[place].fault for place in order)
     named = {old: f"F{new}" for new, old in enumerate((one for one in ids if one), 1)}
@@ -248,14 +245,11 @@ def triaged(
         replace(findings[place], fault=named.get(findings[place].fault or ""), pedantic=hidden[place])
         for place in order
     )
-    renamed = [
-        [
-            replace(one, id=named[one.id], findings=tuple(sorted(number[n] for n in one.findings)))
-            for one in own
-        ]
-        for own in faults
-    ]
-    return told, [tuple(sorted(own, key=lambda one: one.findings)) for own in renamed]
+
+    def renamed(one: Fault) -> Fault:
+        return replace(one, id=named[one.id], findings=tuple(sorted(number[n] for n in one.findings)))
+
+    return told, [tuple(sorted(map(renamed, own), key=lambda one: one.findings)) for own in faults]
 
 
 def _sides(findings: Sequence[Finding], outcomes: Sequence[Outcome]) -> list[int]:

@@ -45,7 +45,6 @@ class FileSummary:
 
 
 def file_summary(analysis: Analysis, _: None, __: None) -> FileSummary:
-    """Of one trace."""
     head = summarise(analysis, None)
     steps = attempt({}, "steps", lambda: analysis.index(Steps), None)
     took, working = np.empty(0, np.int64), 1

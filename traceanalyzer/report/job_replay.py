@@ -103,7 +103,6 @@ def sampled(analysis: Analysis, _: None, __: None) -> frozenset[int]:
 
 
 def replay_these(analysis: Analysis, _: None, numbers: Rows) -> None:
-    """Replay steps of these numbers."""
     analysis.provide(JointSteps(numbers))
 
 

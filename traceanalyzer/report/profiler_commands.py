@@ -112,10 +112,9 @@ def _ncu(finding: Finding, sections: Sequence[str], analysis: Analysis, meta: Me
     at = np.flatnonzero(own[same & (work.step == step)])
     count = min(int(at[-1] - at[0]) + 1, _MOST_LAUNCHES)
     # Without marks of steps nobody knows what comes before.
-    per_step = (
-        np.bincount(work.step[same & (work.step >= 0)]) if analysis.index(Steps).marked else np.zeros(1)
-    )
-    skipped = int(at[0]) + (_WARM_UP * int(np.median(per_step[per_step > 0])) if per_step.any() else 0)
+    marked = same & (work.step >= 0) & analysis.index(Steps).marked
+    _, per_step = np.unique(work.step[marked], return_counts=True)
+    skipped = int(at[0]) + (_WARM_UP * int(np.median(per_step)) if len(per_step) else 0)
     words = ["ncu", "--target-processes", "all", "--kernel-name-base", "demangled"]
     words += ["--kernel-name", f"regex:{pattern}", "--launch-skip", str(skipped)]
     words += ["--launch-count", str(count), "--kill", "yes"]

@@ -39,7 +39,6 @@ class Task(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Path of its file."""
         return self.file.path
 
     def run(self, states: States) -> Any:
@@ -107,24 +106,12 @@ class Elsewhere(Ranks):
         return answers
 
     def once(self, ask: Ask[T], files: Sequence[str], shared: Any = None) -> dict[str, T | Exception]:
-        return asked_once(
-            self._pool, ask, files, self._template._replace(window=None), shared, self._progress
-        )
-
-
-def asked_once(
-    pool: Pool,
-    ask: Ask[T],
-    files: Sequence[str],
-    template: RankFile,
-    shared: Any = None,
-    progress: Progress | None = None,
-) -> dict[str, T | Exception]:
-    """What each file says, or the reason why not, in processes of a pool that keep none of it."""
-    call = Call(ask, pickle.dumps(None), pickle.dumps(shared, pickle.HIGHEST_PROTOCOL))
-    tasks = [Task(template._replace(path=file), (call,), once=True) for file in files]
-    found = pool.run(tasks, _counted(progress, len(tasks)))
-    return {file: found[file] for file in files}
+        """What each file says, or the reason why not; the pool keeps none of it."""
+        call = Call(ask, pickle.dumps(None), pickle.dumps(shared, pickle.HIGHEST_PROTOCOL))
+        template = self._template._replace(window=None)
+        tasks = [Task(template._replace(path=file), (call,), once=True) for file in files]
+        found = self._pool.run(tasks, _counted(self._progress, len(tasks)))
+        return {file: found[file] for file in files}
 
 
 def _counted(progress: Progress | None, many: int) -> Callable[[Task], None]:

@@ -208,7 +208,4 @@ def _steps_after(forecast: Forecast | None, said: Judgement) -> dict[int, StepEs
     if forecast is None:
         return {}
     in_turn = [fault for fault in faults_in_turn(said.findings, said.faults) if fault in said.to_fix]
-    prefixes = (frozenset(in_turn[: place + 1]) for place in range(len(in_turn)))
-    return {
-        fault: forecast.fixed(said.edits_of(before)) for fault, before in zip(in_turn, prefixes, strict=True)
-    }
+    return {fault: forecast.fixed(said.edits_of(in_turn[:n])) for n, fault in enumerate(in_turn, 1)}

@@ -146,7 +146,7 @@ def shown_name(regions: Regions, node: int, width: int = 80) -> str:
 
 def listed_regions(regions: Regions, cost: Floats, depth: int) -> Iterator[tuple[int, int]]:
     """(node, level) of each line: without chains of nodes that cost the same, and without small ones."""
-    parent = regions.tree.parent
+    parent, kind = regions.tree.parent, regions.tree.kind
     children: dict[int, list[int]] = {}
     for node in np.argsort(-cost, kind="stable").tolist():
         if cost[node] >= _LEAST_LINE * max(cost[0], 1.0):
@@ -155,11 +155,7 @@ def listed_regions(regions: Regions, cost: Floats, depth: int) -> Iterator[tuple
     while pending:
         node, level = pending.pop()
         inside = children.get(node, [])
-        while (
-            regions.tree.kind[node] != "phase"
-            and len(inside) == 1
-            and cost[inside[0]] >= _NEARLY_ALL * cost[node]
-        ):
+        while kind[node] != "phase" and len(inside) == 1 and cost[inside[0]] >= _NEARLY_ALL * cost[node]:
             node, inside = inside[0], children.get(inside[0], [])
         yield node, level
         if level + 1 < depth:

@@ -125,8 +125,7 @@ def _texts(frame: pd.DataFrame, rows: Rows) -> pd.Series[str]:
 def _nullable(values: Rows, rows: Rows) -> pd.Series[int]:
     import pandas as pd
 
-    picked = pd.Series(np.append(values, 0)[rows], dtype="Int64")
-    return picked.mask(rows < 0)
+    return pd.Series(np.append(values, 0)[rows], dtype="Int64").mask(rows < 0)
 
 
 def _step_numbers(analysis: Analysis) -> pd.Series[int]:
@@ -223,6 +222,5 @@ def _by_name(events: Calls | Work | IdleTime, regions: Regions | None) -> pd.Dat
         )
         for name, same in events.by(keys)
     ]
-    return pd.DataFrame(
-        table, columns=["name", *times, "share", "bytes", "op", "region", "line"]
-    ).sort_values("total_ns", ascending=False, ignore_index=True)
+    frame = pd.DataFrame(table, columns=["name", *times, "share", "bytes", "op", "region", "line"])
+    return frame.sort_values("total_ns", ascending=False, ignore_index=True)

@@ -79,6 +79,12 @@ class Forest:
         self.kinds.extend([kind] * len(first))
         return number + base
 
+    def add_loose(self, paths: Rows, name: str) -> None:
+        """Put what has no path yet, -1, below a top of this name."""
+        loose = np.flatnonzero(paths < 0)
+        names = Texts(np.zeros(len(loose), np.int64), np.array([name], object))
+        paths[loose] = self.add(np.full(len(loose), -1), names, "op")
+
 
 def flame_of(analysis: Analysis, most: int = MOST_NODES) -> Node:
     """The tree of all GPU work of the trace, or of what the user's window holds of it; at most about `most` nodes.
@@ -91,8 +97,7 @@ def flame_of(analysis: Analysis, most: int = MOST_NODES) -> Node:
         raise Unavailable("no kernels, copies or memsets in the trace")
     forest = Forest([], [], [])
     path = _of_rows(forest, events, events.work.op)[events.work.op]  # the last entry is of work without op
-    loose = np.flatnonzero(path < 0)
-    path[loose] = forest.add(np.full(len(loose), -1), _same(NO_OP, len(loose)), "op")
+    forest.add_loose(path, NO_OP)
     kernel = Texts.column(events.trace.lanes.gpu, "name", events.work.row)
     leaf = np.empty(len(path), np.int64)
     for kind, begin in WORK_KINDS.items():
@@ -115,10 +120,6 @@ def _in_window(events: Events) -> tuple[Rows, Rows]:
     return np.arange(len(start)), end - start
 
 
-def _same(name: str, rows: int) -> Texts:
-    return Texts(np.zeros(rows, np.int64), np.array([name], object))
-
-
 def flame_of_cpu(analysis: Analysis, most: int = MOST_NODES) -> Node:
     """The tree of the time of all threads, each row's own time below its ops; calls are leaves.
 
@@ -133,8 +134,7 @@ def flame_of_cpu(analysis: Analysis, most: int = MOST_NODES) -> Node:
     path = _of_rows(forest, events, rows[_told(events)[rows]])
     nearest = nearest_marked(nesting.parent, path[:-1] >= 0, rows)
     leaf = pick(path[:-1], nearest)
-    loose = np.flatnonzero(leaf < 0)
-    leaf[loose] = forest.add(np.full(len(loose), -1), _same(OUTSIDE, len(loose)), "op")
+    forest.add_loose(leaf, OUTSIDE)
     calls = np.flatnonzero(Texts.column(events.trace.lanes.cpu, "category", rows).one_of(*CALL_CATEGORIES))
     leaf[calls] = forest.add(leaf[calls], _names(events, rows[calls]), "call")
     return tree_of(forest, leaf, nesting.self_ns[rows], most, ALL_CPU)
@@ -163,8 +163,7 @@ def flame_of_idle(analysis: Analysis, most: int = MOST_NODES) -> Node:
     piece = accounting.piece[segments]
     op = idle.op[piece]
     path = _of_rows(forest, events, op)[op]
-    loose = np.flatnonzero(path < 0)
-    path[loose] = forest.add(np.full(len(loose), -1), _same(OUTSIDE, len(loose)), "op")
+    forest.add_loose(path, OUTSIDE)
     causes = Texts(idle.cause[piece], np.array([in_words(cause) for cause in CAUSES], object))
     leaf = forest.add(path, causes, "idle")
     return tree_of(forest, leaf, accounting.dur_ns[segments], most, ALL_IDLE)
@@ -233,12 +232,8 @@ class _Spans:
 def _spans(events: Events, rows: Rows) -> _Spans:
     """Those rows of `trace.cpu`, and all modules that python's frames tell."""
     nesting = events.nesting
-    start, end, tid, names = (
-        nesting.start_ns[rows],
-        nesting.end_ns[rows],
-        ints_at(events.trace.lanes.cpu, "tid", rows),
-        _names(events, rows),
-    )
+    start, end = nesting.start_ns[rows], nesting.end_ns[rows]
+    tid, names = ints_at(events.trace.lanes.cpu, "tid", rows), _names(events, rows)
     kind = np.where(nesting.annotation[rows], 1, 2)
     if events.trace.meta.rows.get("python"):
         frames = events.trace.lanes.python

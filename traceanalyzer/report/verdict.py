@@ -45,15 +45,13 @@ def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     takes = f"{span} (-{percent(min(saved, _MOST))}){_then(trace)}"
     gives = f"{takes}{_doubt(trace, wrong, own)}"
     later = [number for number in wrong if number not in (first, *replayed, *others)]
-    unknown = "what finding{} {} would save cannot be predicted"
+    unknown = [number for number in (first, *later) if number not in replayed]
+    of_unknown = f"finding{'s' * (len(unknown) > 1)} {listed(unknown)}"
+    cannot = f"; what {of_unknown} would save cannot be predicted"
     if first in replayed:
-        return f"{which}{also}: {gives}" + (
-            f"; {unknown.format('s' * (len(later) > 1), listed(later))}" if later else ""
-        )
-    whose = (
-        f"; {unknown.format('s', listed([first, *later]))}" if later else ", whose saving cannot be predicted"
-    )
-    without = f"without finding{'s' * bool(later)} {listed([first, *later])}"
+        return f"{which}{also}: {gives}{cannot * bool(later)}"
+    whose = cannot if later else ", whose saving cannot be predicted"
+    without = f"without {of_unknown}"
     rest = f"; {which}, {without}{also}: {gives}" if several else ""
     return f"begin with finding {first} ({top.rule}){whose}{rest}"
 
@@ -144,13 +142,9 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
     if cold is not None and cold.severity is Severity.HIGH:
         return _cold(trace, cold)
     undecided = trace.step is not None and trace.step.open
-    goes_to = (
-        ""
-        if undecided or _idle_queue(trace)
-        else _telling(trace, costs)
-        if wrong
-        else _goes_to(trace, costs) or _largest(trace)
-    )
+    goes_to = ""
+    if not undecided and not _idle_queue(trace):
+        goes_to = _telling(trace, costs) if wrong else _goes_to(trace, costs) or _largest(trace)
     joint = "; " if _both_wait(trace) else ": "
     limit = joint.join(part for part in (_limit(trace, costs), goes_to) if part)
     reason = "" if trace.step else (trace.unavailable or {}).get("step", "")
@@ -161,12 +155,8 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
     possible, (choice, costs_share) = _possible(trace, numbered), _choice(trace, numbered)
     parts = [fix, possible, choice, _question(numbered)]
     if costs_share > max((found.saving.share for found in wrong.values() if found.saving), default=1.0):
-        parts = [
-            f"first decide on {choice.replace(' may', ', which may', 1)}",
-            f"then {fix}",
-            *parts[1:2],
-            parts[3],
-        ]
+        decide = choice.replace(" may", ", which may", 1)
+        parts = [f"first decide on {decide}", f"then {fix}", possible, parts[3]]
     return Verdict(
         step_line(trace),
         "; ".join(part for part in (limit, _unseen(trace), _settled(trace)) if part),
@@ -257,12 +247,8 @@ def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
     idle = sum(cost.share for cost in costs if cost.kind == "idle")
     mostly = f", mostly {one.name}" * (2 * one.share > idle and one.name == _longest_idle(trace))
     whom = "" if one.name in _ON_THE_DEVICE or _both_wait(trace) else " for the CPU"
-    if (
-        trace.measured is not None
-        and trace.measured.waiting_ms
-        and trace.step is not None
-        and trace.step.timed
-    ):
+    timed = trace.step is not None and trace.step.timed
+    if timed and trace.measured is not None and trace.measured.waiting_ms:
         late = sum(cost.share for cost in costs if cost.name == LOADING)
         mostly = f", {percent(late)} {LOADING}"
     return f"the GPU waits{whom} during {percent(idle)} {_of_step(trace)}{mostly}"
@@ -285,7 +271,6 @@ def _of_work(trace: TraceReport, cost: Cost) -> str:
 
 
 def _of_step(trace: TraceReport) -> str:
-    """Which step a share is of."""
     if trace.step is None:
         return "of the recorded step"
     return "of the step" if trace.step.measured else "of the predicted step"
@@ -338,13 +323,9 @@ def _choice(trace: TraceReport, findings: Mapping[int, Finding]) -> tuple[str, f
     }
     if not large:
         return "", 0.0
-    number = next(iter(large))
-    share = large[number]
-    said = (
-        f"finding {number} ({findings[number].rule}) may be deliberate "
-        f"and costs {percent(share)} {_of_step(trace)}"
-    )
-    return said, share
+    number, share = next(iter(large.items()))
+    costs = f"costs {percent(share)} {_of_step(trace)}"
+    return f"finding {number} ({findings[number].rule}) may be deliberate and {costs}", share
 
 
 def _question(findings: Mapping[int, Finding]) -> str:

@@ -125,7 +125,6 @@ class Recording:
 
     @classmethod
     def of(cls, analysis: Analysis, forecast: Forecast | None) -> Self:
-        """Of one trace, with its replay."""
         meta = analysis.trace.meta
         inputs = analysis.resolve({"inputs": Need(WorkInputs, optional=True)})["inputs"]
         return cls(meta.dialect, most_rates(device.name for device in meta.devices), inputs, forecast)
@@ -287,7 +286,6 @@ CHECKS = (
 
 
 def failures_of(claim: Claim) -> list[Failure]:
-    """Every check that a finding fails."""
     one = claim.finding
     reasons = ((check, check.reason(claim)) for check in CHECKS)
     return [

@@ -48,7 +48,6 @@ class Scope:
 
     @property
     def length_ns(self) -> int:
-        """Length of the analysed window."""
         return max(0, self.end_ns - self.start_ns)
 
 

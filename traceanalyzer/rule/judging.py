@@ -66,13 +66,11 @@ class Judgement:
         )
 
     def edits_of(self, faults: Container[int]) -> tuple[Edit, ...]:
-        """The edits of these faults."""
         fixes = zip(self.faults.number, self.fixes, strict=True)
         return tuple(edit for fault, fix in fixes if fault in faults for edit in fix)
 
 
 def indexes_of(rules: Iterable[Rule]) -> list[type]:
-    """All that the rules ask for."""
     return [need.kind for rule in rules for need in rule.needs.values()]
 
 

@@ -87,7 +87,6 @@ class Rule:
         yield from validated(returned, self, analysis, asked, left_out)
 
     def in_force(self) -> Iterator[tuple[str, int | float]]:
-        """Every limit, by name."""
         yield MIN_SHARE, self.min_share
         if self.limits is not None:
             yield from ((limit.name, getattr(self.limits, limit.name)) for limit in fields(self.limits))
