@@ -63,12 +63,10 @@ class Idle:
 
     @property
     def dur_ns(self) -> Rows:
-        """Length of each piece."""
         return self.end_ns - self.start_ns
 
     @property
     def gap_dur_ns(self) -> Rows:
-        """Length of the gap that each piece is part of."""
         gaps = int(self.gap.max(initial=-1)) + 1
         return sums_of(self.gap, self.dur_ns, gaps)[self.gap]
 

@@ -40,7 +40,6 @@ class Gaps:
 
     @property
     def dur_ns(self) -> Rows:
-        """Length of each gap."""
         return self.end_ns - self.start_ns
 
     @property

@@ -233,7 +233,6 @@ class RankKernels:
 
     @classmethod
     def of(cls, trace: Trace, work: DeviceWork) -> RankKernels:
-        """What of a rank others are compared with."""
         kernels = Kernels(trace, work.row, work.device, work.stream, work.op)
         every = Texts.column(trace.lanes.gpu, "name", work.row)
         known = frozenset(every[work.kind == _COMMUNICATES].distinct())
@@ -258,7 +257,6 @@ def waiting_together(ranks: Mapping[int, RankKernels]) -> frozenset[str]:
 
 
 def with_waiting(trace: Trace, work: DeviceWork, names: frozenset[str]) -> DeviceWork:
-    """The work with those kernels as communication."""
     chosen = Texts.column(trace.lanes.gpu, "name", work.row).meets(names.__contains__) & (work.kind == 0)
     return replace(work, kind=np.where(chosen, _COMMUNICATES, work.kind))
 
@@ -416,12 +414,10 @@ def runs(analysis: Analysis, _: None, names: tuple[str, ...]) -> tuple[Collectiv
 
 
 def give_waits(analysis: Analysis, waits: CollectiveWaits, _: None) -> None:
-    """Let the rank know how long it waits."""
     analysis.provide(waits)
 
 
 def moved(analysis: Analysis, _: None, __: None) -> Moved:
-    """What the rank's collectives move."""
     trace, work = analysis.trace, analysis.index(DeviceWork)
     known = analysis.index(CollectiveRuns), analysis.index(CollectiveWaits), analysis.index(Nesting)
     return Moved.of(trace, work, *known)
@@ -439,12 +435,10 @@ def load(analysis: Analysis, given: tuple[CollectiveWaits, Floats, RankLinks | N
 
 
 def know(analysis: Analysis, rank: int, loads: dict[int, Load]) -> None:
-    """Give the loads of all ranks."""
     analysis.provide(RankLoads(rank, loads))
 
 
 def program(analysis: Analysis, _: None, __: None) -> Hashes:
-    """What the rank runs."""
     return program_of(analysis.trace)
 
 

@@ -78,7 +78,6 @@ class RankLoads(GivenByJob):
 
     @property
     def others(self) -> list[Load]:
-        """All but the own."""
         return [load for rank, load in self.of.items() if rank != self.rank]
 
     @property

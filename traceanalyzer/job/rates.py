@@ -127,7 +127,6 @@ class Moved:
     def of(
         cls, trace: Trace, work: DeviceWork, runs: CollectiveRuns, waits: CollectiveWaits, nesting: Nesting
     ) -> Self:
-        """Of one rank."""
         waited, _ = waits.of(runs.entry)
         begin = runs.start_ns + np.maximum(waited, 0)
         computes = work.kind == KINDS.index("compute")
@@ -197,7 +196,6 @@ class _Collective:
     def add(
         self, rank: int, waiting_ns: int, transfer_ns: int, size: int, exposed_ns: int, role: str | None
     ) -> None:
-        """What one rank says of it."""
         self.bytes = max(self.bytes, size)
         self.transfer_ns = transfer_ns
         self.waiting_ns += waiting_ns

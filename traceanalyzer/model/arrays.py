@@ -54,7 +54,6 @@ def frozen(value_object: Made) -> Made:
 
 
 def no_rows() -> Rows:
-    """Of shape (0,)."""
     return np.empty(0, np.int64)
 
 

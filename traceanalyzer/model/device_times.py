@@ -49,7 +49,6 @@ class DeviceTime:
 
     @property
     def length_ns(self) -> int:
-        """Length of the window."""
         return self.end_ns - self.start_ns
 
     @property

@@ -89,7 +89,6 @@ class Columns:
 
     @classmethod
     def of(cls, columns: Mapping[str, Values | Coded | Table | Narrow], rows: int) -> Columns:
-        """From all columns."""
         return cls(rows, {name: _frozen(column) for name, column in columns.items()}.__getitem__)
 
     @classmethod
@@ -104,7 +103,6 @@ class Columns:
         return f"Columns({self._rows:,} rows)"
 
     def column(self, name: str) -> Values | Coded:
-        """A column by its name."""
         stored = self._kept(name)
         # It is made anew each time: it is asked for twice.
         return stored.wide() if isinstance(stored, Table | Narrow) else stored
@@ -213,7 +211,6 @@ class Lane:
         self._lock = RLock()
 
     def columns(self) -> Columns:
-        """The rows as numpy columns."""
         with self._lock:
             if self._columns is None:
                 if self._frame is not None:
@@ -224,7 +221,6 @@ class Lane:
             return self._columns
 
     def frame(self) -> pd.DataFrame:
-        """The rows as a pandas frame."""
         with self._lock:
             if self._frame is None:
                 self._frame, self._columns = self.columns().frame(self._name), None

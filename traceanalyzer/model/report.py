@@ -269,7 +269,6 @@ class AnalysedWindow:
 
     @property
     def length_ns(self) -> int:
-        """From start to end."""
         return max(0, self.end_ns - self.start_ns)
 
 

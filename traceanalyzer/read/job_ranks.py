@@ -48,7 +48,6 @@ class Declared:
 
     @classmethod
     def of(cls, trace: Trace) -> Self:
-        """From the whole trace."""
         lanes = [lane for lane in (trace.lanes.cpu, trace.lanes.gpu) if len(lane)]
         ends = [int((ints(lane, "start_ns") + ints(lane, "dur_ns")).max()) for lane in lanes]
         meta = trace.meta

@@ -299,10 +299,8 @@ def skipped_note(skipped: Sequence[Skipped]) -> Damage:
 
 
 def add_note(trace: Trace, note: Damage) -> Trace:
-    """The trace with another note on its damage."""
     return replace(trace, meta=replace(trace.meta, damage=(*trace.meta.damage, note)))
 
 
 def with_rank(trace: Trace, rank: int | None) -> Trace:
-    """The trace as of this rank."""
     return trace if trace.meta.rank == rank else replace(trace, meta=replace(trace.meta, rank=rank))

@@ -42,7 +42,6 @@ class Autograd:
 
     @classmethod
     def of(cls, trace: Trace, nesting: Nesting, program: Program) -> Self:
-        """Of the program's segments."""
         number, thread = (ints(trace.lanes.cpu, column) for column in ("sequence", "fwd_thread"))
         row = inherited(nesting.parent, number >= 0)[program.timeline.row]
         numbered_row = np.where(program.timeline.row >= 0, row, -1)
@@ -79,7 +78,6 @@ class Footprint:
 
     @classmethod
     def of(cls, program: Program, edits: Sequence[Edit]) -> Self:
-        """Of the edits, applied to the program alone."""
         edited, segments, device = apply_edits(program, edits), program.segments, program.work
         shrunk = np.where(segments.gap, segments.cpu_ns - edited.cpu_ns, 0.0)
         dropped = ~edited.kept

@@ -24,7 +24,6 @@ Kind = Literal["drop", "work", "rewrite", "balance"]
 
 
 def as_ints(values: Ints) -> NDArray[np.int64]:
-    """Rows, entries or times as an int64 array."""
     return np.asarray(values, np.int64)
 
 

@@ -45,7 +45,6 @@ class RankForecast:
 
     @classmethod
     def of(cls, forecast: Forecast) -> Self:
-        """From the rank's own replays."""
         program = forecast.program
         steps = len(program.sample) * program.sample.part
         return cls(forecast.step, steps, program.sample.text, bool((program.work.meet >= 0).any()))

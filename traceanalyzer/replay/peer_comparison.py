@@ -90,7 +90,6 @@ class ExcessOverPeers(Excess, GivenByJob):
 
     @classmethod
     def of(cls, more: Excess, trace: Trace, program: Program) -> Self:
-        """In the rank's own program."""
         names, rows = segment_names(trace, program)
         shares = {name: more.peers_ns[name] / (ns + more.peers_ns[name]) for name, ns in more.cpu_ns.items()}
         shares.pop(more.pause, None)  # only the longest of the gaps that it is named by

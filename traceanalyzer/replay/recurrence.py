@@ -244,7 +244,6 @@ class _Runs:
         self._sums: list[float] = before[last].tolist()
 
     def columns(self, schedule: Schedule) -> tuple[list[int], Floats, list[float]]:
-        """As `Run` has them."""
         ready = schedule.launch_ns + schedule.latency_ns + schedule.dur_ns - self._before
         return self._stream, np.maximum.reduceat(ready[self._order], self._first), self._sums
 

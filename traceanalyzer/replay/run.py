@@ -62,7 +62,6 @@ class Step:
 
 
 def run(edited: EditedProgram, slowdown: float) -> Step:
-    """Replay what the edits left."""
     (step,) = run_at(edited, (slowdown,))
     return step
 

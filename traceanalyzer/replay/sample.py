@@ -73,7 +73,6 @@ class Sample:
 
     @property
     def text(self) -> str:
-        """What was replayed, in words."""
         if self.part < 1:
             return f"{100 * self.part:.0f} % of a step"
         where = " (in others something else kept the host busy)" * self.disturbed

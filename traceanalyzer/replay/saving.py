@@ -81,7 +81,6 @@ class Forecast:
 
     @property
     def program(self) -> Program:
-        """What is replayed."""
         return self.replays.program
 
     @property
@@ -400,7 +399,6 @@ class Replays:
     )
 
     def edited(self, edits: Sequence[Edit]) -> EditedProgram:
-        """The program with the edits made."""
         return apply_edits(self.program, edits)
 
     def steps(self, edits: Sequence[Edit], edited: EditedProgram | None = None) -> _Steps:

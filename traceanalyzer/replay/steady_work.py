@@ -180,7 +180,6 @@ class SteadyWork:
 
     @property
     def streams(self) -> int:
-        """How many streams there are."""
         return int(self.stream.max(initial=-1)) + 1
 
     @property

@@ -58,7 +58,6 @@ class StepBreakdown:
 
     @classmethod
     def of(cls, trace: Trace, work: DeviceWork, program: Program) -> Self:
-        """Of the program's segments."""
         names, _ = segment_names(trace, program)
         steps = len(program.sample) * program.sample.part
         traced = program.segments.cpu_ns

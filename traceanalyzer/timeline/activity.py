@@ -54,7 +54,6 @@ class ProfilerRows:
 
     @property
     def stalls(self) -> intervals.Set:
-        """When the profiler stalled a thread."""
         return intervals.union(self.stall_start_ns, self.stall_end_ns)
 
     @classmethod

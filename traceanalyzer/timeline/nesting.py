@@ -147,7 +147,6 @@ class Boundaries:
 
     @classmethod
     def of(cls, nesting: Nesting) -> Self:
-        """Of all threads."""
         ends = tuple(np.sort(nesting.end_ns.take(rows), kind="stable") for rows in nesting.thread_rows)
         return cls(nesting.thread_start_ns, ends)
 

@@ -334,12 +334,10 @@ class Steps(MarkedSteps):
 
     @property
     def window_ns(self) -> int:
-        """Length of the window."""
         return self.window_end_ns - self.window_start_ns
 
     @property
     def marked(self) -> bool:
-        """Whether steps are marked at all."""
         return self.kind != "window"
 
     @property

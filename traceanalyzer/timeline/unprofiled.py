@@ -183,7 +183,6 @@ class Unprofiled:
 
     @property
     def step_ns(self) -> float:
-        """Mean step, ns."""
         return float(np.concatenate([part.step_ms for part in self.parts]).mean()) * _MS
 
 

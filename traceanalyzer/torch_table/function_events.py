@@ -73,7 +73,6 @@ class FunctionEvents:
         return len(self.name)
 
     def taken(self, rows: Rows | Flags) -> FunctionEvents:
-        """These events only, in this order."""
         given = {f.name: getattr(self, f.name) for f in fields(self)}
         arrays = {k: v[rows] for k, v in given.items() if k not in ("names", "origin_ns")}
         return FunctionEvents(**arrays, names=self.names, origin_ns=self.origin_ns)

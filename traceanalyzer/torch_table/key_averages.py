@@ -197,7 +197,6 @@ class KeyAverages:
 
     @property
     def self_cpu_total_ns(self) -> int:
-        """Sum of all rows' own time on the CPU."""
         return int(self.rows["self_cpu_ns"].sum())
 
     @property
@@ -207,7 +206,6 @@ class KeyAverages:
 
     @property
     def self_device_total_ns(self) -> int:
-        """Sum of all device rows that are no annotations."""
         work = (self.rows["device_type"] != "CPU") & ~self.rows["is_user_annotation"]
         return int(self.rows.loc[work, "self_device_ns"].sum())
 

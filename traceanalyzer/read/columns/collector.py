@@ -75,7 +75,6 @@ class Events:
         self.starts = starts
 
     def take(self, positions: Positions) -> Events:
-        """Some of them."""
         return Events(self._batch, self._first, self.ids[positions] - self._first, self.starts[positions])
 
     def of(self, rows: Rows) -> Events:

@@ -31,7 +31,6 @@ class Declared:
     window_ns: tuple[int, int] | None = None
 
     def add(self, event: dict[str, Any], start: int) -> None:
-        """Keep what an event declares."""
         name, args = event.get("name"), event.get("args")
         if event.get("cat") == "Trace":
             self.window_ns = self.window_ns or _window(event, start)
@@ -43,7 +42,6 @@ class Declared:
             self.processes.setdefault(as_text(event.get("pid")), {})[name] = label
 
     def update(self, later: Declared) -> None:
-        """Add what a later part of the file declares."""
         self.threads |= later.threads
         for pid, labels in later.processes.items():
             self.processes.setdefault(pid, {}).update(labels)

@@ -61,7 +61,6 @@ class _Gather:
         self._places = [places[end - group.rows : end] for group, end in zip(groups, ends, strict=True)]
 
     def ids(self) -> NDArray[np.uint32]:
-        """The event ids."""
         return self._scatter("id", np.zeros(self.rows, np.uint32))
 
     def times(self, name: str) -> NDArray[np.int64]:
@@ -84,7 +83,6 @@ class _Gather:
         return self._scatter(name, np.full(self.rows, -1, np.int32), offsets)
 
     def group_of(self) -> Codes:
-        """The number of each row's group."""
         out = np.empty(self.rows, np.int32)
         for number, places in enumerate(self._places):
             out[places] = number

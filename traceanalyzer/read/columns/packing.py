@@ -65,7 +65,6 @@ class Rows(NamedTuple):
     durations: NDArray[np.float64]  # µs
 
     def take(self, positions: NDArray[np.intp]) -> Rows:
-        """The rows at these positions."""
         args = list(map(self.args.__getitem__, positions.tolist()))
         columns: Iterator[Any] = (column[positions] for column in self[1:])
         return Rows(args, *columns)
@@ -242,7 +241,6 @@ class RowGroup:
                     yield key, count
 
     def keep(self, chosen: NDArray[np.bool_]) -> None:
-        """Drop all other rows."""
         for name in self.buffers:
             self.buffers[name] = bytearray(self.array(name)[chosen].tobytes())
         self.rows = int(chosen.sum())

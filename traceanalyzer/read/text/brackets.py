@@ -100,7 +100,6 @@ class _State:
         self._escapes = 0  # backslashes just before `at`
 
     def over(self, piece: Bytes) -> Brackets:
-        """Walk over what follows."""
         positions = np.flatnonzero(_LOOKED_AT[piece])
         byte = piece[positions]
         quotes = byte == _QUOTE

@@ -45,11 +45,9 @@ class EventText:
         return len(self._buffer) - 1
 
     def extend(self, block: bytes) -> None:
-        """Add what follows in the file."""
         self._buffer += block
 
     def text(self, start: int = 0, end: int | None = None) -> bytes:
-        """A copy of the text between two indexes."""
         return bytes(self._buffer[start + 1 : None if end is None else end + 1])
 
     def parse(self, cut: int | None = None) -> list[Any] | Failure:
