@@ -12,7 +12,7 @@ import numpy as np
 from traceanalyzer.job.clocks import clocks_of
 from traceanalyzer.job.links import NO_LINKS, RankLinks, between_two, of_groups, without_links
 from traceanalyzer.job.loads import Load, RankLoads, comparable
-from traceanalyzer.job.programs import Hashes, OtherProgram, program_of, rare_in
+from traceanalyzer.job.programs import Hashes, OtherProgram, rare_in
 from traceanalyzer.job.ranks import JobView, Ranks
 from traceanalyzer.job.rates import PEERS, Moved, rates
 from traceanalyzer.job.runs import OF_ONE_SIZE, PAIR, CollectiveRuns
@@ -22,6 +22,7 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
+from traceanalyzer.read.job_ranks import hashed_names
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.communication import Kernels, unexplained
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
@@ -439,7 +440,8 @@ def know(analysis: Analysis, rank: int, loads: dict[int, Load]) -> None:
 
 
 def program(analysis: Analysis, _: None, __: None) -> Hashes:
-    return program_of(analysis.trace)
+    """Hashes of the names of all ops and kernels of the rank, ascending."""
+    return tuple(sorted(hashed_names(analysis.trace)))
 
 
 def know_program(analysis: Analysis, rare: Hashes, others: int) -> None:

@@ -38,11 +38,6 @@ class OtherProgram(GivenByJob):
         return cls(tuple(sorted(known[one] for one in rare if one in known)), others)
 
 
-def program_of(trace: Trace) -> Hashes:
-    """Hashes of the names of all ops and kernels, ascending."""
-    return tuple(sorted(hashed_names(trace)))
-
-
 def rare_in(programs: Mapping[int, Hashes]) -> dict[int, Hashes]:
     """Rank -> those of its names that less than half of the other ranks have."""
     having = Counter(name for names in programs.values() for name in names)
