@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from traceanalyzer.replay.recurrence import Block
+from traceanalyzer.replay.recurrence import Block, Layout
 from traceanalyzer.replay.schedule import Schedule
 
 
@@ -18,4 +18,9 @@ def rank_of(computes: list[float], first: int = 0) -> Block:
         1.0, np.zeros(size), np.zeros(size, np.int64), dur, np.zeros(size), np.zeros(size), np.array([size]),
         np.array([1.0]), np.zeros(1), np.ones((1, 1), bool), none, none, 1, meet,
     )  # fmt: skip
-    return Block.of(schedule, meeting=True)
+    return block_of(schedule, meeting=True)
+
+
+def block_of(schedule: Schedule, *, meeting: bool = False) -> Block:
+    """The schedule cut into stretches."""
+    return Layout(schedule, meeting=meeting).block(schedule)

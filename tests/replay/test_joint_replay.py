@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.replay.built import SLOWER, beyond, forecast_of, hour, job
-from tests.replay.joint_ranks import rank_of
+from tests.replay.joint_ranks import block_of, rank_of
 from tests.replay.programs import Loop, program
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
@@ -45,7 +45,7 @@ def rank(compute: float, transfer: float, meet: int = 7, *, collectives: int = 1
         np.zeros(size), np.zeros(size), np.array([size]), np.array([1.0]), np.zeros(1), np.ones((1, 1), bool),
         none, none, 1, meets,
     )  # fmt: skip
-    return Block.of(schedule, meeting=True)
+    return block_of(schedule, meeting=True)
 
 
 def test_a_job_takes_as_long_as_its_slowest_rank() -> None:
@@ -94,7 +94,7 @@ def test_waiting_on_a_collective_waits_for_all_ranks() -> None:
             1.0, zeros, np.array([0, 0, 1]), np.array([compute, 10.0, after]), zeros, zeros, np.array([3]),
             np.array([1.0]), np.zeros(1), np.ones((1, 2), bool), np.array([2]), np.array([1]), 2, np.array([-1, 0, -1]),
         )  # fmt: skip
-        return Block.of(schedule, meeting=True)
+        return block_of(schedule, meeting=True)
 
     step = job_step({0: beside(100.0, 300.0), 1: beside(300.0, 5.0)}, 1)
     assert step.ns == pytest.approx(410)

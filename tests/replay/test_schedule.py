@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.replay.built import forecast_of, job
-from tests.replay.joint_ranks import rank_of
+from tests.replay.joint_ranks import block_of, rank_of
 from traceanalyzer.replay import recurrence
 from traceanalyzer.replay.job_saving import Fixes, JobForecast, RankForecast, Side
 from traceanalyzer.replay.program import Program
@@ -51,7 +51,7 @@ def two_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_full_queue_lets_the_cpu_wait_for_the_later_stream(longer: int) -> None:
     """Pairs of 100 ns here and 10 ns there: the second pair is launched at 99 and 100, the third at 199 and 200."""
     dur = [100 if at % 2 == longer else 10 for at in range(6)]
-    state = State(Block.of(scheduled(range(6), [0, 1] * 3, dur, 6)))
+    state = State(block_of(scheduled(range(6), [0, 1] * 3, dur, 6)))
     first = 100 + longer  # the second of a pair is launched 1 ns later
     assert state.run() == pytest.approx(3 * 100 + longer)
     assert state.late == pytest.approx(first + 100 - 5 + 6)
@@ -61,16 +61,16 @@ def test_a_full_queue_lets_the_cpu_wait_for_the_later_stream(longer: int) -> Non
 @pytest.mark.usefixtures("two_at_once")
 def test_a_queue_with_room_lets_the_cpu_go_on() -> None:
     """Every launch comes 500 ns after the one before; the work takes 100."""
-    state = State(Block.of(scheduled(range(0, 3_000, 500), [0, 1] * 3, [100] * 6, 3_000)))
+    state = State(block_of(scheduled(range(0, 3_000, 500), [0, 1] * 3, [100] * 6, 3_000)))
     assert (state.run(), state.late) == (3_000, 3_000)
     assert (state.run(), state.late) == (6_000, 6_000)
 
 
 def test_work_waits_for_the_named_end_not_for_later_work() -> None:
-    state = State(Block.of(scheduled([0, 0, 0], [0, 0, 1], [10, 100, 5], 1, [(2, 0)])))
+    state = State(block_of(scheduled([0, 0, 0], [0, 0, 1], [10, 100, 5], 1, [(2, 0)])))
     state.run()
     assert state.done == [110, 15]
-    state = State(Block.of(scheduled([0, 0, 0], [0, 0, 1], [10, 100, 5], 1, [(2, 1)])))
+    state = State(block_of(scheduled([0, 0, 0], [0, 0, 1], [10, 100, 5], 1, [(2, 1)])))
     state.run()
     assert state.done == [110, 115]
 
@@ -229,20 +229,20 @@ def one_by_one(schedule: Schedule, blocks: int) -> list[float]:
 def test_stretches_are_as_good_as_single_pieces(schedule: Schedule, blocks: int) -> None:
     finishes = one_by_one(schedule, blocks + 1)
     mean = (finishes[-1] - finishes[0]) / blocks
-    assert Block.of(schedule).period_ns(blocks, settled=-1.0) == pytest.approx(mean, abs=1e-6)
+    assert block_of(schedule).period_ns(blocks, settled=-1.0) == pytest.approx(mean, abs=1e-6)
 
 
 @given(schedules(), st.integers(0, 3))
 def test_a_block_is_the_same_after_its_way_between_processes(schedule: Schedule, meets: int) -> None:
     meet = np.full(len(schedule.stream), -1, np.int64)
     meet[:: meets + 1] = np.arange(len(meet[:: meets + 1]))
-    block = Block.of(replace(schedule, meet=meet), meeting=True)
+    block = block_of(replace(schedule, meet=meet), meeting=True)
     assert pickle.loads(pickle.dumps(block)) == block
 
 
 @given(schedules())
 def test_a_step_takes_as_long_as_its_busier_side(schedule: Schedule) -> None:
-    period = Block.of(schedule).period_ns(40, settled=-1.0)
+    period = block_of(schedule).period_ns(40, settled=-1.0)
     drained = 40 * period + 1e-6
     assert drained >= 40 * schedule.cpu_ns - 1e-6
     assert drained >= 39 * schedule.taken_ns.max(initial=0.0) - 1e-6 - 100
@@ -259,27 +259,27 @@ def regular(size: int, every: float, dur: float, cpu: float) -> Schedule:
 
 
 def test_a_step_without_work_takes_its_cpu_time() -> None:
-    assert Block.of(regular(0, 1, 1, 500.0)).period_ns(3, 1e-3) == 500.0
+    assert block_of(regular(0, 1, 1, 500.0)).period_ns(3, 1e-3) == 500.0
 
 
 def test_the_cpu_is_never_further_ahead_than_the_queue_is_long() -> None:
     """3,000 launches of 1 ns before 10 ns each, and then a pause of 20,000: the queue of 1,022 cannot bridge it."""
     schedule = regular(3000, 1.0, 10.0, 23_000.0)
     free = 3000 * 10.0
-    period = Block.of(schedule).period_ns(12, 1e-3)
+    period = block_of(schedule).period_ns(12, 1e-3)
     assert free + 20_000 - 1_022 * 10 - 128 * 10 <= period <= free + 20_000 - 1_022 * 10 + 3_000
 
 
 def test_a_settled_step_ends_the_loop_early() -> None:
-    assert Block.of(regular(10, 5.0, 50.0, 100.0)).period_ns(1000, 1e-3) == pytest.approx(500.0)
+    assert block_of(regular(10, 5.0, 50.0, 100.0)).period_ns(1000, 1e-3) == pytest.approx(500.0)
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 5])
 def test_unsettled_step_is_the_mean_of_all_but_the_first(blocks: int) -> None:
     """The first takes 30 ns longer than the CPU: its last work begins when the CPU is done."""
     schedule = regular(3, 50.0, 30.0, 100.0)
-    assert Block.of(schedule).period_ns(blocks, -1.0) == pytest.approx(100.0)
-    assert Block.of(schedule).period_ns(blocks, 1e-3) == pytest.approx(100.0)
+    assert block_of(schedule).period_ns(blocks, -1.0) == pytest.approx(100.0)
+    assert block_of(schedule).period_ns(blocks, 1e-3) == pytest.approx(100.0)
 
 
 def sample(steps: int, part: float = 1.0, of_steps: int = 9, left_out: float = 0.0) -> Sample:

@@ -13,7 +13,7 @@ from traceanalyzer.model.step_times import Saving, StepEstimate
 from traceanalyzer.replay.calibration import STEP_RESIDUAL
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.joint_replay import JobStep, job_step
-from traceanalyzer.replay.recurrence import Block
+from traceanalyzer.replay.recurrence import Block, Layout
 from traceanalyzer.replay.run import LEAST, RECORDED, unexplained_ns
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.replay.schedule import Schedules
@@ -159,7 +159,8 @@ def block_of(forecast: Forecast, edits: Sequence[Edit], side: Side) -> Block:
     """The rank's program after the edits as it is replayed, without the profiler; in whole ns, so that it is short."""
     edited = forecast.replays.edited(list(edits))
     slowdown = RECORDED if side == "recorded" else getattr(forecast.replays.slowdown, side)
-    return Block.of(Schedules(edited).at(slowdown, whole=True), meeting=True)
+    schedule = Schedules(edited).at(slowdown, whole=True)
+    return Layout(schedule, meeting=True).block(schedule)
 
 
 def _together(blocks: Mapping[int, Block], forecasts: Mapping[int, RankForecast]) -> str:

@@ -67,15 +67,6 @@ class Block:
     taken_ns: list[float]
     stretches: list[Stretch]
 
-    @staticmethod
-    def of(schedule: Schedule, *, meeting: bool = False) -> Block:
-        """Cut where something waits, where something is waited for by another stream, and every few launches.
-
-        Args:
-            meeting: cut around the collectives at which ranks meet, too.
-        """
-        return Layout(schedule, meeting=meeting).block(schedule)
-
     def period_ns(self, blocks: int, settled: float) -> float:
         """Time from block to block, all work of each done: of two alike, else the mean over all but the first.
 
@@ -157,7 +148,11 @@ class Layout:
     """What blocks of one program have in common at any slowdown: where they are cut, what is in each stretch."""
 
     def __init__(self, schedule: Schedule, *, meeting: bool = False) -> None:
-        """Arguments as of `Block.of`."""
+        """Cut where something waits, where another stream waits for something, and every few launches.
+
+        Args:
+            meeting: cut around the collectives at which ranks meet, too.
+        """
         size = len(schedule.stream)
         every = np.arange(0, size, _STRETCH)
         edges = schedule.edge_to, schedule.edge_from + 1
