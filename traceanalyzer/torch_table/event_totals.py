@@ -14,8 +14,7 @@ from traceanalyzer.model.containment import child_sums, innermost, subtree_sums
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
 from traceanalyzer.timeline.device_work import find
-from traceanalyzer.torch_table.event_links import frontend
-from traceanalyzer.torch_table.function_events import MEMORY, Flags, FunctionEvents, threads_of
+from traceanalyzer.torch_table.function_events import MEMORY, Flags, FunctionEvents, frontend, threads_of
 
 # c10::DeviceType as [memory] events write it: CPU, MKLDNN, IDEEP; CUDA, HIP, XPU, PrivateUse1.
 _CPU_TYPES, _DEVICE_TYPES = (0, 2, 5), (1, 6, 12, 20)

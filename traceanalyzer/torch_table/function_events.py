@@ -6,20 +6,25 @@
 - Calls that belong to no op, and the profiler's own overhead rows, count for the thread that stopped the
   profiler, wherever they ran.
 - Annotations on the GPU are exported with a margin around them, which has changed twice.
+- An overhead row has no id of its own: it takes that of the event on top of its thread's stack when it starts.
+  If that is an op, the op's kernels count once more, for the overhead row.
+- A call that is linked to an op runs on the thread of the last event that has the op's id. Ids of ops and
+  correlations of calls are numbers of two kinds; where they collide, torch takes one for the other.
+- A few of the profiler's own events are not counted at all.
 
 These are facts of torch 2.11 and 2.13, checked against their tables.
 """
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Mask, Rows, among
-from traceanalyzer.model.containment import thread_order
+from traceanalyzer.model.arrays import Mask, Rows, among, distinct, pick
+from traceanalyzer.model.containment import still_open, thread_order
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
@@ -33,6 +38,9 @@ _OPS = ("cpu_op", "user_annotation", "hpu_op", "glow_runtime")
 # June 2024, since April 2024, before.
 _MARGINS_NS = ((0, 0), (1, 2), (1_000, 1_500), (1_000, 1_000))
 CPU, GPU, PYTHON, MEMORY = range(4)
+_NOT_COUNTED = regex(
+    r"(\[memory\]|\[OutOfMemory\]|profiler::_record_function_(enter|enter_new|exit)|aten::(is_leaf|output_nr|_version))$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,3 +241,94 @@ def _joined(parts: list[_Part], origin_ns: int) -> FunctionEvents:
 
 def _column(parts: list[_Part], key: str) -> NDArray[Any]:
     return np.concatenate([part[key] for part in parts])
+
+
+# -- corrections ---------------------------------------------------------------------------------------------
+
+
+def function_events(trace: Trace, *, python_functions: bool = False) -> FunctionEvents:
+    """Every event that torch counts, before memory is looked at.
+
+    Args:
+        python_functions: also the python_function rows, as torch 2.12 and 2.13 do.
+    """
+    events = _with_overhead_ids(trace, all_events(trace, python=python_functions))
+    dropped = np.array([_NOT_COUNTED.match(name) is not None for name in events.names] + [False])
+    counted = ~dropped[events.name]
+    return _with_threads_of_ops(events if counted.all() else events.taken(counted))
+
+
+def _is_overhead(trace: Trace, events: FunctionEvents) -> Flags:
+    overhead = matching(trace.cpu, "category", "overhead".__eq__)
+    result = np.zeros(len(events), bool)
+    on_cpu = events.frame == CPU
+    result[on_cpu] = overhead[events.row[on_cpu]]
+    return result
+
+
+def _with_overhead_ids(trace: Trace, events: FunctionEvents) -> FunctionEvents:
+    """Overhead rows take the id of what is on top of the stack, through other overhead rows too."""
+    overhead = _is_overhead(trace, events)
+    if not overhead.any():
+        return events
+    thread = int(events.thread[overhead][0])
+    entry, start, end = _stack(trace, events, thread)
+    is_overhead = (entry >= 0) & overhead[entry]
+    asked = np.flatnonzero(is_overhead)
+    below = np.full(len(entry), -1, np.int64)
+    below[asked] = still_open(start, end, np.zeros(len(entry), np.int64), asked)
+    owner = below[asked]
+    while (going := (owner >= 0) & is_overhead[owner]).any():
+        owner = np.where(going, below[owner], owner)
+    own_id = events.own_id.copy()
+    own_id[overhead] = NULL_INT
+    own_id[entry[asked]] = pick(events.own_id, pick(entry, owner), NULL_INT)
+    return replace(events, own_id=own_id)
+
+
+def _stack(trace: Trace, events: FunctionEvents, thread: int) -> tuple[Rows, Rows, Rows]:
+    """What is on one thread's stack, outer before inner: (event, -1 for python frames that are none; start; end)."""
+    entry = np.flatnonzero(_on_stack(events) & (events.thread == thread))
+    start, end = events.start_ns[entry], events.end_ns[entry]
+    event_id = np.empty(len(entry), np.int64)
+    for number, name in ((CPU, "cpu"), (GPU, "gpu"), (PYTHON, "python")):
+        here = events.frame[entry] == number
+        if here.any():
+            event_id[here] = ints(getattr(trace, name), "event_id")[events.row[entry[here]]]
+    if trace.meta.rows.get("python") and not (events.frame == PYTHON).any():
+        frames = trace.python[(threads_of(trace.python) == thread) & (trace.python["dur_ns"] > 0).to_numpy()]
+        begun = ints(frames, "start_ns")
+        entry = np.concatenate((entry, np.full(len(frames), -1)))
+        start, end = np.concatenate((start, begun)), np.concatenate((end, begun + ints(frames, "dur_ns")))
+        event_id = np.concatenate((event_id, ints(frames, "event_id")))
+    order = thread_order(np.zeros(len(entry), np.int64), start, end - start, event_id.take)
+    return entry[order], start[order], end[order]
+
+
+def _on_stack(events: FunctionEvents) -> Flags:
+    """Ops, python frames, and of the other rows those that hang below nothing and last."""
+    correlated = distinct(events.own_id[(events.frame == CPU) & (events.linked_id != NULL_INT)])
+    launched = (events.frame == GPU) & ~events.annotation & among(events.own_id, correlated)
+    stacked: Flags = (events.linked_id == NULL_INT) & ~launched & (events.end_ns > events.start_ns)
+    return stacked
+
+
+def _with_threads_of_ops(events: FunctionEvents) -> FunctionEvents:
+    """A linked call runs on the thread of the last event that has the id which it is linked to."""
+    rows = np.flatnonzero((events.linked_id != NULL_INT) & ~events.on_device)
+    owners = np.flatnonzero(frontend(events))
+    owners = owners[np.argsort(events.own_id[owners], kind="stable")]
+    if len(rows) == 0 or len(owners) == 0:
+        return events
+    ids = events.own_id[owners]
+    last = np.searchsorted(ids, events.linked_id[rows], side="right") - 1
+    known = (last >= 0) & (ids[np.maximum(last, 0)] == events.linked_id[rows])
+    thread = events.thread.copy()
+    thread[rows[known]] = events.thread[owners[last[known]]]
+    return replace(events, thread=thread)
+
+
+def frontend(events: FunctionEvents) -> Flags:
+    """Events to which work can be linked: on the CPU, not asynchronous, linked to nothing themselves."""
+    free: Flags = (events.linked_id == NULL_INT) & (events.own_id != NULL_INT)
+    return free & ~events.on_device & ~events.asynchronous

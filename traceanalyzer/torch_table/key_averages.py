@@ -16,9 +16,8 @@ from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching
 from traceanalyzer.tensors.ops.convolutions import conv_flops
 from traceanalyzer.tensors.ops.table import flops_of
 from traceanalyzer.tensors.signatures import Signature, signatures_of
-from traceanalyzer.torch_table.event_links import function_events
 from traceanalyzer.torch_table.event_totals import EventTotals, event_totals
-from traceanalyzer.torch_table.function_events import CPU, PYTHON, FunctionEvents, threads_of
+from traceanalyzer.torch_table.function_events import CPU, PYTHON, FunctionEvents, function_events, threads_of
 
 
 def event_flops(trace: Trace, events: FunctionEvents) -> Rows | None:
