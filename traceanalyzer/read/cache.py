@@ -8,13 +8,11 @@ of the first, and a checksum over all of it at the end. What does not match in e
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import logging
 import mmap
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -77,13 +75,15 @@ def _keep(trace: Trace, place: Path) -> None:
         return
     partial = place.with_suffix(f".{os.getpid()}.part")
     try:
-        with _checksummed(partial) as sink:
+        with create_private(partial) as file, pa.PythonFile(file, mode="w") as sink:
             for name in Trace.FRAMES:
                 table = pa.Table.from_pandas(getattr(trace, name), preserve_index=False)
                 first = name == Trace.FRAMES[0]
                 meta = {_META_KEY: json.dumps(asdict(trace.meta)).encode()} if first else {}
                 with pa.ipc.new_stream(sink, table.schema.with_metadata(meta)) as stream:
                     stream.write_table(table)
+        with partial.open("rb") as written, create_private(partial, append=True) as file:
+            file.write(isal_zlib.crc32(_mapped(written)).to_bytes(_CHECKSUM_BYTES, "little"))
         for older in place.parent.glob(f"{place.name.split('-')[0]}-*.arrow"):
             older.unlink(missing_ok=True)
         partial.replace(place)
@@ -91,27 +91,8 @@ def _keep(trace: Trace, place: Path) -> None:
         partial.unlink(missing_ok=True)
 
 
-class _Checksummed(io.RawIOBase):
-    """A file that sums up what is written to it."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.checksum = 0
-
-    def write(self, data: Any) -> int:
-        self.checksum = isal_zlib.crc32(data, self.checksum)
-        return self._file.write(data)
-
-    def writable(self) -> bool:
-        return True
-
-
-@contextmanager
-def _checksummed(path: Path) -> Iterator[_Checksummed]:
-    with create_private(path) as file:
-        sink = _Checksummed(file)
-        yield sink
-        file.write(sink.checksum.to_bytes(_CHECKSUM_BYTES, "little"))
+def _mapped(file: IO[bytes]) -> memoryview:
+    return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 # -- reading ---------------------------------------------------------------------------------------------
@@ -138,7 +119,7 @@ def _verified(place: Path) -> memoryview | None:
     if file is None:
         return None
     with file:
-        whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        whole = _mapped(file)
     content, checksum = whole[:-_CHECKSUM_BYTES], whole[-_CHECKSUM_BYTES:]
     return content if isal_zlib.crc32(content) == int.from_bytes(checksum, "little") else None
 
