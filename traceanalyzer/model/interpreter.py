@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 __all__ = ["cores", "free_bytes", "pd", "side_by_side", "threads_for", "uncollected"]
@@ -79,27 +77,14 @@ def side_by_side(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
     Raises:
         Exception: what the first of the tasks that failed raised.
     """
-    results: dict[int, T] = {}
-    failed: dict[int, BaseException] = {}
-    waiting = deque(range(len(tasks)))
+    if threads == 1:
+        return [task() for task in tasks]
+    from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait  # takes 10 ms to import
 
-    def work() -> None:
-        while waiting and not failed:
-            try:
-                position = waiting.popleft()
-            except IndexError:  # another thread was quicker
-                return
-            try:
-                results[position] = tasks[position]()
-            except BaseException as error:  # of this thread, to be raised by the one that waits for it
-                failed[position] = error
-
-    helpers = [Thread(target=work, daemon=True) for _ in range(min(threads, len(tasks)) - 1)]
-    for helper in helpers:
-        helper.start()
-    work()
-    for helper in helpers:
-        helper.join()
-    if failed:
-        raise failed[min(failed)]
-    return [results[position] for position in range(len(tasks))]
+    with ThreadPoolExecutor(threads) as pool:
+        begun = [pool.submit(task) for task in tasks]
+        try:
+            wait(begun, return_when=FIRST_EXCEPTION)
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return [task.result() for task in begun]
