@@ -235,8 +235,8 @@ def test_two_largest_possible_gains_are_named_in_order() -> None:
 @pytest.mark.parametrize(
     ("shares", "said"),
     [
-        ((0.3,), "check finding 1 (loss-head): it concerns about 30 % of all GPU work"),
-        ((0.299,), ""),
+        ((0.15,), "check finding 1 (loss-head): it concerns about 15 % of all GPU work"),
+        ((0.149,), ""),
         ((0.4, 0.6), "check finding 2 (loss-head): it concerns about 60 % of all GPU work"),
         ((0.6, 0.6), "check finding 1 (loss-head): it concerns about 60 % of all GPU work"),
     ],

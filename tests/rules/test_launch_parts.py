@@ -51,7 +51,7 @@ PART: Any = SimpleNamespace(launches=20, placed=False)
         (2, 9, None, {}, "(a kernel takes {kernel}, a launch comes every {launch}; medians)"),
         (1, 9, None, {}, "a step (it takes {kernel}, a launch comes every {launch}); the GPU"),
         (20, 9, PART, {}, "medians), all from {loop}; the GPU"),
-        (21, 9, PART, {}, "medians), of which {loop_launches} come from {loop}; the GPU"),
+        (21, 9, PART, {}, "medians), {loop_launches} of them from {loop}; the GPU"),
         (20, 9, None, {"profiled": True}, "; in this recording the GPU waits for"),
         (20, 9, None, {}, "for launches in all parts of the step{elsewhere"),
         (20, 9, None, {"awaits": OF_ONE_OP}, "for the launches of {ops:of this waiting}{elsewhere"),

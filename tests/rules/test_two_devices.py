@@ -55,6 +55,8 @@ def twice(events: Events) -> Events:
         args = one.get("args", {})
         for key in {"correlation", "External id", "Sequence number"} & args.keys():
             args[key] += FAR
+        if args.get("Fwd thread id"):
+            args["Fwd thread id"] += FAR
         if one.get("cat") in ON_GPU:
             one["pid"] = args["device"] = 1
         elif isinstance(one.get("tid"), int):

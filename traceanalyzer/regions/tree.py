@@ -208,7 +208,7 @@ def _items(events: Events, spans: CodeSpans, rows: Rows, begins: Rows, main: int
     code, used = numbered(codes_at(cpu, "name", row).astype(np.int64))
     names = [short_ops(str(texts_of(cpu, "name")[number])) for number in used.tolist()]
     backward = (
-        np.array([bool(_BACKWARD.search(name)) for name in names] or [False])[code] if len(row) else rows > 0
+        np.array([bool(_BACKWARD.search(name)) for name in names] or [False])[code] if len(row) else row > 0
     )
     hooked = in_hooks(events, row)
     span = np.where((nesting.thread[row] == main) | hooked, spans.at(start, end), -1)
