@@ -287,8 +287,11 @@ def test_complex_numbers_of_doubles_are_float64_as_well() -> None:
 @pytest.mark.parametrize(("kind", "share"), [(F64, 0.5), (F32, 0.0)])
 def test_a_fused_kernel_gains_as_much_as_it_waits_for_memory(kind: str, share: float) -> None:
     """At half the memory's rate a quarter of the gain is left, as of other work."""
-    at_rate = 3 * 8 * SQUARE[0][0] * SQUARE[0][1] / 4_800 / 0.24 / US  # one of them is read and written
-    fused = Op("triton_per_fused_add_0", "triton_per_fused_add_0", round(2 * at_rate), SQUARE, [kind] * 2)
+    elements = SQUARE[0][0] * SQUARE[0][1]
+    at_rate = 3 * 8 * elements / 4_800 / 0.87 / US  # one of two tensors may be both read and written
+    inputs, types, scalars = [*SQUARE[:2], []], [kind, kind, "Scalar"], ["", "", str(elements)]
+    name = "triton_per_fused_add_0"
+    fused = Op(name, name, round(2 * at_rate), inputs, types, scalars=scalars)
     mixed = Op("aten::mul", POINTWISE, 500, SQUARE, [F32, F64])
     (one,) = found(program([fused, mixed]), "float64-math")
     assert one.cost_ns == pytest.approx(6 * US * (250 + share / 4 * fused.dur), rel=0.01)

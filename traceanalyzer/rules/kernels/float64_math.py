@@ -53,7 +53,7 @@ _FULL_RATE = 0.87
 # Fused kernels pass over their inputs and results.
 _FUSED = regex("triton_")
 # Kinds of bounds whose rate depends on the indices.
-_MOVES = frozenset({"transposition", "gather", "reduction"})
+_MOVES = frozenset({"transposition", "gather", "reduction", "compiled"})
 # Kernels that work out where each element lies, because inputs are broadcast or strided: 2.5 to 3.4 ps an element of
 # one to eight bytes, 132 multiprocessors; H200, torch 2.11.
 _PLACED = r"(?<!_)elementwise_kernel<"
