@@ -43,7 +43,7 @@ def regions(trace: Path, depth: int, by: str | None, form: str, output: Path | N
       traceanalyzer regions trace.json --by idle --depth 6
       traceanalyzer regions trace.json --format parquet --output regions.parquet
     """
-    from traceanalyzer.model.analysis import Analysis, Need
+    from traceanalyzer.model.analysis import Analysis
     from traceanalyzer.model.errors import Unavailable
     from traceanalyzer.regions.rates import RegionRates
     from traceanalyzer.regions.regions import Regions
@@ -56,7 +56,7 @@ def regions(trace: Path, depth: int, by: str | None, form: str, output: Path | N
         tree = analysis.index(Regions)
     except Unavailable as reason:
         raise reason.for_user(loaded.meta.source) from reason
-    rates = analysis.resolve({"rates": Need(RegionRates, optional=True)})["rates"]
+    rates = analysis.index_or_none(RegionRates)
     if form == "text":
         put_page(partial(render_regions, tree, rates, by=by, depth=depth), output)
     else:

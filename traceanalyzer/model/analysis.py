@@ -241,12 +241,14 @@ class Analysis:
         Raises:
             Unavailable: one that is not optional cannot be built.
         """
-        return {name: self._filled(need) for name, need in needs.items()}
+        return {
+            name: self.index_or_none(need.kind) if need.optional else self.index(need.kind)
+            for name, need in needs.items()
+        }
 
-    def _filled(self, need: Need) -> Any:
+    def index_or_none(self, kind: type[I]) -> I | None:
+        """The index of that type; None where it cannot be built."""
         try:
-            return self.index(need.kind)
+            return self.index(kind)
         except Unavailable:
-            if need.optional:
-                return None
-            raise
+            return None

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.idle.cause_table import GROUPS, RECORDING, TEXTS
-from traceanalyzer.model.analysis import Analysis, Need
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import StepEstimate
@@ -71,8 +71,8 @@ def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
     on_device = work[work.device == device]
     counts = np.isin(on_device.step, usual) | ~launched_in_steps(on_device)
     every = on_device[counts]
-    waits = analysis.resolve({"waits": Need(CollectiveWaits, optional=True)})["waits"]
-    took_ns = np.minimum(uncovered_ns(on_device)[counts], without_waiting(every, waits))
+    unwaited_ns = without_waiting(every, analysis.index_or_none(CollectiveWaits))
+    took_ns = np.minimum(uncovered_ns(on_device)[counts], unwaited_ns)
     of_step, shared = launched_in_steps(every), every.kind.one_of("communication")
     own = of_step & ~shared & ~every.kind.one_of(*_LINK_COPIES)
     times = _gpu_ns(every[own], took_ns[own], len(usual))
@@ -95,11 +95,8 @@ def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
 
 def _cpu_costs(analysis: Analysis) -> tuple[Cost, ...]:
     """Ops by CPU time, where the step could not be replayed."""
-    try:
-        regions = analysis.index(Regions)
-    except Unavailable:
-        return ()
-    if regions.replayed:
+    regions = analysis.index_or_none(Regions)
+    if regions is None or regions.replayed:
         return ()
     tree, times = regions.tree, dict[str, float]()
     for kind, name, ns in zip(tree.kind, tree.name, (regions.cpu_ns / regions.steps).tolist(), strict=True):
@@ -111,11 +108,10 @@ def _cpu_costs(analysis: Analysis) -> tuple[Cost, ...]:
 
 def usual_steps(analysis: Analysis, steps: Steps) -> NDArray[np.int64]:
     """Positions of the steps that stand for the program: those that are replayed, else the steady ones."""
-    try:
-        return analysis.index(Forecast).program.sample.steps
-    except Unavailable:
-        steady = np.flatnonzero(steps.steady)
-        return steady if len(steady) else np.arange(len(steps))
+    if (forecast := analysis.index_or_none(Forecast)) is not None:
+        return forecast.program.sample.steps
+    steady = np.flatnonzero(steps.steady)
+    return steady if len(steady) else np.arange(len(steps))
 
 
 def _order(cost: Cost) -> tuple[float, str]:
@@ -138,12 +134,9 @@ def fitted_communication(analysis: Analysis, work_ns: float, exchanged: dict[str
 
     Where the CPU sets the pace, they wait for launches, of which `in_exchanges` tells: if other work leaves any room.
     """
-    try:
-        step = analysis.index(Forecast).step
-    except Unavailable:
-        return exchanged
-    room_ns = max(step.unprofiled_ns - work_ns, 0.0)
-    if step.bound == "cpu" and room_ns > 0:
+    forecast = analysis.index_or_none(Forecast)
+    room_ns = max(forecast.step.unprofiled_ns - work_ns, 0.0) if forecast is not None else 0.0
+    if forecast is None or (forecast.step.bound == "cpu" and room_ns > 0):
         return exchanged
     factor = min(room_ns / max(sum(exchanged.values()), 1.0), 1.0)
     return {name: factor * ns for name, ns in exchanged.items()}
@@ -170,9 +163,8 @@ def _unprofiled(
 ) -> tuple[float, dict[str, float]]:
     """(the step, idle time in it) without the profiler; as traced where that cannot be replayed."""
     traced = sum(idle_ns.values())
-    try:
-        forecast = analysis.index(Forecast)
-    except Unavailable:
+    forecast = analysis.index_or_none(Forecast)
+    if forecast is None:
         return max(busy_ns + traced, 1.0), idle_ns
     step_ns, late_ns = forecast.step.unprofiled_ns, forecast.program.late_ns
     # The busiest stream may do nothing while another works: no more is idle than was.

@@ -132,10 +132,8 @@ def _step_numbers(analysis: Analysis) -> pd.Series[int]:
     """Numbers of the steps that launched the work; null where none did or none are marked."""
     import pandas as pd
 
-    work = analysis.index(DeviceWork)
-    try:
-        steps = analysis.index(Steps)
-    except Unavailable:
+    work, steps = analysis.index(DeviceWork), analysis.index_or_none(Steps)
+    if steps is None:
         return pd.Series([pd.NA] * len(work.row), dtype="Int64")
     known = (steps.of_work >= 0) & steps.marked
     return pd.Series(np.append(steps.number, 0)[steps.of_work], dtype="Int64").mask(~known)
@@ -165,10 +163,7 @@ def listed_events(trace: Trace | Analysis, what: str, step: int | None = None) -
         if step not in numbers.tolist():
             raise Unavailable(f"no step {step}: the trace has {', '.join(map(str, numbers.tolist()))}")
         events = events[np.append(numbers, -1)[events.step] == step]
-    try:
-        return _by_name(events, analysis.index(Regions))
-    except Unavailable:
-        return _by_name(events, None)
+    return _by_name(events, analysis.index_or_none(Regions))
 
 
 def _events_of(analysis: Analysis, what: str) -> Calls | Work | IdleTime:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from traceanalyzer.model.analysis import Analysis, Need
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Confidence, Finding, Severity
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
@@ -126,8 +126,8 @@ class Recording:
     @classmethod
     def of(cls, analysis: Analysis, forecast: Forecast | None) -> Self:
         meta = analysis.trace.meta
-        inputs = analysis.resolve({"inputs": Need(WorkInputs, optional=True)})["inputs"]
-        return cls(meta.dialect, most_rates(device.name for device in meta.devices), inputs, forecast)
+        rates, inputs = most_rates(one.name for one in meta.devices), analysis.index_or_none(WorkInputs)
+        return cls(meta.dialect, rates, inputs, forecast)
 
     def claim(self, finding: Finding, hits: Hits) -> Claim:
         """A finding of the trace with what it is compared with."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from traceanalyzer.model.analysis import Analysis, Need
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Mask, distinct
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.hits import Hits, LostTime
@@ -33,7 +33,6 @@ _MAX_ADDED_NS = 10_000_000
 # Group numbers index an array, so they must be small or dense.
 _MAX_GROUPS = 1_000_000
 _NOT_NEGATIVE = ("ns", "bytes", "times", "speedup")
-_EVENTS = {"events": Need(Events, optional=True)}
 # Fields of edits with numbers.
 _EDIT_NUMBERS = ("leaving_ns", "cpu_ns", "most_ns", "dur_ns", "factor", "work_ns")
 
@@ -74,7 +73,7 @@ def validated(
             for name in required:
                 if not isinstance(hits.evidence.get(name), int | float | np.number):
                     raise ValueError(f"evidence of a question has {name}, a number from 0 to 1")
-            check_hits(hits, analysis.resolve(_EVENTS)["events"])
+            check_hits(hits, analysis.index_or_none(Events))
         except ValueError as error:
             if left_out is None:
                 raise
