@@ -118,23 +118,20 @@ class ProgressLine:
 
     def __call__(self, done: int, total: int | None, events: int) -> None:
         now = self._clock()
-        if now < self._due:
-            return
-        self._due = now + EVERY_S
-        self._shown = True
-        done = min(done, total or done)  # of a file in parts the parts' number times what the first one is at
-        size = f"{format_bytes(done)} of {format_bytes(total)}" if total else format_bytes(done)
-        rate = format_bytes(done / (now - self._begun))
-        self._stream.write(f"{_ERASE}{size}, {events:,} events, {rate}/s")
-        self._stream.flush()
+        if now >= self._due:
+            done = min(done, total or done)  # of a file in parts their number times what the first one is at
+            size = f"{format_bytes(done)} of {format_bytes(total)}" if total else format_bytes(done)
+            self._show(now, f"{size}, {events:,} events, {format_bytes(done / (now - self._begun))}/s")
 
     def of_rank(self, file: str, done: int, count: int) -> None:
         """One more of the ranks is done; the file says which."""
         now = self._clock()
-        if now < self._due:
-            return
+        if now >= self._due:
+            self._show(now, f"{done} of {count} ranks, {file[-_FILE_WIDTH:]}")
+
+    def _show(self, now: float, text: str) -> None:
         self._due, self._shown = now + EVERY_S, True
-        self._stream.write(f"{_ERASE}{done} of {count} ranks, {file[-_FILE_WIDTH:]}")
+        self._stream.write(f"{_ERASE}{text}")
         self._stream.flush()
 
     def __enter__(self) -> Self:

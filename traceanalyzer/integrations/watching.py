@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.recorder.process import rank_and_world
@@ -28,16 +28,6 @@ _NAMED = 3  # findings that came or went
 
 Summary = Mapping[str, Any]
 Log = Callable[[str], None]
-
-
-class Exchange(Protocol):
-    """Where each rank leaves its last summary for rank 0, in place of the one before."""
-
-    def put(self, name: str, summary: bytes) -> None:
-        """Leave one."""
-
-    def get(self, name: str) -> bytes | None:
-        """One that is there, else None."""
 
 
 class Folder:
@@ -70,6 +60,10 @@ class JobStore:
     def get(self, name: str) -> bytes | None:
         key = f"traceanalyzer/{name}"
         return bytes(self._store.get(key)) if self._store.check([key]) else None
+
+
+Exchange = Folder | JobStore
+"""Where each rank leaves its last summary for rank 0, in place of the one before."""
 
 
 def watch(folder: str | Path | None = None, log: Log | None = None) -> Watch:

@@ -39,10 +39,15 @@ def format_span(low_ns: float, high_ns: float, word: str = "to") -> str:
 
 def listed(numbers: Sequence[int]) -> str:
     """`1 to 3`, `1, 3 and 5`, `1 and 2`."""
-    runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
     texts = [
         text
-        for run in runs
+        for run in runs_of(numbers)
         for text in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else [str(number) for number in run])
     ]
     return "".join(texts) if len(texts) < 2 else ", ".join(texts[:-1]) + f" and {texts[-1]}"
+
+
+def runs_of(numbers: Sequence[int]) -> list[list[int]]:
+    """Numbers that follow each other, together."""
+    runs = groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
+    return [[number for _, number in run] for _, run in runs]

@@ -108,9 +108,12 @@ def resolve_claims(all_pending: Sequence[PendingFinding], window: tuple[int, int
     nothing of what is mostly claimed.
     """
     spans = [pending.lost.merged() for pending in all_pending]
-    first = sorted(
-        range(len(all_pending)), key=lambda i: _claim_priority(all_pending[i], intervals.length(spans[i]))
-    )
+
+    def priority(i: int) -> tuple[Any, ...]:
+        one, lost_ns = all_pending[i], intervals.length(spans[i])
+        return one.order, one.precedence, one.rule, -lost_ns, one.hits.cause, one.hits.named_by or ""
+
+    first = sorted(range(len(all_pending)), key=priority)
     claimed: dict[int | None, intervals.Set] = {}
     result = list(all_pending)
     for i in first:
@@ -123,8 +126,3 @@ def resolve_claims(all_pending: Sequence[PendingFinding], window: tuple[int, int
         claimed[pending.device] = intervals.union(*map(np.concatenate, zip(remaining, earlier, strict=True)))
         result[i] = replace(pending, own=remaining)
     return result
-
-
-def _claim_priority(pending: PendingFinding, lost_ns: int) -> tuple[Any, ...]:
-    names = pending.hits.cause, pending.hits.named_by or ""
-    return pending.order, pending.precedence, pending.rule, -lost_ns, *names

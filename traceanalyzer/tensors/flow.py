@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 import orjson
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, no_rows
+from traceanalyzer.model.arrays import Floats, Mask, Rows, no_rows
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.execution_trace import ExecutionTrace
 from traceanalyzer.model.finding import Confidence
@@ -118,28 +118,25 @@ class Flow:
 
     def is_closed(self, ops: Calls) -> bool:
         """Whether these ops of the forward pass hand values on to each other, which no other op of forward reads."""
-        place = np.isin(self.ops.rows, ops.outer_op.rows)
-        chosen = np.zeros(len(self.recorded) + 1, bool)
-        chosen[self.number[place]] = True
-        reads = self.recorded.outer & ~self.view & ~self.recorded.backward
-        forward = reads[self.values.reads]
-        reader, producer = self.values.reads[forward], self.values.producer[self.values.read[forward]]
-        handed = chosen[producer] & chosen[reader]
-        passed_on = distinct(self.values.read[forward][handed])
-        of_passed = np.isin(self.values.read[forward], passed_on)
+        chosen, reader, value = self._read_in_forward(ops)
+        handed = chosen[self.values.producer[value]] & chosen[reader]
+        of_passed = np.isin(value, value[handed])
         return bool(handed.any()) and bool(chosen[reader[of_passed]].all())
 
     def is_read_once(self, ops: Calls) -> bool:
         """Whether one op of the forward pass reads what each of these ops makes, and takes it with any strides."""
-        place = np.isin(self.ops.rows, ops.outer_op.rows)
-        chosen = np.zeros(len(self.recorded) + 1, bool)
-        chosen[self.number[place]] = True
-        reads = self.recorded.outer & ~self.view & ~self.recorded.backward
-        reader, value = (column[reads[self.values.reads]] for column in (self.values.reads, self.values.read))
+        chosen, reader, value = self._read_in_forward(ops)
         of_chosen = chosen[self.values.producer[value]]
         kinds = np.array([op_row(name).kind in _ANY_STRIDES for name in self.recorded.names], bool)
         times = np.bincount(value[of_chosen])
         return bool(times.max(initial=0) == 1 and kinds[self.recorded.name[reader[of_chosen]]].all())
+
+    def _read_in_forward(self, ops: Calls) -> tuple[Mask, Rows, Rows]:
+        """(which recorded ops these are, the last for none; op and value of each read in the forward pass)."""
+        chosen = np.zeros(len(self.recorded) + 1, bool)
+        chosen[self.number[np.isin(self.ops.rows, ops.outer_op.rows)]] = True
+        reads = (self.recorded.outer & ~self.view & ~self.recorded.backward)[self.values.reads]
+        return chosen, self.values.reads[reads], self.values.read[reads]
 
 
 def confidence_of(flow: Flow | None, ops: Calls) -> Confidence:

@@ -162,25 +162,7 @@ class _Writer:
         for one in range(int(lane.max(initial=-1)) + 1):
             uuid, described = self._track(track, rank)
             yield described
-            chosen = order[lane == one]
-            single = track.own or track.arrows
-            yield from self._each(track, chosen, uuid) if single else self._bulk(track, chosen, uuid)
-
-    def _bulk(self, track: Slices, chosen: Ns, uuid: int) -> Iterator[bytes]:
-        """Slices without anything of their own: a matrix per kind, put in order of time."""
-        kinds, kind = np.unique(track.kind[chosen], return_inverse=True)
-        end = number(9, _END) + number(11, uuid)
-        parts = []
-        for position, code in enumerate(kinds.tolist()):
-            own = chosen[kind == position]
-            begin = self._rows(track.start_ns[own], [self._begin(track, code, uuid)])
-            parts.append(np.concatenate((begin, self._rows(track.end_ns[own], [end])), axis=1))
-        widths = np.array([part.shape[1] for part in parts], np.int64)[kind]
-        offset = np.cumsum(widths) - widths
-        out = np.empty(int(widths.sum()), np.uint8)
-        for position, part in enumerate(parts):
-            out[offset[kind == position][:, None] + np.arange(part.shape[1])] = part
-        yield out.tobytes()
+            yield from self._each(track, order[lane == one], uuid)
 
     def _each(self, track: Slices, chosen: Ns, uuid: int) -> Iterator[bytes]:
         begins = {code: self._begin(track, code, uuid) for code in distinct(track.kind[chosen]).tolist()}

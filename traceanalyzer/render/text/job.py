@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 
 from traceanalyzer.job.rates import Rate
 from traceanalyzer.model.report import Clock, Iteration, Iterations, JobReport, RankReport, Slowdown
@@ -12,6 +11,7 @@ from traceanalyzer.model.units import format_bytes, format_ns
 from traceanalyzer.render.text.page import Page, as_text
 from traceanalyzer.render.words.escape import printable, shortened
 from traceanalyzer.report.job_summary import CollectivesReport
+from traceanalyzer.report.words import runs_of
 
 _RATE_TITLES = ("", "collective", "size", "times", "transfer", "algbw", "busbw", "overlap", "waiting")
 _CLOCK_TITLES = ("clock of", "reads more", "+-", "drift", "collectives", "contradict")
@@ -55,13 +55,7 @@ def _group(name: str, one: Rate) -> str:
 
 def ranges(ranks: Sequence[int]) -> str:
     """`0-3,6`: ranks that follow each other by their first and last."""
-    return ",".join("-".join(map(str, dict.fromkeys((run[0], run[-1])))) for run in _runs(ranks))
-
-
-def _runs(ranks: Sequence[int]) -> list[list[int]]:
-    """Ranks that follow each other, together."""
-    runs = groupby(enumerate(ranks), lambda pair: pair[1] - pair[0])
-    return [[rank for _, rank in run] for _, run in runs]
+    return ",".join("-".join(map(str, dict.fromkeys((run[0], run[-1])))) for run in runs_of(ranks))
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -222,7 +216,7 @@ def ranks_in_words(ranks: Sequence[int]) -> str:
     """`rank 3`, `ranks 0 to 7`, `ranks 1, 4 and 12 more`."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
-    runs = _runs(ranks)
+    runs = runs_of(ranks)
     texts = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
     shown = ", ".join(texts[:4])
     return f"ranks {shown}" + (f" and {sum(map(len, runs[4:]))} more" if len(runs) > 4 else "")
