@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from traceanalyzer.cli.output import check_outputs, put, written
 from traceanalyzer.model.errors import BadOption, Unavailable
+from traceanalyzer.model.interpreter import pd
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from traceanalyzer.model.trace import Trace
 
 I = TypeVar("I")  # noqa: E741 - the conventional letter for an index

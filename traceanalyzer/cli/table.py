@@ -12,10 +12,9 @@ from traceanalyzer.cli.data import opened, put_rows
 from traceanalyzer.cli.options import force_option, format_option, output_option, trace_argument
 from traceanalyzer.cli.output import put_text, tell
 from traceanalyzer.model.errors import TraceAnalyzerError
+from traceanalyzer.model.interpreter import pd
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from traceanalyzer.torch_table.key_averages import KeyAverages
 
 TEXT_ROWS = 100  # as many as torch prints

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from traceanalyzer.model.errors import BadOption, Unavailable
+from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.units import format_bytes
 from traceanalyzer.render.words.escape import printable, shortened
@@ -116,8 +117,6 @@ def explained(name: str) -> str:
 
 def events(roots: Roots, trace: str, window: str) -> str:
     """The longest events that overlap a window such as `12.5ms:80ms`, of both lanes, in order of time."""
-    import pandas as pd
-
     from traceanalyzer.model.units import parse_window
     from traceanalyzer.read.load import load
 

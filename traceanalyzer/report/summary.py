@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,14 +16,12 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Ns, median
 from traceanalyzer.model.device_times import DeviceBusy
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.report import AnalysedWindow, StepsSummary, StepTimes, TraceReport
 from traceanalyzer.model.trace import Trace, ints
 from traceanalyzer.rule.grouping import Scope
 from traceanalyzer.timeline.device_work import Busy
 from traceanalyzer.timeline.steps import Steps
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 T = TypeVar("T")
 
@@ -159,16 +157,12 @@ def _times(analysis: Analysis, steps: Steps, device: int | None, first: int, las
 
 def accounting_of(ranks: Ranks) -> pd.DataFrame:
     """One row per rank, device, step, class, cause and op: what they took of the window, in ns."""
-    import pandas as pd
-
     none = pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in _TIME_TYPES.items()})
     frames = ranks.each(_accounting_rows, {rank: rank for rank in ranks.all})
     return pd.concat([none, *frames.values()], ignore_index=True)
 
 
 def _accounting_rows(analysis: Analysis, rank: int | None, _: None) -> pd.DataFrame:
-    import pandas as pd
-
     idle, steps = analysis.index(Idle), analysis.index(Steps)
     made = analysis.index(Accounting).frame(analysis.trace, idle, steps)
     return made.assign(rank=pd.array([rank] * len(made), "Int64"))[list(_TIME_TYPES)].astype(_TIME_TYPES)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
 from traceanalyzer.regions.regions import Regions
 from traceanalyzer.report.step_parts import region_words
@@ -17,9 +17,6 @@ from traceanalyzer.rule.views import Calls, IdleTime, Work
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def kernels(trace: Trace | Analysis) -> pd.DataFrame:
@@ -32,8 +29,6 @@ def kernels(trace: Trace | Analysis) -> pd.DataFrame:
     Raises:
         Unavailable: the trace has no GPU work.
     """
-    import pandas as pd
-
     analysis = _analysis(trace)
     work, cpu, gpu = analysis.index(DeviceWork), analysis.trace.cpu, analysis.trace.gpu
     return pd.DataFrame(
@@ -64,8 +59,6 @@ def queue_depth(trace: Trace | Analysis) -> pd.DataFrame:
     Raises:
         Unavailable: the trace has no GPU work.
     """
-    import pandas as pd
-
     analysis = _analysis(trace)
     work = analysis.index(DeviceWork)
     frames = [pd.DataFrame({"device": [], "time_ns": [], "queued": []}, dtype="int64")]
@@ -87,8 +80,6 @@ def idle_gaps(trace: Trace | Analysis) -> pd.DataFrame:
     Raises:
         Unavailable: the trace has no GPU work.
     """
-    import pandas as pd
-
     analysis = _analysis(trace)
     idle = analysis.index(IdleTime)
     frame = pd.DataFrame(
@@ -123,15 +114,11 @@ def _texts(frame: pd.DataFrame, rows: Rows) -> pd.Series[str]:
 
 
 def _nullable(values: Rows, rows: Rows) -> pd.Series[int]:
-    import pandas as pd
-
     return pd.Series(np.append(values, 0)[rows], dtype="Int64").mask(rows < 0)
 
 
 def _step_numbers(analysis: Analysis) -> pd.Series[int]:
     """Numbers of the steps that launched the work; null where none did or none are marked."""
-    import pandas as pd
-
     work, steps = analysis.index(DeviceWork), analysis.index_or_none(Steps)
     if steps is None:
         return pd.Series([pd.NA] * len(work.row), dtype="Int64")
@@ -196,8 +183,6 @@ def _region_of(regions: Regions, events: Calls | Work | IdleTime) -> str | None:
 
 
 def _by_name(events: Calls | Work | IdleTime, regions: Regions | None) -> pd.DataFrame:
-    import pandas as pd
-
     every = max(int(events.dur_ns.sum()), 1)
     times = ("count", "total_ns", "mean_ns", "min_ns", "max_ns")
     keys = events.cause if isinstance(events, IdleTime) else events.name

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
+from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.report import Report, StepsSummary, TraceReport
 from traceanalyzer.render.data.encode import INDENTED, LINE, to_json
 from traceanalyzer.report.facts import Fact
 from traceanalyzer.version import SCHEMA_VERSION, __version__
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def facts_fields(facts: Sequence[Fact]) -> Mapping[str, Any]:
@@ -24,8 +22,6 @@ def facts_fields(facts: Sequence[Fact]) -> Mapping[str, Any]:
 
 def facts_frame(facts: Sequence[Fact]) -> pd.DataFrame:
     """One row per fact: name, text, and as JSON text its values and event ids."""
-    import pandas as pd
-
     rows = [(fact.name, fact.text, _json(dict(fact.values)), _json(list(fact.event_ids))) for fact in facts]
     return pd.DataFrame(rows, columns=["name", "text", "values", "event_ids"]).astype("str")
 

@@ -27,6 +27,7 @@ from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.model.finding import Finding, Occurrence
+from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Report
 from traceanalyzer.model.schema import FRAMES, Column
@@ -47,8 +48,6 @@ from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.version import SCHEMA_VERSION, __version__
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from traceanalyzer.model.trace import Meta, Trace
 
 

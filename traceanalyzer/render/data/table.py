@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from traceanalyzer.allocator.memory_view import DeviceMemory, MemoryView
+from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.regions.rates import RegionRates
 from traceanalyzer.regions.regions import Regions
@@ -19,10 +20,6 @@ from traceanalyzer.render.data.encode import (
 )
 from traceanalyzer.roofline.op_rates import OpWork
 from traceanalyzer.version import SCHEMA_VERSION, __version__
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 _PLAIN = (
     "device allocations frees start_bytes end_bytes peak_bytes peak_ns peak_reserved_bytes"

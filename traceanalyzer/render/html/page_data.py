@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding
+from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Report
 from traceanalyzer.render.html.plot_data import (
@@ -36,10 +37,6 @@ from traceanalyzer.report.facts import Fact, facts_of
 from traceanalyzer.report.summary import attempt
 from traceanalyzer.roofline.op_rates import OpWork
 from traceanalyzer.rule.registry import all_rules
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 MOST_OPS, MOST_INPUTS = 40, 4
 

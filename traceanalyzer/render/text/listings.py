@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
+from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.short_names import short_op
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.units import format_bytes, format_ns, format_share
@@ -14,9 +14,6 @@ from traceanalyzer.render.words.escape import printable
 from traceanalyzer.report.facts import Fact
 from traceanalyzer.rule.limits import LimitInfo, limits_of
 from traceanalyzer.rule.registry import MIN_SHARE, Rule
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Pages start one with what it is about, "Bad: ...", or as an item of a list.
 _PARAGRAPH = regex(r"\n(?:\n|(?=[A-Z][^.:]*:)|(?=- ))")

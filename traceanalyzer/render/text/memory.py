@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.allocator.memory_view import NO_LINE, DeviceMemory, MemoryView
+from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.units import format_bytes, format_ns, format_offset, format_share
 from traceanalyzer.render.data.table import records
 from traceanalyzer.render.text.page import as_text
 from traceanalyzer.render.words.escape import printable, shortened
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WIDTH = 80
 _AMOUNTS_WIDTH = 56  # of the columns before an op's name

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.short_names import plain_kernel, short_ops
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.data.table import records
 from traceanalyzer.render.text.page import as_text
 from traceanalyzer.render.words.escape import printable, shortened, to_markdown
 from traceanalyzer.roofline.op_rates import OpWork
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SHAPES, KERNELS = 5, 4
 

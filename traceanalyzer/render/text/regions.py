@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING
 
+from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.regions.rates import RegionRates
 from traceanalyzer.regions.regions import Regions
 from traceanalyzer.render.text.page import as_text
 from traceanalyzer.render.words.escape import printable, shortened
 from traceanalyzer.report.step_parts import cost_of, listed_regions, shown_name
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _COLUMNS = ("of step", "CPU", "GPU", "GPU idle", "calls")
 _RATES = ("of peak", "TFLOP/s")

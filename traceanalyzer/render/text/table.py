@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.render.words.escape import printable, to_markdown
 from traceanalyzer.torch_table.printed import PrintedTable
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WIDTH = 12
 SPACING = 2
