@@ -55,6 +55,10 @@ WORKLOADS = (
         summary="mode='reduce-overhead' without its CUDA graph, as an input is changed in place, or with it (returned)",
         build=build_not_replayed,
         variants=("in_place", "returned"),
+        shows={
+            "in_place": "3 calls with mode='reduce-overhead' that launch their kernels one by one",
+            "returned": "the same with a result in place of a changed input: a CUDA graph is replayed",
+        },
         examples=("compile_not_replayed --variant in_place --shapes --stacks --out traces",),
         switches=("shapes", "stacks"),
     ),
