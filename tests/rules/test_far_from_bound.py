@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -267,3 +268,33 @@ def test_without_shapes_elementwise_kernels_are_judged_by_grid(
     for finding in diagnose(trace.load(), select=["far-from-bound"]).findings:
         assert (finding.by, finding.evidence["needed_ns"]) == ("aten::scatter_add_", 20_971)
         assert "torch.bincount" in finding.advice
+
+
+def blur(channels: int, taps: Sequence[int], took_us: int) -> Op:
+    """One filter for each channel of 192 images."""
+    return Op(
+        "aten::_conv_depthwise2d",
+        "void at::native::conv_depthwise2d_forward_kernel_generic<float, int>(int)",
+        took_us,
+        [[192, channels, 246, 246], [channels, 1, *taps], [], [], [], [], []],
+        [F32, F32, "ScalarList", "", "ScalarList", "ScalarList", "ScalarList"],
+        scalars=["", "", str(list(taps)), "", "[1, 1]", "[0, 0]", "[1, 1]"],
+    )
+
+
+def test_a_wide_blur_of_images_is_far_from_two_passes() -> None:
+    (one,) = found(program([blur(3, (23, 23), 5_000)]), "far-from-bound")
+    assert "passes in each direction need" in one.message
+    assert "one pass multiplies 529 taps, one pass in each direction 46" in one.message
+    assert "conv2d(conv2d(x, row), column)" in one.advice
+
+
+@pytest.mark.parametrize(
+    ("channels", "taps", "took_us"),
+    [(3, (1, 23), 470), (3, (5, 5), 240), (64, (23, 23), 107_000), (3, (23, 23), 1_600)],
+)
+def test_small_filters_and_those_of_layers_are_no_blur(
+    channels: int, taps: tuple[int, int], took_us: int
+) -> None:
+    findings = found(program([blur(channels, taps, took_us)]), "far-from-bound")
+    assert not any("passes" in one.message for one in findings)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from traceanalyzer.roofline.peaks import Peaks
-from traceanalyzer.tensors.ops.costs import ARITHMETIC, INDEX_BYTES, OpCost
+from traceanalyzer.tensors.ops.costs import ARITHMETIC, DEPTHWISE, INDEX_BYTES, OpCost
 from traceanalyzer.tensors.ops.table import op_cost
 from traceanalyzer.tensors.signatures import Signature
 
@@ -32,6 +32,7 @@ REACHED: Mapping[str, float] = {
     "pool backward": 0.045,
     "thin conv": 0.034,  # few channels in: the first layer of a ResNet; depthwise weights' gradients 0.02 to 0.5
     "depthwise conv": 0.086,  # torch's own, 3x3 and 5x5 in bfloat16, channels first: 0.047 to 0.20
+    "separable conv": 0.07,  # passes of 23 taps over 3 channels of float32: 0.12 along rows, 0.047 along columns
     "gather": 0.14,
     "scatter": 0.06,
     "row scatter": 0.25,  # 0.22 to 0.34
@@ -57,6 +58,7 @@ REACHED: Mapping[str, float] = {
 _SORTED = 64  # bytes that sorting an index moves, with its place; as long as it takes on an H100
 _ADDED = 4  # bytes of a number at least: additions of narrower ones go one by one as well
 _FEW_CHANNELS = 8
+_IMAGE_CHANNELS, _WIDE_FILTER = 4, 7  # trained layers have more channels; narrower filters save little
 CONTENDED = 64  # additions into one place: more of them wait for each other; index_add_, H200
 _WIDE = 32  # elements of a row from which on its addresses lie together
 _ROW = 3  # elements from which on index_add_ reaches what it does for rows
@@ -76,9 +78,10 @@ def bound_of(op: Signature) -> OpCost | None:
     cost = op_cost(op)
     if cost is not None and cost.most_bytes is not None:
         return replace(cost, bytes=cost.most_bytes)
-    if cost is None or cost.kind != "conv":
+    if cost is None or cost.kind not in ("conv", DEPTHWISE):
         return cost
-    return replace(cost, kind="thin conv") if _is_thin(op) else cost
+    thin = replace(cost, kind="thin conv") if _is_thin(op, cost) else cost
+    return _by_passes(op, cost) or thin
 
 
 def least_ns(work: OpCost, peaks: Peaks, arithmetic: str | None) -> float:
@@ -104,10 +107,22 @@ def product_bytes_ns(op: Signature, peaks: Peaks) -> float:
     return (bound.bytes or 0) / peaks.gbps / REACHED["matmul"] if bound is not None else 0.0
 
 
-def _is_thin(op: Signature) -> bool:
+def _is_thin(op: Signature, cost: OpCost) -> bool:
     """Few input channels for each output: tensor cores work on 8 or more at once."""
     weight = op.shape(2 if op.name.endswith("_backward") else 1)
-    return bool(weight[1] < _FEW_CHANNELS)
+    return cost.kind == "conv" and weight[1] < _FEW_CHANNELS
+
+
+def _by_passes(op: Signature, direct: OpCost) -> OpCost | None:
+    """One wide filter for each channel of an image, as one pass for each direction; None for others."""
+    back = op.name.endswith("_backward")
+    image, (channels, inner, *taps) = op.shape(back), op.shape(1 + back)
+    blurs = inner == 1 and channels == image[1] <= _IMAGE_CHANNELS and min(taps, default=0) >= _WIDE_FILTER
+    trained = back and op.scalars[10].replace(" ", "") != "[True,False,False]"
+    if not blurs or trained or len(taps) < 2 or "transpose" in op.name or direct.flops is None:
+        return None
+    flops = direct.flops * sum(taps) // math.prod(taps)
+    return OpCost("separable conv", flops, (direct.bytes or 0) * len(taps), "fp32")
 
 
 def _scatter(op: Signature) -> OpCost:

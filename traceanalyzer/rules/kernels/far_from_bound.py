@@ -63,6 +63,10 @@ BROADCAST = (
     "drop a bias before a batch norm (bias=False)"
 )
 NORM = "Put the norm under {torch.compile}: torch's own kernels use one block per row, which short rows do not fill"
+PASSES = (
+    "If the filter is the product of a column and a row, as a Gaussian or a mean is, convolve in two passes: "
+    "conv2d(conv2d(x, row), column), with weights of 1 x k and k x 1"
+)
 _ATTENTION = (
     "Enable the flash kernel: is_causal=True instead of a causal mask, no mask where nothing is masked; for biases "
     "and other masks torch.nn.attention.flex_attention"
@@ -87,6 +91,7 @@ REMEDIES: Mapping[str, str] = {
     "scan": f"{_ORDER}; cut a few long rows into pieces",
     "matmul": _PARTS,
     "attention": _ATTENTION,
+    "separable conv": PASSES,
     "depthwise conv": _DEPTHWISE,
     "batch norm": "Use {channels_last}, or more channels or images at once",
 }
@@ -98,6 +103,12 @@ class Limits:
         3.0,
         "a call is reported only if it takes at least this many times its expected time; in healthy H200 "
         "traces, 95 % of 5,357 calls take less than 2.9 times their expected time",
+    )
+    passes_times: float = limit(
+        1.5,
+        "a blur with one wide filter is reported if it takes at least this many times the predicted time of"
+        " two filters, one along each direction; this limit is lower than `times`, because both ways "
+        "compute the same result; chosen",
     )
     min_call_ns: int = limit(
         10_000,
@@ -145,7 +156,8 @@ def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
     - too few rows to run in parallel;
     - a size that is not divisible by the number of elements in a load or a tile;
     - additions to the same addresses;
-    - a bad order of memory accesses.
+    - a bad order of memory accesses;
+    - one wide blur filter, where two filters, one along each direction, are faster.
     Bad: table[index] in training, if the table has few rows: its backward pass adds to the same addresses.
     Good: F.embedding(index, table).
     How sure: the time is measured. A reason is named only if grid, strides or sizes show it.
@@ -177,11 +189,10 @@ def _slow_hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, least_ns: float, limi
     target = np.maximum(reached, limits.floor_ns)[number]
     # The median: one slow call is not the rate of the op.
     usual = _medians(number, spent)[number]
-    far = (
-        (reached[number] > 0)
-        & (np.minimum(spent, usual) > limits.times * target)
-        & (spent > limits.min_call_ns)
-    )
+    models = map(bound_of, inputs.signatures)
+    passes = [model is not None and model.kind == "separable conv" for model in models]
+    times = np.where(passes, limits.passes_times, limits.times)[number]
+    far = (reached[number] > 0) & (np.minimum(spent, usual) > times * target) & (spent > limits.min_call_ns)
     pieces, number, spent, target = pieces[far], number[far], spent[far], target[far]
     fixed = pieces.dur_ns * (target / np.maximum(spent, 1))
     for op, _ in pieces.by(pieces.op.name):
@@ -268,20 +279,22 @@ def _hits(
         remedy = _FULL
     if reduces_nothing(shape):
         remedy = SQUEEZE
+    explained = remedy in (SQUEEZE, PASSES)
     torchs_own = remedy in (BROADCAST, NORM)
     why = reason(shape, kind, pieces.blocks, sms)
     slower = reduce_to(pieces, fixed)
     # Sorting takes a dozen more kernels and the CPU time of their ops.
     if remedy == EQUAL:
         slower["fix"] = (_in_one_kernel(pieces, fixed, limits.adding_ns),)
-    what = "a call so small needs" if times.needed_ns < limits.floor_ns else "its bytes and operations need"
+    what = "passes in each direction need" if remedy == PASSES else "its bytes and operations need"
+    what = "a call so small needs" if times.needed_ns < limits.floor_ns else what
     needed_ns = max(times.needed_ns, limits.floor_ns)
     return Hits(
         **slower,
         named_by=op,
         message=f"{{by}} of {{shapes}} ({{types}}) takes {{call}} per call in {{kernels}}, but {what} only "
         "{needed}" + line + why,
-        advice=f"{remedy}." if remedy == SQUEEZE else f"{remedy}; {{ncu}} shows what the kernel waits for.",
+        advice=f"{remedy}." if explained else f"{remedy}; {{ncu}} shows what the kernel waits for.",
         confidence=Confidence.MEDIUM,
         evidence={
             "shapes": shapes_of(shape),
@@ -317,9 +330,16 @@ def reason(op: Signature, kind: str, blocks: Rows, sms: int | None) -> str:
         explanation = (
             _contention(op, kind) or _SORTS.get(kind) or _few_blocks(blocks, sms) or stride_reason(op)
         )
+        explanation = _describe_taps(op) if kind == "separable conv" else explanation
     except (LookupError, TypeError, ValueError):
         explanation = _few_blocks(blocks, sms)
     return f": {explanation}" if explanation else ""
+
+
+def _describe_taps(op: Signature) -> str:
+    """Of a filter that passes in each direction could replace: its taps, and theirs."""
+    taps = op.shape(2 if op.name.endswith("_backward") else 1)[2:]
+    return f"one pass multiplies {math.prod(taps):,} taps, one pass in each direction {sum(taps):,}"
 
 
 def reduces_nothing(op: Signature) -> bool:
