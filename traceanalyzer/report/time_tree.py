@@ -110,8 +110,7 @@ def flame_of(analysis: Analysis, most: int = MOST_NODES) -> Node:
 
 def _in_window(events: Events) -> tuple[Rows, Rows]:
     """(work that is in the user's window, ns of it there), int64 (entries,) both; all work where none was asked for."""
-    assert events.work is not None
-    start, end = events.work.start_ns, events.work.end_ns
+    start, end = events.device_work.start_ns, events.device_work.end_ns
     if events.steps.asked:
         low, high = events.steps.window_start_ns, events.steps.window_end_ns
         start, end = np.clip(start, low, high), np.clip(end, low, high)

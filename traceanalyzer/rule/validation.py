@@ -181,7 +181,7 @@ def check_edit(edit: Edit, events: Events) -> None:
             group is out of bounds.
     """
     name = type(edit).__name__
-    entries = 0 if events.work is None else len(events.work.row)
+    entries = len(events.entries)
     sizes = {"rows": len(events.nesting.parent), "work": entries, "pointwise": entries}
     edited = 0
     for column in ("rows", "work", "pointwise", "starts_ns", "ends_ns", "group"):

@@ -113,6 +113,9 @@ class DeviceWork:
         )
 
 
+_NO = np.empty(0, np.int64)
+NO_WORK = DeviceWork(_NO, _NO, _NO, _NO, _NO, _NO, _NO, _NO, _NO, _NO, _NO, _NO < 0, _NO)
+
 EXPORT_FIRST = (
     "record again and export each profile before the next profiler starts in the same process; of this trace, "
     "`traceanalyzer table` shows the ops on the CPU"

@@ -13,7 +13,7 @@ from traceanalyzer.model.arrays import Mask, Rows, distinct, distinct_pairs, gro
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.device_work import NO_WORK, DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.user_code import UserCode
@@ -50,6 +50,11 @@ class Events:
         calls.flags.writeable = entries.flags.writeable = False  # views have these very arrays
         return cls(trace, nesting, steps, user_code, work, calls, entries)
 
+    @property
+    def device_work(self) -> DeviceWork:
+        """As `work`; empty where no device was recorded."""
+        return NO_WORK if self.work is None else self.work
+
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """What `make` makes, once: most rules begin with the same views, whose properties are kept."""
         if key not in self._cached:
@@ -61,11 +66,9 @@ def bounds_of(events: Events) -> tuple[int, int]:
     """When the first event of a trace begins and the last ends."""
 
     def made() -> tuple[int, int]:
-        starts, ends = [events.nesting.start_ns], [events.nesting.end_ns]
-        if events.work is not None:
-            starts.append(events.work.start_ns)
-            ends.append(events.work.end_ns)
-        return int(np.concatenate(starts).min(initial=2**62)), int(np.concatenate(ends).max(initial=-(2**62)))
+        lanes = (events.nesting, events.device_work)
+        first = min(int(lane.start_ns.min(initial=2**62)) for lane in lanes)
+        return first, max(int(lane.end_ns.max(initial=-(2**62))) for lane in lanes)
 
     return events.once(bounds_of, made)
 
@@ -75,8 +78,7 @@ def lanes_of(events: Events) -> int:
 
     def made() -> int:
         threads = int(events.nesting.thread.max(initial=-1)) + 1
-        work = events.work
-        return threads + (0 if work is None else len(distinct_pairs(work.device, work.stream)[0]))
+        return threads + len(distinct_pairs(events.device_work.device, events.device_work.stream)[0])
 
     return events.once(lanes_of, made)
 

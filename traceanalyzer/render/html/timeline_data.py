@@ -130,8 +130,7 @@ class Writer:
 
     def _work(self, entries: Rows, place: Rows) -> None:
         """Some work of one stream; `place` is where each row of `trace.cpu` stands among the events."""
-        events, work, gpu = self.events, self.events.work, self.events.trace.lanes.gpu
-        assert work is not None
+        events, work, gpu = self.events, self.events.device_work, self.events.trace.lanes.gpu
         row, call, op = work.row[entries], work.call[entries], work.op[entries]
         lines = Texts.none(len(row)) if self.said else events.user_code.around(call)
         names = Texts.column(gpu, "name", row)

@@ -11,6 +11,7 @@ from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, places_of, su
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import ints, ints_at
+from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.selection import Events
 from traceanalyzer.timeline.steps import Steps
 
@@ -67,7 +68,7 @@ def chosen(
         Unavailable: the trace has no events that can be placed.
     """
     events, steps = analysis.index(Events), analysis.index(Steps)
-    threads, streams = _threads(events, findings), _streams(events, findings)
+    threads, streams = _threads(events, findings), _streams(events.device_work)
     kept = _nothing(events, threads, streams, steps)
     length = max(steps.window_end_ns - steps.window_start_ns, 1)
     for start, end in spans:
@@ -76,13 +77,12 @@ def chosen(
     least = _keep_long(events, kept, length // _FAR, int(_FAR_SHARE * most))
     bands = _keep_steps(events, steps, findings, kept, most)
     _keep_launches(events, kept)
-    work = events.work
+    work = events.device_work
     return Chosen(
         tuple((int(thread), _of_thread(events, kept, thread)) for thread in threads),
         tuple(
             (device, stream, np.flatnonzero(kept.gpu & (work.device == device) & (work.stream == stream)))
             for device, stream in streams
-            if work is not None
         ),
         bands,
         least,
@@ -98,15 +98,13 @@ def _nothing(
     events: Events, threads: Sequence[int], streams: Sequence[tuple[int, int]], steps: Steps
 ) -> _Kept:
     low, high = steps.window_start_ns, steps.window_end_ns
-    nesting, work = events.nesting, events.work
+    nesting, work = events.nesting, events.device_work
     on_cpu = np.isin(nesting.thread, threads) & (nesting.end_ns >= low) & (nesting.start_ns < high)
-    size = 0 if work is None else len(work.row)
-    on_gpu = np.zeros(size, np.bool_)
-    if work is not None:
-        for device, stream in streams:
-            on_gpu |= (work.device == device) & (work.stream == stream)
-        on_gpu &= (work.end_ns >= low) & (work.start_ns < high)
-    return _Kept(np.zeros(len(nesting.thread), np.bool_), np.zeros(size, np.bool_), on_cpu, on_gpu)
+    on_gpu = np.zeros(len(work.row), np.bool_)
+    for device, stream in streams:
+        on_gpu |= (work.device == device) & (work.stream == stream)
+    on_gpu &= (work.end_ns >= low) & (work.start_ns < high)
+    return _Kept(np.zeros(len(on_cpu), np.bool_), np.zeros(len(on_gpu), np.bool_), on_cpu, on_gpu)
 
 
 def _threads(events: Events, findings: Sequence[Finding]) -> list[int]:
@@ -114,11 +112,9 @@ def _threads(events: Events, findings: Sequence[Finding]) -> list[int]:
     nesting = events.nesting
     count = len(nesting.thread_rows)
     rows = np.array([len(of) for of in nesting.thread_rows], np.int64)
-    launched = np.zeros(count, np.int64)
-    if events.work is not None:
-        calls = events.work.call[events.work.call >= 0]
-        on = nesting.thread[calls]
-        launched = np.bincount(on[on >= 0], minlength=count).astype(np.int64)
+    call = events.device_work.call
+    on = nesting.thread[call[call >= 0]]
+    launched = np.bincount(on[on >= 0], minlength=count)
     wanted = {finding.thread for finding in findings}
     first = np.array([of[0] if len(of) else -1 for of in nesting.thread_rows], np.int64)
     tid = ints_at(events.trace.lanes.cpu, "tid", first)
@@ -130,10 +126,7 @@ def _threads(events: Events, findings: Sequence[Finding]) -> list[int]:
     )
 
 
-def _streams(events: Events, findings: Sequence[Finding]) -> list[tuple[int, int]]:
-    work = events.work
-    if work is None:
-        return []
+def _streams(work: DeviceWork) -> list[tuple[int, int]]:
     pair = work.device * (1 << 40) + work.stream
     known, number = np.unique(pair, return_inverse=True)
     busy = sums_of(number, work.end_ns - work.start_ns, len(known))
@@ -164,31 +157,26 @@ def _keep_own(events: Events, kept: _Kept, ids: Sequence[int]) -> None:
     wanted = np.array(ids, np.int64)
     rows = rows_of(ints(events.trace.lanes.cpu, "event_id"), wanted)
     kept.cpu[rows[kept.on_cpu[rows]]] = True
-    if events.work is not None:
-        entries = entries_of(events, wanted)
-        kept.gpu[entries[kept.on_gpu[entries]]] = True
+    entries = entries_of(events, wanted)
+    kept.gpu[entries[kept.on_gpu[entries]]] = True
 
 
 def _keep_around(events: Events, kept: _Kept, low: int, high: int) -> None:
     """The longest events that overlap [low, high)."""
     cpu, gpu = _overlapping(events, kept, low, high)
-    nesting = events.nesting
+    nesting, work = events.nesting, events.device_work
     kept.cpu[_longest(cpu, nesting.end_ns - nesting.start_ns, _FEW)] = True
-    if events.work is not None:
-        kept.gpu[_longest(gpu, events.work.end_ns - events.work.start_ns, _FEW)] = True
+    kept.gpu[_longest(gpu, work.end_ns - work.start_ns, _FEW)] = True
 
 
 def _overlapping(events: Events, kept: _Kept, low: int, high: int) -> tuple[Rows, Rows]:
     """Rows and entries on the tracks that begin in [low, high), and rows that are open at its begin."""
     threads = range(len(events.nesting.thread_rows))
     cpu = np.concatenate([np.empty(0, np.int64), *(rows_within(events, one, low, high) for one in threads)])
-    gpu = np.empty(0, np.int64)
-    if events.work is not None:
-        first, last = np.searchsorted(events.work.start_ns, [low, high])
-        early = max(int(first) - _FEW, 0)
-        entries = np.arange(early, int(last))
-        gpu = entries[kept.on_gpu[entries] & (events.work.end_ns[entries] > low)]
-    return cpu[kept.on_cpu[cpu]], gpu
+    work = events.device_work
+    first, last = np.searchsorted(work.start_ns, [low, high])
+    entries = np.arange(max(int(first) - _FEW, 0), int(last))
+    return cpu[kept.on_cpu[cpu]], entries[kept.on_gpu[entries] & (work.end_ns[entries] > low)]
 
 
 def _longest(rows: Rows, durations: Rows, most: int) -> Rows:
@@ -199,15 +187,13 @@ def _longest(rows: Rows, durations: Rows, most: int) -> Rows:
 
 def _keep_long(events: Events, kept: _Kept, least: int, most: int) -> int:
     """What lasts long enough to be seen from afar, at most `most`; the shortest that is kept."""
-    nesting = events.nesting
-    dur = [np.where(kept.on_cpu, nesting.end_ns - nesting.start_ns, -1)]
-    if events.work is not None:
-        dur.append(np.where(kept.on_gpu, events.work.end_ns - events.work.start_ns, -1))
-    both = np.concatenate(dur)
+    nesting, work = events.nesting, events.device_work
+    on_cpu = np.where(kept.on_cpu, nesting.end_ns - nesting.start_ns, -1)
+    on_gpu = np.where(kept.on_gpu, work.end_ns - work.start_ns, -1)
+    both = np.concatenate((on_cpu, on_gpu))
     least = max(least, _bound(both[both >= max(least, 1)], most))
-    kept.cpu[dur[0] >= max(least, 1)] = True
-    if events.work is not None:
-        kept.gpu[dur[1] >= max(least, 1)] = True
+    kept.cpu[on_cpu >= max(least, 1)] = True
+    kept.gpu[on_gpu >= max(least, 1)] = True
     return least
 
 
@@ -238,7 +224,7 @@ def _keep_steps(
 def _thinned(events: Events, kept: _Kept, cpu: Rows, gpu: Rows, room: int, thin: bool) -> int:
     """Keep what lasts at least as long as leaves room for it; returns that."""
     long_cpu = events.nesting.end_ns[cpu] - events.nesting.start_ns[cpu]
-    long_gpu = gpu if events.work is None else events.work.end_ns[gpu] - events.work.start_ns[gpu]
+    long_gpu = events.device_work.end_ns[gpu] - events.device_work.start_ns[gpu]
     least = _bound(np.concatenate((long_cpu, long_gpu)), room) if thin else 0
     kept.cpu[cpu[long_cpu >= least]] = True
     kept.gpu[gpu[long_gpu >= least]] = True
@@ -269,22 +255,14 @@ def _of_step(events: Events, steps: Steps, kept: _Kept, position: int) -> tuple[
     """Rows that begin in the step, work that it launched, and from when to when both last."""
     low, high = int(steps.cpu_start_ns[position]), int(steps.cpu_end_ns[position])
     cpu, running = _overlapping(events, kept, low, high)
-    gpu = np.empty(0, np.int64)
-    if events.work is not None:
-        own = kept.on_gpu & (steps.of_work == position)
-        gpu = distinct(np.append(np.flatnonzero(own), running))
-        if own.any():
-            high = max(high, int(events.work.end_ns[own].max()))
-    return cpu, gpu, low, high
+    own = kept.on_gpu & (steps.of_work == position)
+    gpu = distinct(np.append(np.flatnonzero(own), running))
+    return cpu, gpu, low, int(events.device_work.end_ns[own].max(initial=high))
 
 
 def _keep_launches(events: Events, kept: _Kept) -> None:
     """The launches of kept work, so that arrows have both ends, with the op around each."""
-    work = events.work
-    if work is None:
-        return
-    entries = np.flatnonzero(kept.gpu)
-    calls = work.call[entries]
+    calls = events.device_work.call[kept.gpu]
     calls = calls[calls >= 0]
     ops = pick(events.nesting.op, calls)
     rows = np.concatenate((calls, ops[ops >= 0]))
@@ -300,9 +278,8 @@ def rows_of(known: Rows, ids: Rows) -> Rows:
 
 def entries_of(events: Events, ids: Rows) -> Rows:
     """Entries of `DeviceWork` that have these event ids."""
-    assert events.work is not None
     rows = rows_of(ints(events.trace.lanes.gpu, "event_id"), ids)
-    work, gpu = events.work.row, events.trace.lanes.gpu
+    work, gpu = events.device_work.row, events.trace.lanes.gpu
     place = events.once("page: entry of row", lambda: places_of(work, len(gpu)))
     found: Rows = place[rows]
     return found[found >= 0]
