@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 
@@ -18,15 +18,13 @@ from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.edit_footprint import Footprint
 from traceanalyzer.replay.edits import ReadLater
+from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.roofline.gpus import GUESSED_RATE
 from traceanalyzer.roofline.peaks import device_peaks
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import tensor_types
-
-if TYPE_CHECKING:
-    from traceanalyzer.replay.saving import Forecast
 
 # Rounded numbers in a text exceed an exact bound by as much.
 _ROUNDING = 1.01

@@ -5,26 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.step_times import Saving, StepEstimate
 from traceanalyzer.replay.edit_footprint import WHOLLY, Autograd, Footprint
-from traceanalyzer.replay.edits import FetchInTime
+from traceanalyzer.replay.edits import Edit, FetchInTime
+from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse
+from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule.claims import Claims, PendingFinding, takes_all_launches
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.severity import fault_severity
 from traceanalyzer.rule.views import Work
-
-if TYPE_CHECKING:
-    from traceanalyzer.model.step_times import Saving, StepEstimate
-    from traceanalyzer.replay.edits import Edit
-    from traceanalyzer.replay.program import Program
-    from traceanalyzer.replay.saving import Forecast
 
 # Findings whose fix makes the step longer belong to no other finding's change.
 _MIN_SAVING = -Severity.LOW.least_share

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,6 @@ from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import DropWork, Edit, Resize
 from traceanalyzer.rule.lost_time import LostTime as LostTime
 from traceanalyzer.rule.views import Calls, IdleTime, Work
-
-if TYPE_CHECKING:
-    from traceanalyzer.replay.edits import Edit
-
 
 MEASURED_SHARE = "measured_share"
 """Evidence of a finding that the recorder measured without the profiler; before what is predicted."""

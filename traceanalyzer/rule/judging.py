@@ -8,13 +8,16 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
 from traceanalyzer.model.interpreter import side_by_side
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.step_times import Saving
+from traceanalyzer.replay.edits import Edit
+from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.roofline.gpus import GUESSED_RATE
 from traceanalyzer.rule.claims import PendingFinding, resolve_claims, takes_all_launches
 from traceanalyzer.rule.consistency import BOUNDS, Failure, Recording, passed
@@ -23,11 +26,6 @@ from traceanalyzer.rule.grouping import Scope, build_finding, group_hits
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.registry import Rule
 from traceanalyzer.rule.views import Work
-
-if TYPE_CHECKING:
-    from traceanalyzer.model.step_times import Saving
-    from traceanalyzer.replay.edits import Edit
-    from traceanalyzer.replay.saving import Forecast
 
 _LIKELY = Severity.HIGH.least_share  # saved: said also where the interval reaches nothing; chosen
 _UNSAID = "the pattern is there, but costs too little, or other findings own the time"

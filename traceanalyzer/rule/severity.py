@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.model.step_times import Saving
 from traceanalyzer.replay.peer_comparison import LATE_SHARE
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
 from traceanalyzer.roofline.gpus import GUESSED_RATE
-from traceanalyzer.rule.hits import MEASURED_SHARE
+from traceanalyzer.rule.hits import MEASURED_SHARE, Hits
 from traceanalyzer.rule.registry import Kind, kind_of
 from traceanalyzer.rule.views import IdleTime
-
-if TYPE_CHECKING:
-    from traceanalyzer.model.step_times import Saving
-    from traceanalyzer.rule.hits import Hits
-
 
 _LATE = 0.03  # of the recorded step that others wait for it: said first; of 44 recorded jobs 0.024 at most, or 0.16 on
 _WAITING = "waiting"  # cause of findings on what other ranks do

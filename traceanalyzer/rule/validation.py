@@ -11,13 +11,13 @@ import numpy as np
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Mask, distinct
 from traceanalyzer.model.texts import Texts
+from traceanalyzer.replay.edits import Edit
 from traceanalyzer.rule.hits import Hits, LostTime
 from traceanalyzer.rule.limits import LEAST_NS
 from traceanalyzer.rule.views import Calls
 from traceanalyzer.timeline.selection import Events, bounds_of, lanes_of
 
 if TYPE_CHECKING:
-    from traceanalyzer.replay.edits import Edit
     from traceanalyzer.rule.registry import Rule
 
 LeaveOut = Callable[[Hits, ValueError], None]

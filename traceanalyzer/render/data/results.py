@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -31,6 +31,7 @@ from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Report
 from traceanalyzer.model.schema import FRAMES, Column
+from traceanalyzer.model.trace import Meta, Trace
 from traceanalyzer.read.folders import Layout, iteration_of_name, rank_of_name
 from traceanalyzer.read.remote import as_path, is_url
 from traceanalyzer.render.data.encode import (
@@ -46,10 +47,6 @@ from traceanalyzer.report.diagnosis import report_of
 from traceanalyzer.report.summary import accounting_of, attempt
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.version import SCHEMA_VERSION, __version__
-
-if TYPE_CHECKING:
-    from traceanalyzer.model.trace import Meta, Trace
-
 
 _IDS = pa.list_(pa.int64())
 _Columns = list[tuple[str, pa.DataType]]
