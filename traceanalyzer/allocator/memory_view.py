@@ -6,7 +6,7 @@ recording has no allocation in it and is told by the difference to the allocator
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,6 @@ from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
 from traceanalyzer.torch_table.function_events import threads_of
 from traceanalyzer.torch_table.key_averages import key_averages
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 _SIZES = ["self_device_bytes", "device_bytes", "self_cpu_bytes", "cpu_bytes"]
 
@@ -96,8 +92,6 @@ class MemoryView:
     @property
     def curve(self) -> pd.DataFrame:
         """Curves of all allocators below each other: device, time_ns, allocated_bytes, reserved_bytes."""
-        import pandas as pd
-
         curves = [device.curve.assign(device=device.device) for device in self.devices]
         frame = pd.concat(curves, ignore_index=True)
         return frame[["device", "time_ns", "allocated_bytes", "reserved_bytes"]]

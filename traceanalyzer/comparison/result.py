@@ -11,10 +11,7 @@ from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.records import dataclass
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from traceanalyzer.comparison.snapshot import Source, StepStrip
-
 
 _SIDES = ("count", "ns", "exposed_ns", "median_ns")
 

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from traceanalyzer.model.device_times import IDLE, DeviceBusy, DeviceTime, RegionCost
 from traceanalyzer.model.finding import Confidence, Finding, Outcome, Severity
+from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import MeasuredStep, Saving, StepEstimate
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from traceanalyzer.model.trace import Meta
 
 
@@ -408,8 +407,6 @@ class Report:
     @property
     def idle(self) -> pd.DataFrame:
         """Idle time: columns rank (Int64), device, cause, op, ns (int64) and share (of the window, float64)."""
-        import pandas as pd
-
         rows = [
             (
                 trace.rank,
@@ -434,8 +431,6 @@ class Report:
         where the fix cannot be replayed.
         `start_s` and `end_s` are seconds since `Meta.origin_ns`, as the text says them.
         """
-        import pandas as pd
-
         names = [field.name for field in fields(Finding)]
         frame = pd.DataFrame([[getattr(f, name) for name in names] for f in self.findings], columns=names)
         plain = {field.name: _DTYPES[str(field.type)] for field in fields(Finding) if field.type in _DTYPES}

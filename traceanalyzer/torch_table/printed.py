@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.torch_table.event_totals import EventTotals, linked_sums
 from traceanalyzer.torch_table.key_averages import KeyAverages
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def torch_times(averages: KeyAverages) -> pd.DataFrame:
@@ -136,8 +133,6 @@ class PrintedTable:
 
 def printed_table(averages: KeyAverages, sort_by: str | None = None) -> PrintedTable:
     """The rows in torch's order; in that of first sight where `sort_by` is None."""
-    import pandas as pd
-
     rows = sorted_rows(pd.concat([averages.rows, torch_times(averages)], axis="columns"), sort_by)
     work = (rows["device_type"] != "CPU") & ~rows["is_user_annotation"]
     return PrintedTable(
