@@ -68,34 +68,19 @@ def partners(
     in_flight = bool((mine.what[own] == PAIR).all())
     if most == 0 or numbered or not in_flight or apart_ns is None:
         return best
-    return _by_clocks(mine, own, theirs, other, best, chosen, apart_ns)
-
-
-def _by_clocks(
-    mine: CollectiveRuns,
-    own: Rows,
-    theirs: CollectiveRuns,
-    other: Rows,
-    best: Rows,
-    shift: int,
-    apart_ns: int,
-) -> Rows:
-    """Without numbers of calls messages may be off by some positions: then the clocks seem to be far apart.
-
-    Another shift is taken where it pairs as many, their ends differ no more, and the clocks nearly agree.
-    """
+    # Messages without numbers may be off by some positions: then the clocks seem to be far apart. Another shift is
+    # taken where it pairs as many, their ends differ no more, and the clocks nearly agree.
     offset, spread = _offset_ns(mine, own, theirs, best, apart_ns)
     if abs(offset) < _CLOCKS_NS:
         return best
-    count, nearest = int((best >= 0).sum()), best
     for more in (step * sign for step in range(1, _NEAR + 1) for sign in (1, -1)):
-        found = _shifted(mine, own, theirs, other, shift + more)
-        if int((found >= 0).sum()) < max(count - abs(more), 1):
+        found = _shifted(mine, own, theirs, other, chosen + more)
+        if int((found >= 0).sum()) < max(most - abs(more), 1):
             continue
         apart, differ = _offset_ns(mine, own, theirs, found, apart_ns)
         if differ <= spread and abs(apart) < min(abs(offset), _CLOCKS_NS):
-            offset, nearest = apart, found
-    return nearest
+            offset, best = apart, found
+    return best
 
 
 def _offset_ns(

@@ -72,31 +72,14 @@ class ProfilerRows:
         stall_start, stall_end = start.copy(), start.copy()
         boundaries = Boundaries.of(nesting) if len(row) else Boundaries((), ())
         for thread in range(len(boundaries.starts)):
-            _find_stalls(nesting, boundaries, may_stall, thread, start, end, stalled, stall_start, stall_end)
+            # Without events around the middle of the row: what is at least half of it contains the middle.
+            before, after = boundaries.around(thread, (start + end + 1) // 2, side="left")
+            low, high = np.maximum(before, start), np.minimum(after, end)
+            around = nesting.around(thread, low, high)
+            held = (high - low >= _MIN_STALLED * (end - start)) & (high - low > stall_end - stall_start)
+            held &= (around >= 0) & may_stall[around]
+            stalled[held], stall_start[held], stall_end[held] = around[held], low[held], high[held]
         return cls(row, buffer, stalled, stall_start, stall_end)
-
-
-def _find_stalls(
-    nesting: Nesting,
-    boundaries: Boundaries,
-    may_stall: Mask,
-    thread: int,
-    start: Rows,
-    end: Rows,
-    stalled: Rows,
-    low: Rows,
-    high: Rows,
-) -> None:
-    """Write the stalls of one thread: the event-free interval around the midpoint of each overhead row.
-
-    An interval that is at least half of the row contains its midpoint, so no other needs to be looked at.
-    """
-    before, after = boundaries.around(thread, (start + end + 1) // 2, side="left")
-    a, b = np.maximum(before, start), np.minimum(after, end)
-    around = nesting.around(thread, a, b)
-    held = (b - a >= _MIN_STALLED * (end - start)) & (b - a > high - low) & (around >= 0)
-    held &= may_stall[around]
-    stalled[held], low[held], high[held] = around[held], a[held], b[held]
 
 
 @dataclass(frozen=True, slots=True)
