@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
@@ -43,13 +44,13 @@ def load_all(
     """
     from traceanalyzer.read.execution_trace import with_tensors
     from traceanalyzer.read.folders import Layout, layout_of
-    from traceanalyzer.read.load import load_layout
+    from traceanalyzer.read.load import load_file, load_layout
 
     reuse_freed_memory()
     layout = paths if isinstance(paths, Layout) else layout_of(paths)
     with shown_progress(quiet) as line:
         progress = _after(meanwhile, line) if meanwhile else line
-        job = load_layout(layout, jobs=jobs, cache=cache, progress=progress)
+        job = load_layout(layout, partial(load_file, jobs=jobs, cache=cache, progress=progress))
     if len(job) == 1 and not layout.is_job:
         return with_tensors(next(iter(job.values())), tensors)
     if tensors is not None:

@@ -107,33 +107,8 @@ def load_job(
         UnreadableTrace, NotATrace: as `load`, of a file that is named; a folder without any trace; or two traces of
             one rank.
     """
-    return load_layout(layout_of(paths), jobs=jobs, progress=progress, cache=cache, batch_bytes=batch_bytes)
-
-
-def load_layout(
-    layout: Layout,
-    *,
-    jobs: int | None = None,
-    progress: Progress | None = None,
-    cache: bool = False,
-    batch_bytes: int = BATCH_BYTES,
-) -> Job:
-    """`load_job` of files that are listed already.
-
-    Raises:
-        UnreadableTrace, NotATrace: as `load_job`.
-    """
     read = partial(load_file, jobs=jobs, progress=progress, cache=cache, batch_bytes=batch_bytes)
-    traces, skipped = traces_of_layout(layout, partial(_file_traces, read))
-    declared = [Declared.of(trace) for trace in traces]
-    copies, copied = find_duplicate_traces(declared)
-    skipped += copied
-    originals = [position for position in range(len(traces)) if position not in copies]
-    traces = _with_skipped([traces[position] for position in originals], skipped)
-    ranked = assign_ranks([declared[position] for position in originals])
-    ranks = {rank: with_rank(trace, named) for trace, (rank, named) in zip(traces, ranked, strict=True)}
-    iterations = {name: tuple(map(str, files)) for name, files in layout.iterations.items()}
-    return Job(ranks, skipped, iterations)
+    return load_layout(layout_of(paths), read)
 
 
 def load_file(
@@ -157,6 +132,27 @@ def load_file(
 
         return with_tensors(cached(Path(path), read), beside(path))
     return with_tensors(read(path), beside(path))
+
+
+def load_layout(layout: Layout, read: Callable[[str | Path], Trace] = load_file) -> Job:
+    """`load_job` of files that are listed already.
+
+    Args:
+        read: as `load_file`.
+
+    Raises:
+        UnreadableTrace, NotATrace: as `load_job`.
+    """
+    traces, skipped = traces_of_layout(layout, partial(_file_traces, read))
+    declared = [Declared.of(trace) for trace in traces]
+    copies, copied = find_duplicate_traces(declared)
+    skipped += copied
+    originals = [position for position in range(len(traces)) if position not in copies]
+    traces = _with_skipped([traces[position] for position in originals], skipped)
+    ranked = assign_ranks([declared[position] for position in originals])
+    ranks = {rank: with_rank(trace, named) for trace, (rank, named) in zip(traces, ranked, strict=True)}
+    iterations = {name: tuple(map(str, files)) for name, files in layout.iterations.items()}
+    return Job(ranks, skipped, iterations)
 
 
 def _parsed(path: str | Path, jobs: int | None, progress: Progress | None, batch_bytes: int) -> Trace:
