@@ -107,9 +107,13 @@ SERVING_MARK = regex(r"^(execute_(context_|new_)?\d+|(step|prefill|decode)\[)")
 COMPILED_REGION = regex(r"^Torch-Compiled Region")
 
 
-# By what memory is copied: M is any of the host's, H what the driver pinned; S moves between both by itself.
-_INTEL_COPY = regex(r"memcpy ([mhds]2[mhds])\b")
-_INTEL_KINDS = {"m2d": "h2d", "h2d": "h2d", "d2m": "d2h", "d2h": "d2h", "d2d": "d2d"}
+# By how it is called, or from what memory to what. Intel: M is any memory of the host's, H what the driver pinned.
+_COPIES = {
+    "h2d": regex(r"h(ost)?_?to_?d|host -> device|memcpy [mh]2d\b", re.IGNORECASE),
+    "d2h": regex(r"d(evice)?_?to_?h|device -> host|memcpy d2[mh]\b", re.IGNORECASE),
+    "p2p": regex(r"p_?to_?p|peer", re.IGNORECASE),
+    "d2d": regex(r"d(evice)?_?to_?d|device -> device|memcpy d2d\b", re.IGNORECASE),
+}
 
 
 def is_compilation(name: str) -> bool:
@@ -124,19 +128,4 @@ def runs_compiled_code(name: str) -> bool:
 
 def copy_kind(name: str) -> str:
     """h2d, d2h, d2d, p2p or other, from a copy's name ("Memcpy HtoD (Pageable -> Device)", "CopyHostToDevice")."""
-    text = (
-        name.lower()
-        .replace("_to_", "to")
-        .replace("hosttodevice", "htod")
-        .replace("devicetohost", "dtoh")
-        .replace("devicetodevice", "dtod")
-    )
-    for key, kind in (("htod", "h2d"), ("dtoh", "d2h"), ("ptop", "p2p"), ("peer", "p2p"), ("dtod", "d2d")):
-        if key in text:
-            return kind
-    if match := _INTEL_COPY.match(text):
-        return _INTEL_KINDS.get(match[1], "other")
-    for key, kind in (("host -> device", "h2d"), ("device -> host", "d2h"), ("device -> device", "d2d")):
-        if key in text:
-            return kind
-    return "other"
+    return next((kind for kind, names in _COPIES.items() if names.search(name)), "other")
