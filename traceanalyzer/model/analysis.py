@@ -106,9 +106,7 @@ def index_needs(kind: type) -> Mapping[str, Need]:
 @cache
 def depends_on_window(kind: type) -> bool:
     """Whether the index, or one that it needs, looks at the window that was asked for."""
-    if kind in (Window, Trace):
-        return kind is Window
-    return any(depends_on_window(need.kind) for need in index_needs(kind).values())
+    return Window in _all_needs(kind)
 
 
 @cache
