@@ -1,7 +1,7 @@
 """Groups -> the columns of frames in order of event_id, with sorted categories: the same for any chunking.
 
 What is kept as codes becomes columns by looking every distinct value up once. Buffers are released as they are
-used, so that no column is in memory twice; columns that are null throughout share one array.
+used, so that no column is in memory twice; columns that are null throughout are one value.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ def build_columns(collector: Collector, name: str) -> Columns:
     }
     columns |= _from_args(frame.columns, gather)
     columns |= _from_heads(name, gather, collector, columns)
-    whole = _Whole(gather.rows)
-    finished = {column.name: whole.column(column, columns.pop(column.name, None)) for column in frame.columns}
+    finished = {
+        column.name: columns.pop(column.name) if column.name in columns else _null(column, gather.rows)
+        for column in frame.columns
+    }
     return Columns.of(finished, gather.rows)
 
 
@@ -263,24 +265,9 @@ def categorical(codes: Codes, texts: Sequence[str | None]) -> Coded:
     return Coded(table.take(codes), np.array(names, object))
 
 
-class _Whole:
-    """Finished columns of one frame; those that are null throughout are one read-only value repeated."""
-
-    def __init__(self, rows: int) -> None:
-        self._rows = rows
-        self._shared: dict[Any, NDArray[Any]] = {}
-
-    def column(self, column: Column, values: Any) -> Any:
-        """A column as it is kept; `values` is None where no row has one."""
-        if values is not None:
-            return values
-        if column.storage.interned:
-            return Coded(self._constant(-1, np.int8), np.empty(0, object))
-        dtype, null = _NULLS[column.storage]
-        return self._constant(null, dtype)
-
-    def _constant(self, value: Any, dtype: Any) -> NDArray[Any]:
-        key = (str(value), dtype)
-        if key not in self._shared:
-            self._shared[key] = np.broadcast_to(np.array(value, dtype), (self._rows,))
-        return self._shared[key]
+def _null(column: Column, rows: int) -> Any:
+    """A column that is null throughout: one read-only value repeated."""
+    if column.storage.interned:
+        return Coded(np.broadcast_to(np.int8(-1), rows), np.empty(0, object))
+    dtype, null = _NULLS[column.storage]
+    return np.broadcast_to(np.array(null, dtype), rows)
