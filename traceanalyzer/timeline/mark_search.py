@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Self
 
@@ -206,17 +207,14 @@ class _Annotations:
 
         What cannot be a step is left out: compiling, waiting for data, communication. Ordered by name and start.
         """
-        plain = [_NUMBER.sub("#", name) for name in self.names]
-        names = tuple(dict.fromkeys(plain))
-        place = {name: i for i, name in enumerate(names)}
+        plain, names = _numberless(self.names)
         no_step = [_is_no_step(name) for name in self.names]
-        code = np.array([place[name] for name in plain] + [-1], np.int64)[self.code]
+        code = np.append(plain, -1)[self.code]
         rows = np.argsort(code, kind="stable")
         rows = rows[~np.array([*no_step, True], bool)[self.code[rows]]]
         rows = rows[_outermost(code[rows], self.start_ns[rows], self.end_ns[rows])]
-        alike = Counter(plain)
-        whole = dict(zip(plain, self.names, strict=True))
-        shown = tuple(whole[name] if alike[name] == 1 else name for name in names)
+        alike, whole = Counter(plain.tolist()), dict(zip(plain.tolist(), self.names, strict=True))
+        shown = tuple(whole[place] if alike[place] == 1 else name for place, name in enumerate(names))
         return self.start_ns[rows], self.end_ns[rows], code[rows], shown
 
 
@@ -239,7 +237,6 @@ _LEAST = 3  # repeats: fewer may be chance, as forward and backward of a net of 
 _LEAST_ROWS = 8  # of an iteration; shorter ones are loops over tensors, in which a launch is all there is
 _LAGS = 8  # times that the rarest row comes in an iteration, at most
 _USERS = "ProfilerStep"  # kind of the marks that say where the user called `prof.step()`
-_DIGITS = regex(r"\d+")
 
 
 def iterations_within(
@@ -256,7 +253,7 @@ def iterations_within(
     """
     if work is None or not (work.call >= 0).any() or (len(marks.number) > 1 and marks.kind != _USERS):
         return marks
-    kinds = _kinds(trace)
+    kinds = _numberless(texts_of(trace.lanes.cpu, "name").tolist())[0][codes(trace.lanes.cpu, "name")]
     held = [rows for rows in _top_level_rows(trace, nesting, syncs, work, marks) if len(rows)]
     periods = {_period(kinds[rows]) for rows in held}
     period = periods.pop() if len(periods) == 1 else 0
@@ -312,12 +309,11 @@ def _around(nesting: Nesting, marks: Marks) -> Mask:
     return around
 
 
-def _kinds(trace: Trace) -> Rows:
-    """Of every row of `trace.cpu` a number for its name, numbers in the name aside."""
-    plain = [_DIGITS.sub("#", name) for name in texts_of(trace.lanes.cpu, "name")]
-    place = {name: number for number, name in enumerate(dict.fromkeys(plain))}
-    kinds = np.array([place[name] for name in plain], np.int64)
-    return np.asarray(kinds[codes(trace.lanes.cpu, "name")], np.int64)
+def _numberless(names: Sequence[str]) -> tuple[Rows, tuple[str, ...]]:
+    """(code of each name with the numbers in it left aside, those names)."""
+    plain = [_NUMBER.sub("#", name) for name in names]
+    place = {name: code for code, name in enumerate(dict.fromkeys(plain))}
+    return np.array([place[name] for name in plain], np.int64), tuple(place)
 
 
 def _period(kind: Rows) -> int:
