@@ -32,7 +32,6 @@ from traceanalyzer.timeline.steps import Steps
 
 # Clocks of two hosts drift apart so much in ten seconds, at 10 ppm; ends differ by 35 us, 2 H200.
 _SLACK_NS = 100_000
-
 _MOST = 0.75  # of the pairs run at once: then the order is right; 0.85 of exchanges in two kernels, DeepEP on 8 H200
 _ENDS_NS = 50_000  # ends of one collective on its ranks: they differ by 35 us, 2 H200
 _PAIRED_EXECUTIONS = 4  # of fewer who takes part is chance
@@ -40,8 +39,6 @@ _PAIRED_EXECUTIONS = 4  # of fewer who takes part is chance
 _MOST_ENDS = 0.9
 # A kernel that receives what was sent long ago runs so much after its peers' at most; DeepEP.
 _RECEIVED_NS = 500_000
-
-
 _NEAR = 8  # positions by which messages in flight may be off: twice the micro-batches of the usual pipeline; chosen
 _CLOCKS_NS = 1_000_000  # clocks of one host agree within 0.02 ms (13 jobs, H200), those of hosts with NTP mostly within
 

@@ -245,7 +245,7 @@ class Lane:
 
 
 class Lanes:
-    """The lanes of one trace."""
+    """The lanes of one trace, columns as `schema` declares them for the frame of that name, in order of event_id."""
 
     def __init__(self, lanes: Mapping[str, Lane]) -> None:
         """
@@ -256,27 +256,22 @@ class Lanes:
 
     @property
     def cpu(self) -> Columns:
-        """Rows of the CPU lane, columns as `schema.CPU` declares them, in order of event_id."""
         return self._lanes["cpu"].columns()
 
     @property
     def gpu(self) -> Columns:
-        """Rows of the GPU lane, columns as `schema.GPU`."""
         return self._lanes["gpu"].columns()
 
     @property
     def python(self) -> Columns:
-        """The CPU lane's python_function rows, columns as `schema.PYTHON`."""
         return self._lanes["python"].columns()
 
     @property
     def memory(self) -> Columns:
-        """The allocator's instants, columns as `schema.MEMORY`."""
         return self._lanes["memory"].columns()
 
     @property
     def counters(self) -> Columns:
-        """Samples of counters, columns as `schema.COUNTERS`."""
         return self._lanes["counters"].columns()
 
     def frame(self, name: str) -> pd.DataFrame:

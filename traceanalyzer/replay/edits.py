@@ -224,12 +224,8 @@ class CapOps:
 
 # One value per thing that is edited.
 _JOINED = frozenset({"rows", "work", "pointwise", "starts_ns", "ends_ns", "group"})
-
-
 # A number or a row for all, or an array with one for each.
 _SHARED_OR_EACH = frozenset({"dur_ns", "work_ns", "factor"})
-
-
 _EACH = "each"
 
 
