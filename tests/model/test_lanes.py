@@ -51,13 +51,10 @@ def columns() -> Columns:
     ],
 )
 def test_a_column_is_the_same_however_it_is_kept(name: str, values: list[int]) -> None:
-    """As a whole, at some rows, and numbered."""
+    """As a whole, and at some rows."""
     kept = columns()
     assert np.asarray(kept.column(name)).tolist() == values
     assert kept.at(name, np.array([2, -1, 0])).tolist() == [values[2], -1, values[0]]
-    number, found = kept.numbered(name)
-    assert found.tolist() == sorted(set(values))
-    assert found[number].tolist() == values
     assert len(kept) == 3
 
 

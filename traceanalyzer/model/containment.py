@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, Small, distinct, pick, starts_of_runs, sums_of
 
 _LEVELS = 64  # that rows climb one by one: real ones are nested a dozen deep
-
-
-def thread_order(thread: Rows, start: Rows, dur: Rows, rank: Callable[[Rows], Rows]) -> Rows:
-    """Row numbers ordered by thread, start, longest first, then `rank` of the row; int64 of shape (rows,).
-
-    Rows come nearly sorted by start, so two stable sorts and a repair of the ties beat one lexsort tenfold.
-    """
-    order = np.argsort(start, kind="stable")
-    if (thread != thread[:1]).any():
-        order = order[np.argsort(thread[order], kind="stable")]
-    fresh = starts_of_runs(start[order]) | starts_of_runs(thread[order])
-    if not fresh.all():
-        tied = np.flatnonzero(~fresh | np.append(~fresh[1:], False))
-        rows = order[tied]
-        order[tied] = rows[np.lexsort((rank(rows), -dur[rows], start[rows], thread[rows]))]
-    return order
 
 
 def nearest_reaching(end: Rows, need: Rows, thread: Rows) -> Rows:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Floats, numbered
+from traceanalyzer.model.arrays import Floats
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.schema import FRAMES, Column, Storage
 
@@ -124,18 +124,6 @@ class Columns:
         if name not in self._known:
             self._known[name] = self._fetch(name)
         return self._known[name]
-
-    def numbered(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """`arrays.numbered` of a column of whole numbers; of numbers that recur, each is looked at once."""
-        stored = self._kept(name)
-        if not isinstance(stored, Table):
-            return numbered(np.asarray(self.column(name), np.int64))
-        there = np.zeros(len(stored.values), bool)
-        there[stored.codes] = True
-        unique, number = np.unique(stored.values[there].astype(np.int64), return_inverse=True)
-        place = np.zeros(len(there), np.int64)
-        place[there] = number
-        return place[stored.codes.astype(np.intp)], unique
 
     def but(self, name: str, column: Values) -> Columns:
         """The same with another column of that name."""

@@ -16,7 +16,7 @@ from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, pick, sums_of
-from traceanalyzer.model.containment import depths, nearest_marked, nearest_reaching, thread_order
+from traceanalyzer.model.containment import depths, nearest_marked, nearest_reaching
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
@@ -245,7 +245,7 @@ def _spans(events: Events, rows: Rows) -> _Spans:
         rows = np.concatenate((np.full(len(found), -1), rows))
         names = _joined(Texts.column(frames, "name", found), names)
     rank = np.where(rows < 0, 0, 1 + around(events, rows))  # modules are outside
-    order = thread_order(tid, start, end - start, lambda tied: rank[tied])
+    order = np.lexsort((rank, start - end, start, tid))
     return _Spans(rows[order], end[order], tid[order], kind[order], names[order])
 
 

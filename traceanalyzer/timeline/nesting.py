@@ -5,7 +5,7 @@ A row that only overlaps another has no part in it: its parent is the nearest ro
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Literal, Self
 
 import numpy as np
@@ -18,7 +18,6 @@ from traceanalyzer.model.containment import (
     marked_right_around,
     nearest_reaching,
     outermost,
-    thread_order,
 )
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import ENGINE
@@ -87,7 +86,11 @@ class Nesting:
         is_annotation = _annotations(trace)
         is_op = matching(cpu, "category", "cpu_op".__eq__) & ~is_annotation
         thread = _threads(trace)
-        order = thread_order(thread, start, dur, partial(_tie_rank, trace, is_annotation, is_op))
+        # At the same start and of one duration an annotation is outside, then ops, then calls; names decide last.
+        kind = np.where(is_annotation, 0, np.where(is_op, 1, 2))
+        order = np.lexsort(
+            (Texts.column(cpu, "name", np.arange(len(cpu))).ranks(), kind, -dur, start, thread)
+        )
         ordered_thread = thread[order]
         off = int(np.searchsorted(ordered_thread, 0))  # overhead rows, which are on no thread
         order, ordered_thread, ordered_end = order[off:], ordered_thread[off:], end[order[off:]]
@@ -111,8 +114,8 @@ def _small(numbers: Rows) -> Small:
 
 
 def _threads(trace: Trace) -> Rows:
-    process, processes = trace.lanes.cpu.numbered("pid")
-    thread, tids = trace.lanes.cpu.numbered("tid")
+    process, processes = numbered(ints(trace.lanes.cpu, "pid"))
+    thread, tids = numbered(ints(trace.lanes.cpu, "tid"))
     if len(processes) > 1:
         thread, _ = numbered(process * len(tids) + thread)
     thread[matching(trace.lanes.cpu, "category", "overhead".__eq__)] = -1
@@ -123,12 +126,6 @@ def _annotations(trace: Trace) -> Mask:
     op = matching(trace.lanes.cpu, "category", lambda category: category == "cpu_op")
     marks = matching(trace.lanes.cpu, "name", ANNOTATION.match)
     return matching(trace.lanes.cpu, "category", lambda category: category == "user_annotation") | op & marks
-
-
-def _tie_rank(trace: Trace, is_annotation: Mask, is_op: Mask, rows: Rows) -> Rows:
-    """Of rows with the same start and duration an annotation is outside, then ops, then calls; names decide last."""
-    kind = np.where(is_annotation[rows], 0, np.where(is_op[rows], 1, 2))
-    return kind * (1 << 32) + Texts.column(trace.lanes.cpu, "name", rows).ranks()
 
 
 _NEVER = np.iinfo(np.int64)

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, distinct, pick
-from traceanalyzer.model.containment import nearest_reaching, thread_order
+from traceanalyzer.model.containment import nearest_reaching
 from traceanalyzer.model.lanes import Codes
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
@@ -136,7 +136,7 @@ class UserCode:
         python = trace.lanes.python
         rows = np.flatnonzero(matching(python, "name", is_user_code))
         start, dur, tid = (ints(python, column)[rows] for column in ("start_ns", "dur_ns", "tid"))
-        order = thread_order(tid, start, dur, lambda tied: tied)
+        order = np.lexsort((-dur, start, tid))
         start, end, tid = start[order], (start + dur)[order], tid[order]
         code, names_of_rows = codes(python, "name")[rows[order]], texts_of(python, "name")
         caller = nearest_reaching(end, end, tid)

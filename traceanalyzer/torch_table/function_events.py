@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Mask, Rows, among, distinct, pick
-from traceanalyzer.model.containment import still_open, thread_order
+from traceanalyzer.model.containment import still_open
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
@@ -233,7 +233,7 @@ def _joined(parts: list[_Part], origin_ns: int) -> FunctionEvents:
         table = [names.setdefault(name, len(names)) for name in part.pop("categories")]
         part["name"] = np.array([*table, -1], np.int64)[part["name"]]
     start, end, event_id = (_column(parts, key) for key in ("start_ns", "end_ns", "event_id"))
-    order = thread_order(np.zeros(len(start), np.int64), start, end - start, event_id.take)
+    order = np.lexsort((event_id, start - end, start))
     columns = {key: _column(parts, key)[order] for key in parts[0] if key != "event_id"}
     shown = np.array([*names, None], dtype=object)[:-1]
     return FunctionEvents(names=shown, origin_ns=origin_ns, **columns)
@@ -301,7 +301,7 @@ def _stack(trace: Trace, events: FunctionEvents, thread: int) -> tuple[Rows, Row
         entry = np.concatenate((entry, np.full(len(frames), -1)))
         start, end = np.concatenate((start, begun)), np.concatenate((end, begun + ints(frames, "dur_ns")))
         event_id = np.concatenate((event_id, ints(frames, "event_id")))
-    order = thread_order(np.zeros(len(entry), np.int64), start, end - start, event_id.take)
+    order = np.lexsort((event_id, start - end, start))
     return entry[order], start[order], end[order]
 
 
