@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Rows, narrowed, numbered, pick
+from traceanalyzer.model.arrays import Rows, numbered, pick
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, matching
@@ -66,12 +66,9 @@ class Program:
 
     @cached_property
     def by_kind(self) -> tuple[Rows, Rows]:
-        """(segments by kind, the quicker first, ties in any order; number of each one's kind), int64 (segments,)."""
+        """(segments by kind, the quicker first; number of each one's kind), int64 (segments,)."""
         kind, _ = numbered(self.segments.kind)
-        quicker = np.argsort(self.segments.cpu_ns)
-        return quicker[
-            np.argsort(narrowed(kind)[quicker], kind="stable")
-        ], kind  # six times faster than by two keys
+        return np.lexsort((self.segments.cpu_ns, kind)), kind
 
     @property
     def least_gpu_ns(self) -> float:
