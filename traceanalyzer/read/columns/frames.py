@@ -23,7 +23,6 @@ from traceanalyzer.read.columns.quirks import FOLDED, as_json, as_text, coerced,
 
 Codes = NDArray[np.int32]
 _MAX_INT32 = np.iinfo(np.int32).max
-_TABLE_PER_ID = 16  # entries of a table that are passed over in the time in which an id is sorted
 Head = tuple[Any, Any, Any]
 
 _NULLS = {Storage.INT: (np.int64, NULL_INT), Storage.FLOAT: (np.float64, np.nan), Storage.ID: (np.int64, 0)}
@@ -57,8 +56,7 @@ class _Gather:
         self.groups = groups
         self.rows = sum(group.rows for group in groups)
         ids = [group.array("id") for group in groups] or [np.empty(0, np.uint32)]
-        # Narrower ones numpy would widen for every column, which takes three times as long.
-        places = ranks_of_ids(np.concatenate(ids)).astype(np.intp, copy=False)
+        places = ranks_of_ids(np.concatenate(ids))
         ends = np.cumsum([group.rows for group in groups], dtype=np.int64).tolist()
         self._places = [places[end - group.rows : end] for group, end in zip(groups, ends, strict=True)]
 
@@ -100,17 +98,11 @@ class _Gather:
         return out
 
 
-def ranks_of_ids(ids: NDArray[np.uint32]) -> NDArray[Any]:
+def ranks_of_ids(ids: NDArray[np.uint32]) -> NDArray[np.intp]:
     """How many ids are less than each; no id comes twice."""
-    most = int(ids.max(initial=0)) + 1
-    if most > _TABLE_PER_ID * len(ids):
-        order = np.argsort(ids, kind="stable")
-        ranks = np.empty(len(ids), np.intp)
-        ranks[order] = np.arange(len(ids))
-        return ranks
-    there = np.zeros(most, bool)
-    there[ids] = True
-    return (np.cumsum(there, dtype=np.int32) - np.int32(1))[ids]
+    ranks = np.empty(len(ids), np.intp)
+    ranks[np.argsort(ids, kind="stable")] = np.arange(len(ids))
+    return ranks
 
 
 def _from_heads(name: str, gather: _Gather, collector: Collector, columns: dict[str, Any]) -> dict[str, Any]:
