@@ -254,12 +254,8 @@ class Work(Selection):
 
     def by_device(self) -> Iterator[tuple[int, Self]]:
         """(device, its pieces), by ordinal."""
-        device = self.device
-        if len(device) and (device == device[0]).all():
-            yield int(device[0]), self
-            return
-        for ordinal in distinct(device).tolist():
-            yield ordinal, self[device == ordinal]
+        for ordinal in distinct(self.device).tolist():
+            yield ordinal, self[self.device == ordinal]
 
     def device_shares(self, min_share: float = 0.0) -> Iterator[tuple[Self, float]]:
         """(pieces of one device, their share of its GPU time), by ordinal; without shares below `min_share`."""
@@ -353,9 +349,4 @@ class Work(Selection):
 
     def in_order(self) -> Self:
         """Sorted by device, stream and start: neighbours ran one after the other."""
-        start, stream, device = self.start_ns, self.stream, self.device
-        if (start[1:] < start[:-1]).any():
-            return self[np.lexsort((start, stream, device))]
-        if (stream == stream[:1]).all() and (device == device[:1]).all():
-            return self
-        return self[np.lexsort((stream, device))]  # stable: each stream stays in the order of start
+        return self[np.lexsort((self.start_ns, self.stream, self.device))]
