@@ -70,6 +70,29 @@ def test_fewer_repeats_need_changing_shapes() -> None:
     assert one.confidence is Confidence.MEDIUM
 
 
+def gathering(*rows: int) -> TraceBuilder:
+    """A repeat for each row that is selected: then rows are gathered, and multiplied."""
+    ops = []
+    for row in rows:
+        ops.append(
+            ("aten::select", {"Input Dims": [[2, 900], [], []], "Concrete Inputs": ["", "0", str(row)]})
+        )
+        ops.append(("aten::index_select", {"Input Dims": [[64, 16], [], [900]]}))
+        ops.append(("aten::addmm", {"Input Dims": [[64, 16]]}))
+    return steps_of(ops, kernel=GEMM)
+
+
+def test_layers_that_read_the_same_rows_are_no_loop() -> None:
+    assert of_rule(gathering(*[1] * 20), "repeated-calls") == []
+    (one,) = of_rule(gathering(*range(20)), "repeated-calls")
+    assert one.confidence is Confidence.LOW
+
+
+def test_images_of_other_sizes_are_no_loop() -> None:
+    level = ["aten::conv2d", "aten::relu", "aten::select"]
+    assert of_rule(loop(level, 6, dims=_growing), "repeated-calls") == []
+
+
 def test_experts_of_other_sizes_are_a_loop() -> None:
     expert = ["aten::nonzero", "aten::index_select", *["aten::linear", "aten::gelu"] * 5]
     (one,) = of_rule(loop(expert, 6, kernel=GEMM, dims=_rows), "repeated-calls")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
@@ -15,7 +16,7 @@ from traceanalyzer.replay.edits import DropSpans, Resize
 from traceanalyzer.replay.rewrites import Batch
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
-from traceanalyzer.tensors.signatures import Shape, Signature, shape_text, tensors
+from traceanalyzer.tensors.signatures import Shape, Signature, shape_text, signatures_of, tensors
 from traceanalyzer.tensors.top_ops import with_inputs, without_views
 from traceanalyzer.timeline.backward_nodes import outer_nodes_of
 from traceanalyzer.timeline.loops import LAYER, exact_loops
@@ -26,9 +27,10 @@ _EXCLUDED = regex(r"lstm|gru|rnn|Rnn|_cell|Cell|^torch\.distributed")
 # Alone, it may be the backward of a model.
 _BACKWARD_OF_LAYERS = regex(r"([Mm]m|Convolution|Norm|Attention)\w*Backward")
 _HEAVY = regex(r"linear|matmul|mm\b|mm_|conv|attention|einsum|(layer|batch|group|instance|rms)_norm")
-_PICKS = regex(
-    r"::(select|index|index_select|gather|take|where|nonzero|unbind|item)$| (Select|Index|Gather)Backward\d*$"
-)
+_PICKS = regex(r"::(where|nonzero|unbind|item)$")
+_INDEXES = regex(r"::(select|index|index_select|gather|take)$| (Select|Index|Gather)Backward\d*$")
+# Images of other sizes are no batch.
+_SIZED = regex(r"::(conv|cudnn_conv)")
 _GATHERS = r"::(unbind|split|split_with_sizes|chunk|stack|cat|concat|vstack|hstack)$"
 _ON_LISTS = regex(r"_$|_norm$|::(sum|norm|zeros_like|clone|isnan|isinf|isfinite|any|all)$")
 _SLICES = regex(r"^aten::(slice|narrow|select)$")
@@ -134,6 +136,14 @@ class Repeats:
     def ends_ns(self) -> Rows:
         return np.append(self.first_ops.start_ns[1:], self.end_ns)
 
+    def changing(self, pattern: re.Pattern[str]) -> bool:
+        """True if an op of such a name gets other inputs in some repeat, or if inputs are not recorded."""
+        number, signatures = signatures_of(self.ops.events.trace, self.ops.rows)
+        same = (np.diff(number.reshape(-1, self.period), axis=0) == 0).all(axis=0)
+        known = any(op.dims for op in signatures)
+        chosen = [pattern.search(name) is not None for name in self.names]
+        return bool((np.array(chosen) & ~(same & known)).any())
+
     @property
     def shapes_change(self) -> bool:
         """True if in most repeats some op gets other shapes than in the repeat before."""
@@ -170,14 +180,18 @@ def repeats_of(outer: Calls, work: Work, limits: Limits) -> Iterator[Repeats]:
 def confidence_of(loop: Repeats, limits: Limits) -> Confidence | None:
     """Confidence that the loop could be one call; None if it needs its order."""
     names, count = loop.names, len(loop.first_ops)
-    picks = loop.collected or any(map(_PICKS.search, names))
+    heavy = any(map(_HEAVY.search, names))
+    # Layers of a graph network read the same rows in each repeat.
+    indexes = loop.changing(_INDEXES) if heavy else any(map(_INDEXES.search, names))
+    picks = loop.collected or indexes or any(map(_PICKS.search, names))
     if any(map(_EXCLUDED.search, names)) or (not picks and any(map(_BACKWARD_OF_LAYERS.search, names))):
         return None
     few_launches = len(loop.pieces) <= limits.max_loop_launches * count
     if count < limits.min_repeats:
-        return Confidence.MEDIUM if loop.shapes_change and picks and few_launches else None
-    if any(map(_HEAVY.search, names)):
-        samples = _SLICES.search(names[0]) and not any(map(_DECODES.search, names))
+        sized = any(map(_SIZED.search, names))
+        return Confidence.MEDIUM if loop.shapes_change and picks and few_launches and not sized else None
+    if heavy:
+        samples = _SLICES.search(names[0]) and loop.changing(_SLICES) and not any(map(_DECODES.search, names))
         return Confidence.LOW if samples or (few_launches and picks) else None
     sent = loop.pieces.kind.one_of("copy_h2d").any()
     if loop.collected or sent or loop.shapes_change or all(map(_ON_LISTS.search, names)):
