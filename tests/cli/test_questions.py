@@ -42,7 +42,7 @@ def answer(command: str) -> str:
         # Why is it idle from 1 to 1.1 ms? A gap of 200 µs begins there.
         (
             f"diagnose {GAP} --window 1ms:1.1ms",
-            "idle for 76.6 µs in total while the CPU runs code between ops",
+            "idles while the CPU runs code between ops: 76.6 µs in total",
         ),
         # What would a fix save? The repaired program takes 1.38 ms.
         (f"diagnose {COPY}", "finding 1: 3.35 -> about 1.38 ms (-59 %)"),

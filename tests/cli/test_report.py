@@ -38,8 +38,14 @@ def of_ranks(html: Parsed) -> list[int]:
     return [int(found[1]) for found in titles if found]
 
 
+def names_in(html: Parsed, names: list[str]) -> list[str]:
+    """These names of files as the page has them, after its heading."""
+    text = html.elements[0].text.partition(names[0])[2]
+    return sorted(names, key=text.index)
+
+
 def test_a_window(tmp_path: Path) -> None:
-    """Verdict, findings, books and the flame graph are of the part; what has no window says so."""
+    """Verdict, findings and books are of the part; what has no window says so."""
     trace = written(tmp_path / "trace.json")
     html = page(tmp_path, trace, "--window", "1ms:7.5ms")
     document = json.loads(diagnosed(trace, "--window", "1ms:7.5ms", "--format", "json"))
@@ -49,12 +55,6 @@ def test_a_window(tmp_path: Path) -> None:
     assert len(said) > 20
     assert wrong(said, documents) == []
     assert "from 1.000 ms to 7.500 ms" in " ".join(html.elements[0].text.split())
-    flame = next(one.text for one in html.elements if one.attributes.get("id") == "data")
-    root = json.loads(flame)["flames"][0]["root"]
-    assert root[2:4] == [
-        500_000,
-        2,
-    ]  # the end of the first kernel and the begin of the second, 20 us after their calls
     whole = [one.text for one in html.of_class("note") if "whole trace" in one.text]
     assert len(whole) == 2  # ops and facts; no memory was recorded
     assert not any("whole trace" in one.text for one in page(tmp_path, trace).of_class("note"))
@@ -86,10 +86,7 @@ def test_ranks_stand_by_their_numbers(tmp_path: Path) -> None:
         assert of_ranks(html) == expected
         rows = [one.text for one in html.elements if one.name == "th" and one.text.startswith("rank ")]
         assert rows == [f"rank {rank}" for rank in expected]
-        sources = [
-            text for path, _, _, text in quotes(html) if re.search(r"^diagnose#/traces/\d+/source$", path)
-        ]
-        assert sources == [str(paths[rank]) for rank in expected]
+        assert names_in(html, (every := [paths[rank].name for rank in expected])) == every
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -100,8 +97,7 @@ def test_ranks_that_none_declares_are_numbered_as_given(again: bool, tmp_path: P
     given = paths[::-1] if again else paths
     html = page(tmp_path, *given)
     assert of_ranks(html) == list(range(len(paths)))
-    sources = [text for path, _, _, text in quotes(html) if re.search(r"^diagnose#/traces/\d+/source$", path)]
-    assert sources == [str(path) for path in given]
+    assert names_in(html, [path.name for path in given]) == [path.name for path in given]
 
 
 def test_a_folder_whose_files_are_numbered_alone(tmp_path: Path) -> None:
@@ -109,8 +105,7 @@ def test_a_folder_whose_files_are_numbered_alone(tmp_path: Path) -> None:
     folder.mkdir()
     paths = [written(folder / f"worker_{number}.json") for number in (1, 2, 9, 10, 11)]
     html = page(tmp_path, folder)
-    sources = [text for path, _, _, text in quotes(html) if re.search(r"^diagnose#/traces/\d+/source$", path)]
-    assert sources == list(map(str, paths))
+    assert names_in(html, [path.name for path in paths]) == [path.name for path in paths]
 
 
 @pytest.mark.parametrize("name", ["a.html", "a.HTM", "a.Html", "a", "a.b.html", ".html"])

@@ -449,4 +449,4 @@ def test_culprits_are_of_findings_that_compare_ranks_each_once() -> None:
 def test_a_window_inside_a_step_has_no_step_time() -> None:
     (trace,) = diagnose(REPOSITORY / "fixtures/exposed-copy/bad.json.gz", window=(4 * MS, 5 * MS)).traces
     assert (trace.step, trace.together, dict(trace.parts)) == (None, None, {})
-    assert trace.summary.step == "the window has 1.00 ms of it, and no whole step"
+    assert trace.summary.step == "not known: the window of 1.00 ms has no whole step"

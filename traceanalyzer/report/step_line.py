@@ -42,7 +42,7 @@ def _step_takes(trace: TraceReport) -> str:
     if trace.steps is not None and trace.steps.marked:
         known = trace.steps.steady or trace.steps.every
         if trace.steps.source.endswith(ALL_CUT):
-            return f"the window has {format_ns(trace.window.length_ns)} of it, and no whole step"
+            return f"not known: the window of {format_ns(trace.window.length_ns)} has no whole step"
         return f"{format_ns(known.median_ns)} recorded{f' (median of {known.count:,} steps)' * (known.count > 1)}"
     return f"not known, since no step is marked; the recording takes {format_ns(trace.window.length_ns)}"
 
