@@ -102,7 +102,7 @@ def without() -> Any:
     def index(_: object) -> Any:
         raise Unavailable("no replay")
 
-    return SimpleNamespace(index=index)
+    return SimpleNamespace(index=index, index_or_none=lambda _: None)
 
 
 def many(count: int, **fields: Any) -> Any:
@@ -140,7 +140,7 @@ def test_kernels_without_an_op_are_added_up_by_their_short_name() -> None:
 )
 def test_communication_has_the_room_left_by_the_replay(bound: str, work_ns: float, left: list[float]) -> None:
     known = SimpleNamespace(step=SimpleNamespace(unprofiled_ns=100.0, bound=bound))
-    given: Any = SimpleNamespace(index=lambda _: known)
+    given: Any = SimpleNamespace(index_or_none=lambda _: known)
     assert list(fitted_communication(given, work_ns, {"a": 20.0, "b": 10.0}).values()) == pytest.approx(left)
 
 
