@@ -61,7 +61,12 @@ def render_sums(
 ) -> str:
     """`Regions.by_name` as text, one line for each name; from 100 columns on also the CPU time with all inside."""
     if not rows["name"].any():
-        return f"No {kind} is known: record with Python stacks (with_stack=True).\n"
+        why = (
+            "the step has no backward pass"
+            if kind == "phase"
+            else "record with Python stacks (with_stack=True)"
+        )
+        return f"No {kind} is known: {why}.\n"
     shown = len(_SUMS) - (width < _WIDE)
     note = (
         f"Cost of each {kind} per step, forward plus backward, without the {kind}s in it; CPU without the profiler, "
