@@ -119,6 +119,7 @@ def test_what_cannot_be_answered_is_said(offered: Offered) -> None:
     [
         (TimeoutError(), "error: no answer within 300 s: ask about a smaller trace or window"),
         (BrokenProcessPool(), "error: the process ended, perhaps out of memory: ask about a smaller trace"),
+        (SystemError(), "error: the process ended, perhaps out of memory: ask about a smaller trace"),
     ],
 )
 def test_process_that_fails_is_ended_with_a_reason(

@@ -85,7 +85,8 @@ def _answer(question: Callable[..., str], *arguments: Any) -> str:
         (answer,) = worker.submit((_Question(question, arguments),)).result(_MOST_S)
     except TimeoutError:
         raise ToolError(f"error: no answer within {_MOST_S} s: ask about a smaller trace or window") from None
-    except (BrokenProcessPool, MemoryError, ImportError, OSError):
+    # Extensions without memory raise any of these.
+    except (BrokenProcessPool, MemoryError, ImportError, OSError, SystemError):
         why = "the process ended, perhaps out of memory"
         raise ToolError(f"error: {why}: ask about a smaller trace") from None
     finally:
