@@ -48,16 +48,16 @@ def by_fault(
         findings: of all traces, trace after trace, in the order of `FaultOf.number`.
         faults: one per trace.
     """
-    told: list[Finding] = []
+    ordered: list[Finding] = []
     by_trace: list[list[Fault]] = [[] for _ in faults]
     for place, group in enumerate(_in_turn(findings, faults), start=1):
-        name, first = f"F{place}", len(told) + 1
-        told += [replace(found, fault=name) for found in group.findings]
+        name, first = f"F{place}", len(ordered) + 1
+        ordered += [replace(found, fault=name) for found in group.findings]
         stands, after = group.stands, faults[group.trace].steps_after.get(group.number)
-        numbers = tuple(range(first, len(told) + 1))
+        numbers = tuple(range(first, len(ordered) + 1))
         fault = Fault(name, _title(stands), stands.saving, stands.severity, numbers, after)
         by_trace[group.trace].append(fault)
-    return tuple(told), [tuple(own) for own in by_trace]
+    return tuple(ordered), [tuple(own) for own in by_trace]
 
 
 def faults_in_turn(findings: Sequence[Finding], faults: FaultOf) -> list[int]:
@@ -241,7 +241,7 @@ def triaged(
     number = {place + 1: new for new, place in enumerate(order, 1)}
     ids = dict.fromkeys(findings[place].fault for place in order)
     named = {old: f"F{new}" for new, old in enumerate((one for one in ids if one), 1)}
-    told = tuple(
+    ordered = tuple(
         replace(findings[place], fault=named.get(findings[place].fault or ""), pedantic=hidden[place])
         for place in order
     )
@@ -249,7 +249,7 @@ def triaged(
     def renamed(one: Fault) -> Fault:
         return replace(one, id=named[one.id], findings=tuple(sorted(number[n] for n in one.findings)))
 
-    return told, [tuple(sorted(map(renamed, own), key=lambda one: one.findings)) for own in faults]
+    return ordered, [tuple(sorted(map(renamed, own), key=lambda one: one.findings)) for own in faults]
 
 
 def _sides(findings: Sequence[Finding], outcomes: Sequence[Outcome]) -> list[int]:
@@ -259,8 +259,8 @@ def _sides(findings: Sequence[Finding], outcomes: Sequence[Outcome]) -> list[int
         2 if one.severity is Severity.INFO and one.rule in recording else 1 if is_minor(one) else 0
         for one in findings
     ]
-    told = {one.fault for one, side in zip(findings, alone, strict=True) if one.fault and not side}
-    return [0 if one.fault in told else side for one, side in zip(findings, alone, strict=True)]
+    counted = {one.fault for one, side in zip(findings, alone, strict=True) if one.fault and not side}
+    return [0 if one.fault in counted else side for one, side in zip(findings, alone, strict=True)]
 
 
 def is_minor(finding: Finding) -> bool:

@@ -54,7 +54,7 @@ class Judgement:
 
     @property
     def to_fix(self) -> frozenset[int]:
-        """The faults above `info` of which a finding is, too: what a reader is told to fix."""
+        """The faults above `info` that have a finding above `info`: what the report advises to fix."""
         severities = self.faults.severities
         return frozenset(
             fault
