@@ -1,1 +1,1 @@
-"""Commands, options, output, progress and exit codes; no analysis."""
+"""Commands, options, output, progress and exit codes; no analysis. What the user can mend is a TraceAnalyzerError."""

@@ -34,11 +34,7 @@ class Config:
 
 
 def read_config(folder: Path, today: datetime.date) -> Config:
-    """The table of the nearest pyproject.toml at or above the folder; empty where there is none.
-
-    Raises:
-        BadOption: the file is no TOML, or the table says what cannot be meant.
-    """
+    """The table of the nearest pyproject.toml at or above the folder; empty where there is none."""
     path = next(
         (p for parent in (folder, *folder.parents) if (p := parent / "pyproject.toml").is_file()), None
     )

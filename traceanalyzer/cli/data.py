@@ -17,22 +17,14 @@ I = TypeVar("I")  # noqa: E741 - the conventional letter for an index
 
 
 def check(trace: Path, form: str, outputs: Sequence[Path | None], force: bool) -> None:
-    """All that can be refused is refused before reading.
-
-    Raises:
-        TraceAnalyzerError: an output could not be written.
-    """
+    """All that can be refused is refused before reading."""
     if form == "parquet" and outputs[0] is None:
         raise BadOption("Parquet is binary and is not printed", remedy="Name a file with --output FILE.")
     check_outputs([path for path in outputs if path], inputs=[trace], force=force)
 
 
 def opened(trace: Path, form: str, outputs: Sequence[Path | None], force: bool) -> Trace:
-    """The trace, read after `check`.
-
-    Raises:
-        TraceAnalyzerError: an output could not be written, or the file is no trace.
-    """
+    """The trace, read after `check`."""
     from traceanalyzer.cli.loading import load_one
 
     check(trace, form, outputs, force)
@@ -40,11 +32,7 @@ def opened(trace: Path, form: str, outputs: Sequence[Path | None], force: bool) 
 
 
 def index_of(trace: Trace, kind: type[I]) -> I:
-    """One index of the trace.
-
-    Raises:
-        TraceAnalyzerError: the trace lacks what the index needs; says what to do.
-    """
+    """One index of the trace."""
     from traceanalyzer.model.analysis import Analysis
 
     try:

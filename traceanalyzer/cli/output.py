@@ -101,13 +101,7 @@ def _fitted(text: str, path: str | None) -> str:
 
 
 def check_outputs(paths: Sequence[Path], *, inputs: Sequence[Path] = (), force: bool = False) -> None:
-    """Refuse now what could not be written later.
-
-    Raises:
-        OutputExists: a file is there and `force` is not given.
-        BadOption: two outputs are one file, or an output is an input.
-        TraceAnalyzerError: the folder is missing or cannot be written to.
-    """
+    """Refuse now what could not be written later."""
     for position, path in enumerate(paths):
         if path.resolve() in [other.resolve() for other in paths[:position]]:
             raise BadOption("two outputs go to one file", where=path, remedy="Give each a name of its own.")
@@ -138,11 +132,7 @@ def _is_device(path: Path) -> bool:
 
 @contextmanager
 def written(path: Path) -> Iterator[BinaryIO]:
-    """A stream whose content takes the file's place once all of it is there.
-
-    Raises:
-        TraceAnalyzerError: the operating system refuses.
-    """
+    """A stream whose content takes the file's place once all of it is there."""
     try:
         if _is_device(path):
             with path.open("wb") as stream:
@@ -172,11 +162,7 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def made(folder: Path) -> Path:
-    """The folder, created where it is missing.
-
-    Raises:
-        TraceAnalyzerError: the operating system refuses.
-    """
+    """The folder, created where it is missing."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -186,10 +172,6 @@ def made(folder: Path) -> Path:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse now where no folder could be made later.
-
-    Raises:
-        TraceAnalyzerError: a file has its name.
-    """
+    """Refuse now where no folder could be made later."""
     if folder.exists() and not folder.is_dir():
         raise TraceAnalyzerError("is a file, not a folder", where=folder, remedy="Name another folder.")

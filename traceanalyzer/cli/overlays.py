@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 def overlays_of_files(
     traces: Sequence[Path], window: tuple[int | None, int | None] | None = None
 ) -> tuple[Report, tuple[Overlay, ...]]:
-    """Read and analyse.
-
-    Raises:
-        TraceAnalyzerError: as `load_all` and `analyses_of`.
-        BadOption: ranks were merged into one file, beside which no track of one rank could be drawn.
-    """
+    """Read and analyse."""
     from traceanalyzer.cli.loading import load_all
     from traceanalyzer.model.errors import BadOption
     from traceanalyzer.model.trace import Job
@@ -44,19 +39,12 @@ _MOST_HEAD_BYTES = 64 << 20  # of metadata before the events; some jobs write me
 
 
 def blocks_of(source: str) -> Iterator[bytes]:
-    """The trace's JSON, unpacked where the file is compressed.
-
-    Raises:
-        UnreadableTrace: the file has gone since it was read.
-    """
+    """The trace's JSON, unpacked where the file is compressed."""
     return Source(source).blocks()
 
 
 def refuse_standard_input(paths: Sequence[Path]) -> None:
-    """
-    Raises:
-        BadOption: what is to be copied can be read only once.
-    """
+    """Raises BadOption: what is to be copied can be read only once."""
     remedy = "Save it to a file first, or write the overlay alone with -o FILE.pftrace."
     for path in paths:
         if str(path) == STDIN or (path.exists() and not path.is_file() and not path.is_dir()):
@@ -64,11 +52,7 @@ def refuse_standard_input(paths: Sequence[Path]) -> None:
 
 
 def split_at_events(source: str) -> tuple[bytes, Iterator[bytes]]:
-    """(the trace up to where its first event may begin, the rest).
-
-    Raises:
-        UnreadableTrace: no events begin in it.
-    """
+    """(the trace up to where its first event may begin, the rest)."""
     blocks, envelope, buffer = blocks_of(source), Envelope(source), bytearray()
     for block in blocks:
         buffer += block

@@ -48,9 +48,6 @@ def with_ranks(
         window: what is analysed of each trace.
         scheduler: address of a cluster that reads and analyses them.
         quiet, jobs, cache, meanwhile, tensors: as of `load_all`.
-
-    Raises:
-        TraceAnalyzerError: as `load_job`; or the window is outside of a trace.
     """
     from traceanalyzer.read.folders import layout_of
 

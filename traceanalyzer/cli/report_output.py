@@ -99,11 +99,7 @@ _REMEDY = "Write one with traceanalyzer diagnose TRACE --format baseline -o FILE
 
 
 def baseline_severities(path: Path) -> Mapping[str, int]:
-    """Fingerprint -> rank of the worst severity, of what `diagnose --format baseline` or `json` wrote.
-
-    Raises:
-        BadOption: the file is none.
-    """
+    """Fingerprint -> rank of the worst severity, of what `diagnose --format baseline` or `json` wrote."""
     from traceanalyzer.model.finding import Severity
     from traceanalyzer.render.data.ci import fingerprint_of
 

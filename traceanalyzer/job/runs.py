@@ -60,10 +60,7 @@ class CollectiveRuns:
 
     @classmethod
     def build(cls, trace: Trace, work: DeviceWork, marks: StepMarks) -> Self:
-        """
-        Raises:
-            Unavailable: there are none.
-        """
+        """Raises Unavailable: there are none."""
         communication = np.flatnonzero(work.kind == KINDS.index("communication"))
         what = _names(trace, work, communication)
         pairs = _pairs(trace, work, communication, what)

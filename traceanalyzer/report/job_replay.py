@@ -37,9 +37,6 @@ def replayed_together(
 
     Args:
         first: ranks that are among those replayed together, whoever waits for them.
-
-    Raises:
-        Unavailable: they cannot be replayed together.
     """
     every = dict.fromkeys(sorted(view.waits))
     sample_alike(ranks, every)

@@ -95,9 +95,6 @@ def collectives_of_job(ranks: Ranks, view: JobView | None) -> CollectivesReport:
     """
     Args:
         view: what `introduce` returned.
-
-    Raises:
-        Unavailable: the traces have no collective in common.
     """
     if view is None:
         raise Unavailable(

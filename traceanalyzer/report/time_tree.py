@@ -87,11 +87,7 @@ class Forest:
 
 
 def flame_of(analysis: Analysis, most: int = MOST_NODES) -> Node:
-    """The tree of all GPU work of the trace, or of what the user's window holds of it; at most about `most` nodes.
-
-    Raises:
-        Unavailable: the trace has no GPU work.
-    """
+    """The tree of all GPU work of the trace, or of what the user's window holds of it; at most about `most` nodes."""
     events = analysis.index(Events)
     if events.work is None:
         raise Unavailable("no kernels, copies or memsets in the trace")
@@ -120,11 +116,7 @@ def _in_window(events: Events) -> tuple[Rows, Rows]:
 
 
 def flame_of_cpu(analysis: Analysis, most: int = MOST_NODES) -> Node:
-    """The tree of the time of all threads, each row's own time below its ops; calls are leaves.
-
-    Raises:
-        Unavailable: no thread was recorded.
-    """
+    """The tree of the time of all threads, each row's own time below its ops; calls are leaves."""
     events = analysis.index(Events)
     nesting, rows = events.nesting, _rows_in_window(events)
     if len(rows) == 0:
@@ -149,11 +141,7 @@ def _rows_in_window(events: Events) -> Rows:
 
 
 def flame_of_idle(analysis: Analysis, most: int = MOST_NODES) -> Node:
-    """The tree of all idle time of devices: below the ops that it is charged to, its causes.
-
-    Raises:
-        Unavailable: the trace has no GPU work, or its devices are never idle.
-    """
+    """The tree of all idle time of devices: below the ops that it is charged to, its causes."""
     events, accounting, idle = analysis.index(Events), analysis.index(Accounting), analysis.index(Idle)
     segments = np.flatnonzero(accounting.piece >= 0)
     if len(segments) == 0:

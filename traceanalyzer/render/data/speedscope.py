@@ -18,11 +18,7 @@ _GRAPHS = (flame_of, flame_of_cpu, flame_of_idle)
 
 
 def render_speedscope(traces: Mapping[int | None, Trace]) -> bytes:
-    """One document; of several ranks each graph's name tells the rank.
-
-    Raises:
-        Unavailable: no trace has GPU work, ops or calls.
-    """
+    """One document; of several ranks each graph's name tells the rank."""
     numbers: dict[str, int] = {}
     profiles = [
         profile_of(f"rank {rank}: {root.name}" if len(traces) > 1 else root.name, root, numbers)

@@ -87,11 +87,7 @@ class OpTable:
 
 
 def op_table(analysis: Analysis, most: int) -> OpTable:
-    """The ops of the trace, at most `most` of them one by one.
-
-    Raises:
-        Unavailable: the trace has no GPU work.
-    """
+    """The ops of the trace, at most `most` of them one by one."""
     work = analysis.index(OpWork)
     rest = work.ops.iloc[most:]
     columns = (work.ops[name].head(most).tolist() for name in ("op", "calls", "gpu_ns", "share"))

@@ -46,11 +46,7 @@ class Stretch:
 
 
 def longest_stretches(analysis: Analysis, most: int = MOST_STRETCHES) -> tuple[Stretch, ...]:
-    """Longest first, of those that lie in the window.
-
-    Raises:
-        Unavailable: the trace has no GPU work.
-    """
+    """Longest first, of those that lie in the window."""
     idle, steps = analysis.index(Idle), analysis.index(Steps)
     inside = (idle.start_ns >= steps.window_start_ns) & (idle.end_ns <= steps.window_end_ns)
     pieces = np.flatnonzero(inside)
@@ -206,11 +202,7 @@ class MemoryCurve:
 
 
 def step_series(analysis: Analysis, most: int = MOST_STEPS) -> StepSeries | None:
-    """The steps on the first device, at most `most`, None where none are marked.
-
-    Raises:
-        Unavailable: the trace has no steps or no GPU work.
-    """
+    """The steps on the first device, at most `most`, None where none are marked."""
     steps, accounting = analysis.index(Steps), analysis.index(Accounting)
     device = min(steps.bounds_ns, default=None)
     if device is None or not steps.marked:
@@ -292,11 +284,7 @@ def _sums(row: Rows, column: Rows, ns: Rows, rows: int, columns: int) -> Rows:
 
 
 def kernel_spreads(analysis: Analysis, most: int = MOST_KERNELS) -> tuple[KernelSpread, ...]:
-    """Of the kernels with most time, that run in several steps.
-
-    Raises:
-        Unavailable: the trace has no GPU work.
-    """
+    """Of the kernels with most time, that run in several steps."""
     found = analysis.index(RepeatedKernels)
     found = found[steps_of_place(found) > 1] if len(found) else found
     if not len(found):
@@ -316,11 +304,7 @@ def _spread(analysis: Analysis, rows: RepeatedKernels, ratio: Floats) -> KernelS
 
 
 def kernel_table(analysis: Analysis, most: int = MOST_KERNELS) -> KernelTable:
-    """The kernels with most time, with what their names and recorded launches show.
-
-    Raises:
-        Unavailable: the trace has no GPU work.
-    """
+    """The kernels with most time, with what their names and recorded launches show."""
     work, gpu = analysis.index(DeviceWork), analysis.trace.lanes.gpu
     entries = np.flatnonzero(work.kind == KINDS.index("compute"))
     names, dur = Texts.column(gpu, "name", work.row[entries]), (work.end_ns - work.start_ns)[entries]
@@ -352,11 +336,7 @@ def _mean(values: Floats, weights: Rows) -> float | None:
 
 
 def memory_curves(analysis: Analysis) -> tuple[MemoryCurve, ...]:
-    """One per allocator, GPUs first.
-
-    Raises:
-        Unavailable: no memory was recorded.
-    """
+    """One per allocator, GPUs first."""
     return tuple(_curve(position, one) for position, one in enumerate(analysis.index(MemoryView).devices))
 
 

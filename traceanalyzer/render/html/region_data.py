@@ -66,11 +66,7 @@ class RegionView:
 
 
 def region_view(analysis: Analysis, redactor: Redactor, most: int = MOST_REGIONS) -> RegionView:
-    """The regions of a typical step, about `most` of them.
-
-    Raises:
-        Unavailable: the trace has no ops, or its step could not be replayed.
-    """
+    """The regions of a typical step, about `most` of them."""
     regions = analysis.index(Regions)
     root = _tree(regions, redactor, most)
     return RegionView(root, _rows(regions, redactor), round(regions.step_ns), regions.replayed)

@@ -235,11 +235,7 @@ class Overview:
 
 
 def overviews(analysis: Analysis, parts: int = PARTS) -> tuple[Overview, ...]:
-    """One per device.
-
-    Raises:
-        Unavailable: the trace has no GPU work.
-    """
+    """One per device."""
     accounting, idle, steps = analysis.index(Accounting), analysis.index(Idle), analysis.index(Steps)
     low, high = steps.window_start_ns, steps.window_end_ns
     edges = distinct(np.linspace(low, high, parts + 1).astype(np.int64))
@@ -338,9 +334,6 @@ def timeline_of(
         findings: of this trace, with their positions in the report.
         spans: (start, end) of what else is looked at closely.
         said: what a name becomes in a confidential page, which has no annotations and lines; None to keep all.
-
-    Raises:
-        Unavailable: the trace has no events that can be placed.
     """
     events, steps = analysis.index(Events), analysis.index(Steps)
     kept = chosen(analysis, [finding for _, finding in findings], spans, most)

@@ -62,11 +62,7 @@ class _Kept:
 def chosen(
     analysis: Analysis, findings: Sequence[Finding], spans: Sequence[tuple[int, int]], most: int
 ) -> Chosen:
-    """About `most` events of the trace, among them those around these spans, (start, end).
-
-    Raises:
-        Unavailable: the trace has no events that can be placed.
-    """
+    """About `most` events of the trace, among them those around these spans, (start, end)."""
     events, steps = analysis.index(Events), analysis.index(Steps)
     threads, streams = _threads(events, findings), _streams(events.device_work)
     kept = _nothing(events, threads, streams, steps)

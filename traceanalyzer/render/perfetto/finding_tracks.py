@@ -37,11 +37,7 @@ class _Chains:
 
 
 def evidence_tracks(analysis: Analysis, findings: Sequence[Numbered]) -> Iterator[Slices]:
-    """One track per thread with such launches, per stream with such work, and per thread that waited for it.
-
-    Raises:
-        Unavailable: nothing ran on a device.
-    """
+    """One track per thread with such launches, per stream with such work, and per thread that waited for it."""
     trace, nesting = analysis.trace, analysis.index(Nesting)
     work, syncs = analysis.index(DeviceWork), analysis.index(SyncCalls)
     occurrence, rows, entries = _named(trace, work, findings)

@@ -30,11 +30,7 @@ Values = Floats
 
 
 def queue_counters(analysis: Analysis) -> Iterator[Counter]:
-    """Per device: work that was launched and has not finished.
-
-    Raises:
-        Unavailable: nothing ran on a device.
-    """
+    """Per device: work that was launched and has not finished."""
     work, steps = analysis.index(DeviceWork), analysis.index(Steps)
     for device in distinct(work.device).tolist():
         own = (work.device == device) & (work.call >= 0)
@@ -62,11 +58,7 @@ def _edges(start: int, end: int, stretches: int) -> Ns:
 
 
 def busy_counters(analysis: Analysis) -> Iterator[Counter]:
-    """Per device: the share of each thousandth of the window in which anything ran, in percent.
-
-    Raises:
-        Unavailable: nothing ran on a device.
-    """
+    """Per device: the share of each thousandth of the window in which anything ran, in percent."""
     steps = analysis.index(Steps)
     edges = _edges(steps.window_start_ns, steps.window_end_ns, _BUSY_STRETCHES)
     about = f"Share of every {format_ns(edges[1] - edges[0])} in which any work ran on the device."
@@ -78,11 +70,7 @@ def busy_counters(analysis: Analysis) -> Iterator[Counter]:
 
 
 def memory_counters(analysis: Analysis) -> Iterator[Counter]:
-    """Per allocator: allocated and reserved bytes.
-
-    Raises:
-        Unavailable: no memory events were recorded.
-    """
+    """Per allocator: allocated and reserved bytes."""
     for device in analysis.index(MemoryView).devices:
         at = device.curve["time_ns"].to_numpy(np.int64)
         for what in ("allocated", "reserved"):
@@ -103,11 +91,7 @@ _ABOUT = "Nothing ran on the device; a slice is named after the cause."
 
 
 def idle_tracks(analysis: Analysis) -> Iterator[Slices]:
-    """One track per device.
-
-    Raises:
-        Unavailable: nothing ran on a device.
-    """
+    """One track per device."""
     idle = analysis.index(IdleTime)
     for device in distinct(idle.device).tolist():
         own = idle[idle.device == device]
@@ -133,11 +117,7 @@ def idle_track(idle: IdleTime, device: int) -> Slices:
 
 
 def step_tracks(analysis: Analysis) -> Iterator[Slices]:
-    """One track per device; none where nothing marks steps.
-
-    Raises:
-        Unavailable: there is nothing that could be a step.
-    """
+    """One track per device; none where nothing marks steps."""
     steps = analysis.index(Steps)
     if not steps.marked:
         return
