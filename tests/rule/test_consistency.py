@@ -76,6 +76,15 @@ def test_a_saving_is_within_the_time_that_its_fix_takes(most: float | None, chec
     assert failed(claim({"most_ns": most_ns}, saving=saving)) == checks
 
 
+@pytest.mark.parametrize(("step_ns", "checks"), [(990, ["idle-above-step"]), (991, []), (None, [])])
+def test_idle_time_of_a_step_is_no_longer_than_the_step(step_ns: int | None, checks: list[str]) -> None:
+    trace = TraceBuilder()
+    trace.op("aten::add", 0, 100)
+    hits = Hits(Analysis(trace.load()).index(Calls), "message", "advice")
+    assert failed(claim({"hits": hits, "step_ns": step_ns}, cost_per_step_ns=1_000)) == checks
+    assert failed(claim({"step_ns": step_ns}, cost_per_step_ns=1_000)) == []  # work may run together
+
+
 def test_a_cost_is_within_the_time_of_the_op_in_its_title() -> None:
     """Of six steps: 100 us of the op, 701 or 700 us of another one."""
     for other_us, checks in ((701, ["cost-above-its-op"]), (700, [])):

@@ -25,6 +25,7 @@ from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import tensor_types
+from traceanalyzer.timeline.steps import Steps
 
 # Rounded numbers in a text exceed an exact bound by as much.
 _ROUNDING = 1.01
@@ -86,6 +87,7 @@ class Claim:
         peaks: unit of a rate -> the most that a device of the recording reaches.
         inputs: of the ops around launches.
         most_ns: the most that its fix can take off a step: the time of what it removes or moves.
+        step_ns: length of the longest step, on the CPU or on a GPU.
     """
 
     finding: Finding
@@ -95,6 +97,7 @@ class Claim:
     peaks: dict[str, float] | None = None
     inputs: WorkInputs | None = None
     most_ns: float | None = None
+    step_ns: int | None = None
 
     @property
     def work(self) -> Work | None:
@@ -112,6 +115,12 @@ def most_rates(devices: Iterable[str | None]) -> dict[str, float] | None:
     return {"GB/s": max(one.gbps for one in peaks), "TFLOP/s": tflops}
 
 
+def _longest_ns(steps: Steps) -> int:
+    """Length of the longest step, on the CPU or on a GPU."""
+    lanes = steps.durations_ns(), *(steps.durations_ns(device) for device in steps.bounds_ns)
+    return max(int(lengths.max(initial=0)) for lengths in lanes)
+
+
 @dataclass(frozen=True, slots=True)
 class Recording:
     """What the findings of one trace are compared with."""
@@ -120,19 +129,21 @@ class Recording:
     peaks: dict[str, float] | None
     inputs: WorkInputs | None
     forecast: Forecast | None
+    step_ns: int | None
 
     @classmethod
     def of(cls, analysis: Analysis, forecast: Forecast | None) -> Self:
         meta = analysis.trace.meta
         rates, inputs = most_rates(one.name for one in meta.devices), analysis.index_or_none(WorkInputs)
-        return cls(meta.dialect, rates, inputs, forecast)
+        steps = analysis.index_or_none(Steps)
+        return cls(meta.dialect, rates, inputs, forecast, None if steps is None else _longest_ns(steps))
 
     def claim(self, finding: Finding, hits: Hits) -> Claim:
         """A finding of the trace with what it is compared with."""
         basis = "" if self.forecast is None else self.forecast.step.basis
         replayed = self.forecast is not None and self.forecast.program is not None
         most_ns = self._removed_ns(finding, hits) if replayed and finding.saving else None
-        return Claim(finding, hits, self.dialect, basis, self.peaks, self.inputs, most_ns)
+        return Claim(finding, hits, self.dialect, basis, self.peaks, self.inputs, most_ns, self.step_ns)
 
     def _removed_ns(self, finding: Finding, hits: Hits) -> float | None:
         """Time of a step that the fix removes or moves; None if it removes a wait, behind which any time may hide."""
@@ -195,6 +206,14 @@ def _cost_above_its_op(claim: Claim) -> str:
     if not named.any() or claimed_ns <= _PASSES * named_ns:
         return ""
     return f"claims {format_ns(claimed_ns)} of work, but {by} takes {format_ns(named_ns)}"
+
+
+def _idle_above_step(claim: Claim) -> str:
+    """The GPU's idle time within a step is no longer than the step."""
+    waits, idle_ns = isinstance(claim.hits and claim.hits.occurrences, Calls), claim.finding.cost_per_step_ns
+    if not waits or claim.step_ns is None or idle_ns <= _ROUNDING * claim.step_ns:
+        return ""
+    return f"{format_ns(idle_ns)} a step of idle time, in a step of {format_ns(claim.step_ns)}"
 
 
 def _saving_above_its_time(claim: Claim) -> str:
@@ -271,6 +290,7 @@ CHECKS = (
     Check("empty-number", _empty_number),
     Check("worthless-and-saving", _worthless_and_saving),
     Check("cost-above-its-op", _cost_above_its_op, drops=False, doubts=True),
+    Check("idle-above-step", _idle_above_step),
     Check("padding-of-aligned", _padding_of_aligned),
     Check("lists-of-lists", _lists_of_lists),
     Check("float32-of-halves", _float32_of_halves),

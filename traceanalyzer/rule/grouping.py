@@ -119,7 +119,9 @@ def build_finding(
     marked = hits.occurrences.events.steps.marked
     in_steps = len(distinct(steps[steps >= 0])) if marked else 0
     counts = len(steps), int((steps >= 0).sum()) if in_steps else len(steps)
-    per_step = int(costs[steps >= 0].sum() if marked else pending.cost_ns) // max(scope.steps, 1)
+    # A marked step without GPU work of its own counts if the pattern occurs in it.
+    of_steps = max(scope.steps, in_steps)
+    per_step = int(costs[steps >= 0].sum() if marked else pending.cost_ns) // max(of_steps, 1)
     within = float(costs[steps >= 0].sum()) / max(pending.cost_ns, 1) if marked and pending.cost_ns else 1.0
     totals = {"count": len(steps), "total_ns": pending.cost_ns, "per_step_ns": per_step}
     evidence = {**totals, "share": share, "steps": in_steps, **_native(_weighed(pending, costs))}
@@ -130,9 +132,9 @@ def build_finding(
     callee = own_callee(hits.occurrences, evidence)
     evidence |= {"callee": callee} if callee else {}
     lost_ns = intervals.length(pending.lost.merged())
-    rare = marked and in_steps < hits.recurring_share * scope.steps
+    rare = marked and in_steps < hits.recurring_share * of_steps
     part = _part(pending) if scope.asked else 1.0
-    fields = message_fields(evidence, counts, in_steps, scope.steps, within, lost_ns, part, hits.of_window)
+    fields = message_fields(evidence, counts, in_steps, of_steps, within, lost_ns, part, hits.of_window)
     message = named_for_platform(marked_functions(filled(hits.message, fields)), scope.dialect)
     title = title_of(pending.rule, hits.cause, message, fields, evidence)
     return Finding(
