@@ -24,6 +24,9 @@ from traceanalyzer.timeline.user_code import UserCode, is_user_code
         ("train.py(12): step", True),
         ("/home/me/src/train.py(12): step", True),
         ("train.py(1): <module>", False),  # all that runs is in it
+        ("train.py(9): <listcomp>", False),  # as is what its function does
+        ("train.py(9): <genexpr>", False),
+        ("train.py(9): <lambda>", True),
         ("torch/nn/modules/linear.py(120): forward", False),
         ("/opt/venv/lib/python3.12/site-packages/torch/_ops.py(9): __call__", False),
         ("mytorch/model.py(3): forward", True),
