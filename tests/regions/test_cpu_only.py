@@ -73,3 +73,21 @@ def test_a_recording_of_torch_without_a_gpu(tmp_path: Path) -> None:
     assert trace.summary.limit.startswith("the CPU: the trace holds no GPU work; the largest part of")
     blocks = {region.name: region.calls for region in trace.regions if region.name.startswith("32 x")}
     assert blocks == {"32 x mul, clamp, sub, div": 32}
+
+
+def test_the_cpu_s_time_is_split_into_ops_files_waits_and_other_code(tmp_path: Path) -> None:
+    trace = on_the_cpu()
+    calls = {
+        "<built-in function open>": (0, 2),
+        "<built-in method read of _io.BufferedReader object at 0x7f>": (2, 4),
+        "<built-in method read of _io.BytesIO object at 0x7f>": (6, 4),
+        "<built-in method acquire of _thread.lock object at 0x7f>": (10, 5),
+    }
+    for begin in (0, 100):
+        for number, (name, (at, us)) in enumerate(calls.items()):
+            trace.python(name, (begin + at) * US, us * US, python_id=begin + number)
+    (report,) = diagnose(trace.load()).traces
+    assert report.cpu_use == pytest.approx({"ops": 0.65, "files": 0.06, "waits": 0.05, "outside": 0.24})
+    assert report.op_threads == 1
+    screen = CliRunner().invoke(cli, ["diagnose", str(trace.write(tmp_path / "trace.json"))]).output
+    assert "What the CPU does: ops on 1 thread 65 %, files 6 %," in screen

@@ -333,6 +333,9 @@ class TraceReport:
         summary: how long a step takes, what limits it, and what the fixes give: a line each.
         parts: region of the code -> share of the predicted step (0 to 1), the largest first; empty without regions.
         parts_of: whose time the shares are of: "GPU" or "CPU".
+        cpu_use: without GPU work, share of the steps' CPU time in ops, in files, waiting for other threads or processes
+            (`waits`) and outside of all of these; no files and waits without recorded Python calls.
+        op_threads: how many threads run ops; 0 where there is GPU work.
         regions: the largest regions of the code as a tree, the parent before its children; empty without regions.
         missing: what was not recorded.
         unavailable: part of this head -> why it is not there.
@@ -353,6 +356,8 @@ class TraceReport:
     summary: Verdict = NO_VERDICT
     parts: Mapping[str, float] = field(default_factory=dict)
     parts_of: str = ""
+    cpu_use: Mapping[str, float] = field(default_factory=dict)
+    op_threads: int = 0
     regions: tuple[RegionCost, ...] = ()
     missing: tuple[str, ...] = ()
     unavailable: Mapping[str, str] | None = None

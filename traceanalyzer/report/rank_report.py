@@ -18,6 +18,7 @@ from traceanalyzer.model.step_times import GivenStep, StepEstimate
 from traceanalyzer.replay.sample import JobStep
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
 from traceanalyzer.report.costs import Cost, largest_costs
+from traceanalyzer.report.cpu_use import cpu_use
 from traceanalyzer.report.finding_order import faults_in_turn
 from traceanalyzer.report.job_replay import Said, recorded_step
 from traceanalyzer.report.profiler_commands import with_profiler_commands
@@ -48,6 +49,7 @@ Settings = Mapping[str, str | int | float]
 Estimates = tuple[StepEstimate | None, StepEstimate | None]
 
 _NO_ESTIMATES: Estimates = (None, None)
+_NO_USE: tuple[Mapping[str, float], int] = ({}, 0)
 _NO_PARTS: tuple[str, Mapping[str, float]] = ("", {})
 
 
@@ -183,6 +185,8 @@ def _judged(analysis: Analysis, rank: Rank, of_job_ns: int | None, asked: Asked)
     parts_of, parts = _NO_PARTS if part else attempt({}, "parts", partial(step_parts, analysis), _NO_PARTS)
     regions: tuple[RegionCost, ...] = attempt({}, "regions", partial(largest_regions, analysis), ())
     head = replace(head, parts_of=parts_of, parts=parts, regions=regions)
+    used, threads = _NO_USE if part else attempt({}, "cpu_use", partial(cpu_use, analysis), _NO_USE)
+    head = replace(head, cpu_use=used, op_threads=threads)
     head = replace(head, step=step, together=fixed, measured=measured, unavailable=unavailable)
     costs: tuple[Cost, ...] = () if part else attempt({}, "costs", partial(largest_costs, analysis), ())
     return OfRank(head, tuple(_briefs(rank, said)), said.faults, said.outcomes, costs, said.failures)

@@ -87,6 +87,7 @@ def _trace(trace: TraceReport) -> dict[str, Any]:
         "together": trace.together,
         "faults": trace.faults,
         "parts": {"of": trace.parts_of, "shares": trace.parts} if trace.parts else None,
+        "cpu_use": {**trace.cpu_use, "op_threads": trace.op_threads} if trace.cpu_use else None,
         "measured": trace.measured,
         "waiting_ns": trace.waiting_ns,
         "window": {"start_ns": window.start_ns, "end_ns": window.end_ns, "length_ns": window.length_ns},

@@ -25,7 +25,7 @@ from traceanalyzer.render.html.markup import (
 from traceanalyzer.render.html.page_data import Page
 from traceanalyzer.render.html.plots import CAUSE_COLORS, look_of, ordered, parts_bar, ranked_causes
 from traceanalyzer.render.words.escape import joined_units
-from traceanalyzer.render.words.first_screen import parts_of_step
+from traceanalyzer.render.words.first_screen import cpu_parts, parts_of_step
 from traceanalyzer.report.job_summary import rank_of, slowest_of
 from traceanalyzer.report.step_line import percent
 from traceanalyzer.report.words import in_words
@@ -61,6 +61,16 @@ def verdict(page: Page) -> Html:
         looks = [_LOOKS.get(name, f"p-{place}") for place, name in enumerate(parts)]
         drawn = [(said(name), share, percent(share)) for name, share in parts.items()]
         rows.append(("Where", part("head.parts", base, list(zip(looks, drawn, strict=True)))))
+    if job is None and (uses := cpu_parts(traces[0])):
+        drawn = [(said(name), share, percent(share)) for name, share in uses.items()]
+        rows.append(
+            (
+                "CPU",
+                part(
+                    "head.parts", "time", list(zip((f"p-{place}" for place in range(4)), drawn, strict=False))
+                ),
+            )
+        )
     rows += list(_remarks(job)) if job else []
     if job is None and traces[0].meta.damage:
         rows.append(("Not read", part("head.damage", traces[0].meta, 0)))

@@ -15,7 +15,7 @@ from traceanalyzer.render.text.finding import WHOLE, put_fitted, put_short
 from traceanalyzer.render.text.job import put_iterations, put_job_notes, put_ranks
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.words.escape import printable, shortened
-from traceanalyzer.render.words.first_screen import parts_of_step, problem_words, recorded_words
+from traceanalyzer.render.words.first_screen import cpu_parts, parts_of_step, problem_words, recorded_words
 from traceanalyzer.report.finding_order import Triage
 from traceanalyzer.report.job_summary import rank_of, slowest_of, unprofiled_ns
 from traceanalyzer.report.step_line import percent
@@ -197,6 +197,13 @@ def _where(page: Page, traces: Sequence[TraceReport]) -> list[str]:
         if len(own.lines) > _VERDICT_LINES:
             own.lines.clear()
             named.pop()
+    uses = (
+        [f"{name} {percent(share)}" for name, share in cpu_parts(traces[0]).items()]
+        if len(traces) == 1
+        else []
+    )
+    if uses:
+        own.put(f"What the CPU does: {', '.join(uses)}", hang=3)
     return own.lines
 
 

@@ -11,6 +11,7 @@ from traceanalyzer.model.report import TraceReport
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.words.escape import printable
 from traceanalyzer.render.words.savings import may_help
+from traceanalyzer.report.cpu_use import FILES, OPS, OTHER, WAITS
 from traceanalyzer.rule.registry import Kind, kind_of
 
 # Classes of the accounting by what their names begin with, the specific first, as the first screen names them.
@@ -51,6 +52,17 @@ def parts_of_step(traces: Sequence[TraceReport]) -> tuple[str, Mapping[str, floa
     if len(traces) > 1:
         return f"recorded, mean of {len(traces)} ranks", _mean_of_ranks(traces)
     return f"{traces[0].parts_of} time", traces[0].parts
+
+
+def cpu_parts(trace: TraceReport) -> Mapping[str, float]:
+    """What the CPU does in the steps of a trace without GPU work -> its share of their time."""
+    words = {
+        OPS: f"ops on {trace.op_threads} thread{'s' * (trace.op_threads > 1)}",
+        FILES: "files",
+        WAITS: "waiting for other threads or processes",
+        OTHER: "code outside of ops",
+    }
+    return {words[use]: share for use, share in trace.cpu_use.items() if share >= _LEAST}
 
 
 def _mean_of_ranks(traces: Sequence[TraceReport]) -> Mapping[str, float]:
