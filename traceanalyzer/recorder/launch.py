@@ -80,9 +80,11 @@ def run(words: Sequence[str], options: dict[str, Any], say: Say) -> Outcome:
     try:
         asked = {**options, "path": os.path.abspath(options["path"]), "notes": notes, "root": os.getpid()}
         reports = _Reports(notes, bool(options.get("force")), say)
-        with _forwarded() as target:
+        with _forwarded() as (programs, early):
             program = subprocess.Popen(command_of(words), env=_environment(asked))
-            target.passed_to(program)
+            programs.append(program)
+            for number in early:
+                program.send_signal(number)
             while program.returncode is None:
                 with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
                     program.wait(_POLL_S)
@@ -117,39 +119,30 @@ def _remove_leftovers(folder: str) -> None:
                 continue
 
 
-class _Target:
-    """Passes signals on to the program, also those that came before it was started."""
+@contextlib.contextmanager
+def _forwarded() -> Iterator[tuple[list[subprocess.Popen[bytes]], list[int]]]:
+    """(the program, once it is put there: signals are passed on to it; signals that came before)."""
+    programs: list[subprocess.Popen[bytes]] = []
+    early: list[int] = []
+    before = {}
 
-    def __init__(self) -> None:
-        self._program: subprocess.Popen[bytes] | None = None
-        self._early: list[int] = []
-
-    def passed_to(self, program: subprocess.Popen[bytes]) -> None:
-        self._program = program
-        for number in self._early:
-            program.send_signal(number)
-
-    def handle(self, number: int, frame: FrameType | None) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and _in_foreground():
             return  # a terminal sends Ctrl-C to the program, too
-        if self._program is None:
-            self._early.append(number)
-        else:
-            self._program.send_signal(number)
+        if not programs:
+            early.append(number)
+        for program in programs:
+            program.send_signal(number)
 
-
-@contextlib.contextmanager
-def _forwarded() -> Iterator[_Target]:
-    target, before = _Target(), {}
     numbers = [number for name in _FORWARDED if (number := getattr(signal, name, None)) is not None]
     with contextlib.suppress(ValueError):  # not the main thread, which alone gets signals
         before = {
-            number: signal.signal(number, target.handle)
+            number: signal.signal(number, handle)
             for number in numbers
             if signal.getsignal(number) != signal.SIG_IGN  # nohup
         }
     try:
-        yield target
+        yield programs, early
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -53,16 +53,13 @@ class Options:
         if min(self.steps, self.timed) < 1 or min(self.skip, self.max_wait) < 0:
             raise ValueError("steps and timed are at least 1, skip and max_wait at least 0")
 
-    def enough_timed(self, steps: int, elapsed_s: float, *, alone: bool) -> bool:
-        """Whether so many steps, which took so long, are timed well. Ranks of a job count steps only: all the same."""
-        return steps >= self.timed or (alone and elapsed_s >= LONG_S and steps >= FEWEST)
-
     def wants_tensors(self, times_ms: Sequence[float], world: int) -> bool:
         """Whether an execution trace is recorded of steps that take so long, in a job of so many ranks."""
         if self.tensors is False or (self.tensors is None and world > 1):
             return False
         return not times_ms or median(times_ms) <= TENSORS_MOST_S * 1e3
 
-    def enough_skipped(self, steps: int, elapsed_s: float, *, alone: bool) -> bool:
-        """Whether so many steps, since so many seconds, were warm-up enough."""
-        return steps >= self.skip or (alone and elapsed_s >= LONG_S and steps >= FEWEST)
+
+def enough(steps: int, wanted: int, elapsed_s: float, *, alone: bool) -> bool:
+    """Whether so many steps, which took so long, will do. Ranks of a job count steps only: all the same."""
+    return steps >= wanted or (alone and elapsed_s >= LONG_S and steps >= FEWEST)

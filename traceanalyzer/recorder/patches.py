@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 _ABSENT = object()
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    pass
 
 
 class Patches:
@@ -34,6 +39,28 @@ class Patches:
                 setattr(owner, name, original)
 
         self._restore.append(restore)
+
+    def watch(
+        self,
+        owner: Any,
+        name: str,
+        *,
+        before: Callable[..., object] = _nothing,
+        after: Callable[..., object] = _nothing,
+    ) -> None:
+        """Call `before` with the arguments of each call of `owner.name`, and `after` with its result and these."""
+
+        def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+            @wraps(original)
+            def watched(*args: Any, **kwargs: Any) -> Any:
+                before(*args, **kwargs)
+                result = original(*args, **kwargs)
+                after(result, *args, **kwargs)
+                return result
+
+            return watched
+
+        self.replace(owner, name, wrap)
 
     def on_undo(self, restore: Callable[[], object]) -> None:
         """Call `restore` when the changes are taken back."""

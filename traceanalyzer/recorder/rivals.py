@@ -52,7 +52,7 @@ class Rivals:
         for name in ("_prepare_profiler", "_enable_profiler"):
             patches.replace(autograd, name, self._starts)
         patches.replace(autograd, "_disable_profiler", self._stops)
-        patches.replace(kineto, "_add_execution_trace_observer", self._observes)
+        patches.watch(kineto, "_add_execution_trace_observer", before=self._observes)
         patches.replace(autograd.profile, "export_chrome_trace", self._exports)
         patches.replace(kineto._KinetoProfile, "export_chrome_trace", self._exports)
 
@@ -83,14 +83,9 @@ class Rivals:
 
         return stop
 
-    def _observes(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(original)
-        def observe(*args: Any, **kwargs: Any) -> Any:
-            if not self._ours:
-                self.observing()
-            return original(*args, **kwargs)
-
-        return observe
+    def _observes(self, *_: Any) -> None:
+        if not self._ours:
+            self.observing()
 
     def _exports(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)

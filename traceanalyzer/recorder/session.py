@@ -14,7 +14,7 @@ from .files import Recording, path_of_rank
 from .metadata import described
 from .monitor import Monitor
 from .notes import NOTED, NOTHING, PARTLY, READY, RIVAL, STEPPING, WRITTEN, Notes
-from .options import FEWEST, LONG_STEP_S, SETTLE_STEPS, SHORT_S, WARM_STEPS, Options
+from .options import FEWEST, LONG_STEP_S, SETTLE_STEPS, SHORT_S, WARM_STEPS, Options, enough
 from .patches import Patches
 from .process import capturing, compilations, counted, device_works, error_name, rank_and_world
 from .reasons import RIVAL_TEXT, doubts, what_is_missing, why_nothing
@@ -32,7 +32,7 @@ _REPEATS = 3  # timings that are thrown away for that
 _SHORTEST_MS = 0.5  # a step of less is not marked by itself
 
 SKIPPING, TIMING, WAITING, RECORDING = "skipping", "timing", "waiting", "recording"
-OBSERVING, SETTLING, AGAIN = "observing", "settling", "timing again"
+OBSERVING, SETTLING, AGAIN = "observing", "settling", "timing_again"
 
 
 class Session:
@@ -97,7 +97,7 @@ class Session:
             self._phase_steps += 1
             if not self._begun:
                 self._begin()
-            getattr(self, f"_while_{self._phase.replace(' ', '_')}")()
+            getattr(self, f"_while_{self._phase}")()
         except Exception as error:  # the program comes first
             self.give_up(error)
 
@@ -126,7 +126,7 @@ class Session:
 
     def _while_skipping(self) -> None:
         elapsed_s = time.perf_counter() - self._phase_from_s
-        if not self.options.enough_skipped(self._phase_steps - 1, elapsed_s, alone=self._alone):
+        if not enough(self._phase_steps - 1, self.options.skip, elapsed_s, alone=self._alone):
             return
         every, known = 1, self._phase_steps - self._already - 1
         if known >= FEWEST and elapsed_s > 0:
@@ -171,7 +171,7 @@ class Session:
         assert self._monitor is not None
         self._timer.step()
         self._monitor.step()
-        return self.options.enough_timed(self._timer.steps, self._timer.elapsed_s, alone=self._alone)
+        return enough(self._timer.steps, self.options.timed, self._timer.elapsed_s, alone=self._alone)
 
     def _begin_timing_again(self) -> None:
         if self._monitor is not None:

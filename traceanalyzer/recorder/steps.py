@@ -7,7 +7,6 @@ or else a forward pass of the outermost module that has parameters.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 from .calls import watch_calls
@@ -161,59 +160,36 @@ def _compiling() -> bool:
 def _watch_optimizers(events: Watch) -> None:
     from torch.optim import optimizer
 
-    def wrap(construct: Callable[..., None]) -> Callable[..., None]:
-        @wraps(construct)
-        def init(self: Any, *args: Any, **kwargs: Any) -> None:
-            events.trains = True
-            events.at_training()
-            construct(self, *args, **kwargs)
-
-        return init
+    def constructing(*args: Any, **kwargs: Any) -> None:
+        events.trains = True
+        events.at_training()
 
     def stepped(stepping: Any, args: Any, kwargs: Any) -> None:
         if not _compiling():
             events.event(OPTIMIZER, stepping)
 
-    events.patches.replace(optimizer.Optimizer, "__init__", wrap)
+    events.patches.watch(optimizer.Optimizer, "__init__", before=constructing)
     events.patches.on_undo(optimizer.register_optimizer_step_post_hook(stepped).remove)
 
 
 def _watch_graphs(events: Watch) -> None:
     import torch
 
-    def capturing(begin: Callable[..., None]) -> Callable[..., None]:
-        @wraps(begin)
-        def began(self: Any, *args: Any, **kwargs: Any) -> None:
-            events.graphs = True
-            begin(self, *args, **kwargs)
+    def capturing(*args: Any, **kwargs: Any) -> None:
+        events.graphs = True
 
-        return began
-
-    def replaying(replay: Callable[[Any], None]) -> Callable[[Any], None]:
-        @wraps(replay)
-        def replayed(self: Any) -> None:
-            replay(self)
-            events.event(GRAPH, self)
-
-        return replayed
-
-    events.patches.replace(torch.cuda.CUDAGraph, "capture_begin", capturing)
-    events.patches.replace(torch.cuda.CUDAGraph, "replay", replaying)
+    events.patches.watch(torch.cuda.CUDAGraph, "capture_begin", before=capturing)
+    events.patches.watch(torch.cuda.CUDAGraph, "replay", after=lambda _, graph: events.event(GRAPH, graph))
 
 
 def _watch_backward(events: Watch) -> None:
     import torch
 
-    def wrap(run: Callable[..., None]) -> Callable[..., None]:
-        @wraps(run)
-        def backward(*args: Any, **kwargs: Any) -> None:
-            run(*args, **kwargs)
-            if not _compiling():
-                events.event(BACKWARD, torch)
+    def ended(*args: Any, **kwargs: Any) -> None:
+        if not _compiling():
+            events.event(BACKWARD, torch)
 
-        return backward
-
-    events.patches.replace(torch.autograd, "backward", wrap)
+    events.patches.watch(torch.autograd, "backward", after=ended)
 
 
 class _Modules:
@@ -268,39 +244,18 @@ def _watch_modules(events: Watch) -> None:
     events.at_training = modules.look_no_more
     events.patches.on_undo(modules.leave)
 
-    def compiling(compile_any: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(compile_any)
-        def compiled(*args: Any, **kwargs: Any) -> Any:
-            modules.look_no_more()
-            result = compile_any(*args, **kwargs)
-            if isinstance(result, torch.nn.Module):
-                hook = result.register_forward_hook(lambda module, args, out: events.event(FORWARD, module))
-                events.patches.on_undo(hook.remove)
-            return result
+    def compiling(*args: Any, **kwargs: Any) -> None:
+        modules.look_no_more()
 
-        return compiled
+    def compiled(result: Any, *args: Any, **kwargs: Any) -> None:
+        if isinstance(result, torch.nn.Module):
+            hook = result.register_forward_hook(lambda module, args, out: events.event(FORWARD, module))
+            events.patches.on_undo(hook.remove)
 
-    def compiling_in_place(compile_module: Callable[..., None]) -> Callable[..., None]:
-        @wraps(compile_module)
-        def compiled(module: Any, *args: Any, **kwargs: Any) -> None:
-            modules.look_no_more()
-            compile_module(module, *args, **kwargs)
-            run = module._compiled_call_impl
+    def compiled_in_place(_: None, module: Any, *args: Any, **kwargs: Any) -> None:
+        events.patches.watch(
+            module, "_compiled_call_impl", after=lambda *args, **kwargs: events.event(FORWARD, module)
+        )
 
-            def call(*args: Any, **kwargs: Any) -> Any:
-                result = run(*args, **kwargs)
-                events.event(FORWARD, module)
-                return result
-
-            module._compiled_call_impl = call
-
-            def restore() -> None:
-                if module._compiled_call_impl is call:
-                    module._compiled_call_impl = run
-
-            events.patches.on_undo(restore)
-
-        return compiled
-
-    events.patches.replace(torch, "compile", compiling)
-    events.patches.replace(torch.nn.Module, "compile", compiling_in_place)
+    events.patches.watch(torch, "compile", before=compiling, after=compiled)
+    events.patches.watch(torch.nn.Module, "compile", before=compiling, after=compiled_in_place)
