@@ -15,6 +15,12 @@ from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.records import dataclass
 
 _MEANS = ("count", "ns", "exposed_ns", "bytes")
+# Column -> how rows are put together; lists one after the other. Rows that are alike in all others are one.
+_RULES = {
+    **dict.fromkeys((*_MEANS, "mean_ns", "samples", "medians"), "sum"),
+    "least": "min",
+    "most": "max",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,50 +53,31 @@ class Captures:
 def mean_step(steps: Sequence[StepTime]) -> StepTime | None:
     if len(steps) < 2:
         return steps[0] if steps else None
-    return replace(
-        steps[0],
-        ns=_mean([step.ns for step in steps]),
-        low_ns=_mean([step.low_ns for step in steps]),
-        high_ns=_mean([step.high_ns for step in steps]),
-        recorded_ns=_mean([step.recorded_ns for step in steps]),
-        each_ns=tuple(ns for step in steps for ns in step.each_ns),
-    )
-
-
-def _mean(values: Sequence[int]) -> int:
-    return round(float(np.mean(values)))
-
-
-def _with_medians(work: pd.DataFrame) -> pd.DataFrame:
-    medians: Any = [[median(row)] if len(row) else [] for row in work["samples"]]
-    return work.assign(medians=medians)
+    times = [(step.ns, step.low_ns, step.high_ns, step.recorded_ns) for step in steps]
+    ns, low_ns, high_ns, recorded_ns = map(round, np.mean(times, axis=0).tolist())
+    each_ns = tuple(ns for step in steps for ns in step.each_ns)
+    return replace(steps[0], ns=ns, low_ns=low_ns, high_ns=high_ns, recorded_ns=recorded_ns, each_ns=each_ns)
 
 
 def merged_table(name: str, tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Rows with the same texts as one: what is missing in a capture counts as 0 there."""
+    columns = TABLES[name]
+    rules: dict[str, Any] = dict(_RULES)
     if name == "work":
-        tables = [_with_medians(table) for table in tables]
+        medians: list[Any] = [
+            [[median(row)] if len(row) else [] for row in table["samples"]] for table in tables
+        ]
+        tables = [table.assign(medians=each) for table, each in zip(tables, medians, strict=True)]
+        rules["name"] = "first"  # one of those that the canonical name stands for
     if len(tables) == 1:
         return tables[0]
-    columns = TABLES[name]
-    texts = [column for column, kind in columns.items() if kind == "str" and column != "name"]
-    texts += [column for column in ("blocks", "part") if column in columns]
-    texts += ["name"] if name in ("calls", "host") else []
-    how: dict[str, Any] = {column: "sum" for column in (*_MEANS, "mean_ns") if column in columns}
-    how |= {column: rule for column, rule in (("least", "min"), ("most", "max")) if column in columns}
-    how |= {
-        column: "sum" for column in ("samples", "medians") if name == "work"
-    }  # lists, one after the other
-    how |= {"name": "first"} if name == "work" else {}
     every = pd.concat(tables, ignore_index=True)
-    groups = every.groupby(texts, sort=True, dropna=False)
-    merged = groups.agg(how)
-    seen = groups.size()
+    groups = every.groupby([column for column in columns if column not in rules], sort=True, dropna=False)
+    merged, seen = groups.agg({column: rules[column] for column in every if column in rules}), groups.size()
     if "least" in columns:
         merged.loc[seen < len(tables), "least"] = 0
-    for column in _MEANS:
-        if column in columns:
-            merged[column] /= len(tables)
+    means = [column for column in _MEANS if column in columns]
+    merged[means] /= len(tables)
     if name == "host":
         merged["mean_ns"] /= seen
     return merged.reset_index()

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from traceanalyzer.comparison.region_changes import RegionTimes, region_times
+from traceanalyzer.comparison.region_changes import region_times
 from traceanalyzer.comparison.result import Comparison
 from traceanalyzer.comparison.sides import Side, compared
 from traceanalyzer.comparison.snapshot import TABLES, KnownFault, Piece, Snapshot, StepStrip, StepTime
 from traceanalyzer.comparison.work_tables import Chosen, host_table, tables_of
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Rows, distinct, places_of
+from traceanalyzer.model.arrays import distinct, numbered, places_of, sums_of
 from traceanalyzer.model.errors import BadOption, Unavailable
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.interpreter import pd
@@ -62,13 +62,13 @@ def timed(side: Side, step_ms: float | None) -> Side:
         return side
     if not 0 < step_ms < math.inf:
         raise BadOption(f"step time {step_ms} ms: not a positive time")
-    return [{rank: _timed(one, round(step_ms * 1e6)) for rank, one in capture.items()} for capture in side]
+    ns = round(step_ms * 1e6)
 
+    def with_time(one: Snapshot) -> Snapshot:
+        step = one.step and replace(one.step, ns=ns, low_ns=ns, high_ns=ns, measured=True)
+        return replace(one, step=step)
 
-def _timed(snapshot: Snapshot, ns: int) -> Snapshot:
-    if snapshot.step is None:
-        return snapshot
-    return replace(snapshot, step=replace(snapshot.step, ns=ns, low_ns=ns, high_ns=ns, measured=True))
+    return [{rank: with_time(one) for rank, one in capture.items()} for capture in side]
 
 
 def side_of(given: Given) -> Side:
@@ -154,17 +154,8 @@ def strip_of(trace: Trace, work: DeviceWork, steps: Steps, chosen: Chosen) -> St
     return StepStrip(int(steps.durations_ns(chosen.device)[step]), pieces, len(selected) - len(shown))
 
 
-_PACES = (
-    0.4,
-    0.55,
-    0.75,
-    1.0,
-    1.33,
-    1.8,
-    2.5,
-)  # times as quick as the CPU was: what hosts differ by, and more
-
-
+# Times as quick as the CPU was: what hosts differ by, and more.
+_PACES = (0.4, 0.55, 0.75, 1.0, 1.33, 1.8, 2.5)
 _LONGER = 0.01  # of the step, by which a fix makes it longer for that to be no rounding error; chosen
 
 
@@ -175,15 +166,16 @@ def snapshot_of(analysis: Analysis, head: TraceReport, findings: Sequence[Findin
         head: of its report.
         findings: of the report; those of other ranks are left out.
     """
-    meta, forecast = analysis.trace.meta, _forecast(analysis)
+    meta, forecast, regions = (
+        analysis.trace.meta,
+        analysis.index_or_none(Forecast),
+        analysis.index_or_none(Regions),
+    )
     tables = {
-        name: pd.DataFrame({one: pd.Series(dtype=kind) for one, kind in TABLES[name].items()})
-        for name in TABLES
+        name: pd.DataFrame({column: pd.Series(dtype=kind) for column, kind in columns.items()})
+        for name, columns in TABLES.items()
     }
     kind, phase, batch, count, step, strip = "window", None, None, 0, None, None
-    regions: RegionTimes = {}
-    with suppress(Unavailable):
-        regions = region_times(analysis.index(Regions))
     with suppress(Unavailable):
         work, steps = analysis.index(DeviceWork), analysis.index(Steps)
         chosen = chosen_steps(work, steps, main_device(work))
@@ -211,21 +203,13 @@ def snapshot_of(analysis: Analysis, head: TraceReport, findings: Sequence[Findin
         tables=tables,
         faults=known_faults(head, findings),
         strip=strip,
-        regions=regions,
+        regions={} if regions is None else region_times(regions),
     )
 
 
-def _forecast(analysis: Analysis) -> Forecast | None:
-    try:
-        return analysis.index(Forecast)
-    except Unavailable:
-        return None
-
-
 def main_device(work: DeviceWork) -> int:
-    devices = distinct(work.device)
-    taken = [int((work.end_ns - work.start_ns)[work.device == device].sum()) for device in devices.tolist()]
-    return int(devices[int(np.argmax(taken))])
+    number, devices = numbered(work.device)
+    return int(devices[np.argmax(sums_of(number, work.end_ns - work.start_ns, len(devices)))])
 
 
 def chosen_steps(work: DeviceWork, steps: Steps, device: int) -> Chosen:
@@ -234,15 +218,11 @@ def chosen_steps(work: DeviceWork, steps: Steps, device: int) -> Chosen:
     usable = np.flatnonzero(steps.steady & launched & ~steps.cut)
     if len(usable) == 0:
         usable = np.arange(len(steps))
-    usable = _alike(usable, steps)
-    usable = usable[1:] if len(usable) > 1 else usable
-    return Chosen(places_of(usable, len(steps)), len(usable), device)
-
-
-def _alike(usable: Rows, steps: Steps) -> Rows:
     kinds = [(steps.phase[at] or "", int(steps.batch[at])) for at in usable.tolist()]
     commonest = max(sorted(set(kinds)), key=kinds.count)
-    return usable[[kind == commonest for kind in kinds]]
+    usable = usable[[kind == commonest for kind in kinds]]
+    usable = usable[1:] if len(usable) > 1 else usable
+    return Chosen(places_of(usable, len(steps)), len(usable), device)
 
 
 def step_time(steps: Steps, chosen: Chosen, head: TraceReport, forecast: Forecast | None) -> StepTime:
@@ -264,9 +244,10 @@ def step_time(steps: Steps, chosen: Chosen, head: TraceReport, forecast: Forecas
 
 def known_faults(head: TraceReport, findings: Sequence[Finding]) -> tuple[KnownFault, ...]:
     """What the report says of the rank's program, ranked as there: faults, choices, and what does not pay."""
-    pairs = [(fault, [findings[number - 1] for number in fault.findings]) for fault in head.faults]
     return tuple(
-        _known(fault, evidence) for fault, evidence in pairs if evidence and _worth(fault, evidence[0])
+        _known(fault, [findings[number - 1] for number in fault.findings])
+        for fault in head.faults
+        if fault.findings and _worth(fault, findings[fault.findings[0] - 1])
     )
 
 
@@ -283,8 +264,6 @@ def _known(fault: Fault, evidence: Sequence[Finding]) -> KnownFault:
     lead, rules = evidence[0], tuple(dict.fromkeys(found.rule for found in evidence))
     key = "|".join((lead.rule, lead.cause, lead.by or ""))
     title = f"{lead.rule}: {lead.by or lead.cause}" if lead.by or lead.cause else lead.rule
-    if fault.saving is None:
-        return KnownFault(key, rules, title, str(fault.severity))
     said = fault.saving
-    share = said.share, said.low_share, said.high_share
-    return KnownFault(key, rules, title, str(fault.severity), *share, said.step_ns)
+    saving = () if said is None else (said.share, said.low_share, said.high_share, said.step_ns)
+    return KnownFault(key, rules, title, str(fault.severity), *saving)

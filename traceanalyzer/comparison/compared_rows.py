@@ -34,11 +34,7 @@ _NOTED = 44  # characters of a name or of shapes in a note; both sides have them
 
 @dataclass(frozen=True, slots=True)
 class ComparedRow:
-    """A row before the tests are corrected for their number.
-
-    Attributes:
-        other_inputs: whether the same op got inputs of other sizes as often.
-    """
+    """A row before the tests are corrected; `other_inputs`: the same op got inputs of other sizes as often."""
 
     row: Row
     tested: bool
@@ -54,21 +50,8 @@ def compared_row(pair: Pair, tables: tuple[Table, Table]) -> ComparedRow:
     apart = pair.rung == "family"  # its ops are many, and others on each side
     name = f"{family_of(lead.kernel, kind)} kernels" if apart else lead.op or short_kernel(lead.name)
     note, other_inputs = note_of(base, new, alike=pair.rung not in ("region", "family"))
-    row = Row(
-        op=name,
-        outer="" if apart else short_ops(lead.outer),
-        region="" if apart else lead.annotation,
-        kind=kind,
-        rung=pair.rung,
-        word=Word.SAME,
-        axis="exact",
-        base=base,
-        new=new,
-        ratio=None,
-        p=None,
-        delta_ns=0,
-        note=note,
-    )
+    outer, region = ("", "") if apart else (short_ops(lead.outer), lead.annotation)
+    row = Row(name, outer, region, kind, pair.rung, Word.SAME, "exact", base, new, None, None, 0, note)
     return ComparedRow(*_judged(row, pair, tables), other_inputs)
 
 
@@ -79,13 +62,11 @@ def corrected(rows: Sequence[ComparedRow], *, comparable: bool) -> list[Row]:
         comparable: whether both had the same inputs; else nothing is said of rows that got others.
     """
     kept = iter(holm([one.row.p for one in rows if one.tested]))
-    result = [replace(one.row, word=Word.SAME) if one.tested and not next(kept) else one.row for one in rows]
-    if comparable:
-        return result
-    return [
-        replace(row, word=Word.UNKNOWN) if one.other_inputs else row
-        for row, one in zip(result, rows, strict=True)
-    ]
+    result = []
+    for one in rows:
+        word = Word.SAME if one.tested and not next(kept) else one.row.word
+        result.append(replace(one.row, word=Word.UNKNOWN if one.other_inputs and not comparable else word))
+    return result
 
 
 def work_side(table: Table, parts: Parts) -> WorkSide | None:
@@ -93,15 +74,20 @@ def work_side(table: Table, parts: Parts) -> WorkSide | None:
         return None
     own = sorted(parts, key=lambda row: (-table[row].ns, row))
     samples = [float(ns) for row in own for ns in table[row].samples]
+    count, ns, exposed_ns = (_sum(table, parts, column) for column in ("count", "ns", "exposed_ns"))
     return WorkSide(
-        count=sum(table[row].count * share for row, share in parts.items()),
-        ns=sum(table[row].ns * share for row, share in parts.items()),
-        exposed_ns=sum(table[row].exposed_ns * share for row, share in parts.items()),
+        count,
+        ns,
+        exposed_ns,
         median_ns=median(samples) if samples else None,
         kernels=tuple(dict.fromkeys(short_kernel(table[row].name) for row in own)),
         shapes=" | ".join(dict.fromkeys(table[row].dims for row in own)),
         types=" | ".join(dict.fromkeys(table[row].types for row in own)),
     )
+
+
+def _sum(table: Table, parts: Parts, column: str) -> float:
+    return float(sum(getattr(table[row], column) * share for row, share in parts.items()))
 
 
 def note_of(base: WorkSide | None, new: WorkSide | None, *, alike: bool) -> tuple[str, bool]:
@@ -127,11 +113,8 @@ def note_of(base: WorkSide | None, new: WorkSide | None, *, alike: bool) -> tupl
 
 
 def _shown(kernels: Sequence[str]) -> str:
-    return _cut(kernels[0]) + (f" and {len(kernels) - 1} more" if len(kernels) > 1 else "")
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _NOTED else f"{text[: _NOTED - 1]}…"
+    text, more = kernels[0], len(kernels) - 1
+    return (text if len(text) <= _NOTED else f"{text[: _NOTED - 1]}…") + f" and {more} more" * bool(more)
 
 
 def _other_types(base: str, new: str) -> str:
@@ -164,12 +147,10 @@ def _judged(row: Row, pair: Pair, tables: tuple[Table, Table]) -> tuple[Row, boo
         ratio = new.median_ns / base.median_ns
     row = replace(row, ratio=ratio)
     if abs(base.count - new.count) > _SAME_COUNT:
-        return replace(row, word=_by_count(row, pair, tables)), False
+        return replace(row, word=_by_count(pair, tables)), False
     if ratio is None or row.kind == "communication":  # a collective's time is mostly others' being late
         return row, False
-    first, second = (
-        table[next(iter(parts))] for table, parts in zip(tables, (pair.base, pair.new), strict=True)
-    )
+    first, second = tables[0][next(iter(pair.base))], tables[1][next(iter(pair.new))]
     word = word_by_time(row, ratio, (first.medians, second.medians))
     if base.kernels != new.kernels or not single:
         return replace(row, word=word), False
@@ -184,11 +165,10 @@ def _by_total(base: WorkSide, new: WorkSide) -> Word:
     return Word.SLOWER if change > 0 else Word.FASTER
 
 
-def _by_count(row: Row, pair: Pair, tables: tuple[Table, Table]) -> Word:
+def _by_count(pair: Pair, tables: tuple[Table, Table]) -> Word:
     """More or fewer, where the numbers of single steps do not overlap."""
     both = list(zip(tables, (pair.base, pair.new), strict=True))
-    least = [sum(table[row].least * share for row, share in parts.items()) for table, parts in both]
-    most = [sum(table[row].most * share for row, share in parts.items()) for table, parts in both]
+    least, most = ([_sum(*side, column) for side in both] for column in ("least", "most"))
     if most[0] < least[1]:
         return Word.MORE
     return Word.FEWER if most[1] < least[0] else Word.UNKNOWN

@@ -19,6 +19,11 @@ def signed_ns(ns: float) -> str:
     return f"{'-' if ns < 0 else '+'}{format_ns(abs(ns))}"
 
 
+def whole_percent(share: float) -> str:
+    """`12 %`."""
+    return f"{share:.0%}".replace("%", " %")
+
+
 def times(base_ns: float, new_ns: float) -> str:
     """`9.88 ms -> 11.1 ms`."""
     return f"{format_ns(base_ns)} -> {format_ns(new_ns)}"

@@ -98,20 +98,17 @@ def _late(side: Ranks) -> list[int | None]:
 
 
 def _still(ranks: Sequence[RankChange], rank: int | None) -> str:
-    times = [_more_ns(ranks, rank, at) for at in (0, 1)]
-    waits = (
-        ""
-        if None in times
-        else f": others wait {format_ns(times[0] or 0)} and {format_ns(times[1] or 0)} a step for it"
-    )
+    base_ns, new_ns = (_more_ns(ranks, rank, at) for at in (0, 1))
+    waits = ""
+    if base_ns is not None and new_ns is not None:
+        waits = f": others wait {format_ns(base_ns)} and {format_ns(new_ns)} a step for it"
     return f"rank {rank} is late in both{waits}"
 
 
 def _waited(ranks: Sequence[RankChange], rank: int | None, at: int) -> str:
-    ns = _more_ns(ranks, rank, at)
-    return (
-        "" if ns is None else f": others {('waited', 'wait')[at]} up to {format_ns(ns)} a step more than it"
-    )
+    if (ns := _more_ns(ranks, rank, at)) is None:
+        return ""
+    return f": others {('waited', 'wait')[at]} up to {format_ns(ns)} a step more than it"
 
 
 def _more_ns(ranks: Sequence[RankChange], rank: int | None, at: int) -> int | None:

@@ -113,10 +113,6 @@ def _give_back(pairs: Sequence[Pair], sides: Sequence[_Side]) -> None:
                 side.take([row], 1.0, pair, index)
 
 
-def _same_kernel_and_size(row: Any) -> Hashable:
-    return row.kernel, row.kind, int(row.blocks).bit_length()
-
-
 def _same_op(row: Any) -> Hashable:
     return row.annotation, row.outer, row.op, row.kind, "" if row.op else row.kernel
 
@@ -137,7 +133,7 @@ _LADDER: tuple[tuple[Rung, Key, bool], ...] = (
     ("path", _same("annotation outer op dims types kind", needed="op"), False),
     ("op", _same("op dims kernel kind", needed="op"), False),
     ("op", _same("op dims kind", needed="op dims"), False),
-    ("kernel", _same_kernel_and_size, False),
+    ("kernel", lambda row: (row.kernel, row.kind, int(row.blocks).bit_length()), False),
     ("kernel", _same("kernel kind"), False),
     ("region", _same_op, True),
     ("region", _same("op kind", needed="op"), True),

@@ -8,7 +8,7 @@ from dataclasses import field, replace
 
 import numpy as np
 
-from traceanalyzer.comparison.formatting import number, said_and_got
+from traceanalyzer.comparison.formatting import number, said_and_got, times
 from traceanalyzer.comparison.result import CallRow, FaultChange, RegionChange, Row, StepAxis, Waterfall, Word
 from traceanalyzer.comparison.snapshot import KnownFault
 from traceanalyzer.comparison.step_axis import MINOR
@@ -30,8 +30,7 @@ def fault_changes(
     Args:
         got_share: what the step really lost (0 to 1, negative where it got longer), where that is known.
     """
-    pairs = _pairs(base, new)
-    result = [_change(first, second) for first, second in pairs]
+    result = [_change(first, second) for first, second in _pairs(base, new)]
     gone = [one for one in result if one.status == "gone"]
     alone = len(gone) == 1 and not any(one.status in ("new", "worse") for one in result)
     if alone and gone[0].said_share is not None:
@@ -46,9 +45,9 @@ def _pairs(
     """By what tells a fault from others, else by the rule: an op or line may have got another name."""
     pairs: list[tuple[KnownFault | None, KnownFault | None]] = []
     first, second = list(base), list(new)
-    for same in (_same_key, _same_rule):
+    for key in ("key", "rule"):
         for one in list(first):
-            other = next((each for each in second if same(one, each)), None)
+            other = next((each for each in second if getattr(one, key) == getattr(each, key)), None)
             if other is not None:
                 pairs.append((one, other))
                 first.remove(one)
@@ -56,29 +55,12 @@ def _pairs(
     return pairs + [(one, None) for one in first] + [(None, one) for one in second]
 
 
-def _same_key(one: KnownFault, other: KnownFault) -> bool:
-    return one.key == other.key
-
-
-def _same_rule(one: KnownFault, other: KnownFault) -> bool:
-    return one.rules[0] == other.rules[0]
-
-
 def _change(base: KnownFault | None, new: KnownFault | None) -> FaultChange:
     fault = base or new
     assert fault is not None
-    return FaultChange(
-        _status(base, new),
-        fault.rules,
-        fault.title,
-        fault.severity,
-        fault.share,
-        fault.low_share,
-        fault.high_share,
-        None,
-        base.step_ns if base else None,
-        new.step_ns if new else None,
-    )
+    said = fault.share, fault.low_share, fault.high_share
+    ns = base.step_ns if base else None, new.step_ns if new else None
+    return FaultChange(_status(base, new), fault.rules, fault.title, fault.severity, *said, None, *ns)
 
 
 def _status(base: KnownFault | None, new: KnownFault | None) -> str:
@@ -88,9 +70,8 @@ def _status(base: KnownFault | None, new: KnownFault | None) -> str:
         return "unchanged"
     change = new.step_ns - base.step_ns
     whole = base.step_ns / base.share if base.share else 0.0
-    if abs(change) <= max(
-        _CHANGED * max(abs(base.step_ns), abs(new.step_ns)), _MIN_CHANGE_SHARE * abs(whole)
-    ):
+    least = max(_CHANGED * max(abs(base.step_ns), abs(new.step_ns)), _MIN_CHANGE_SHARE * abs(whole))
+    if abs(change) <= least:
         return "unchanged"
     return "worse" if change > 0 else "better"
 
@@ -106,11 +87,8 @@ def changed_functions_note(regions: Sequence[RegionChange], step: StepAxis | Non
     """
     change = 0 if step is None else step.new_ns - step.base_ns
     functions = [one for one in regions if one.kind == "function"]
-    sides = (
-        [one for one in functions if one.new_ns is None],
-        [one for one in functions if one.base_ns is None],
-    )
-    others, only = sides if change > 0 else sides[::-1]
+    gone, new = ([one for one in functions if getattr(one, side) is None] for side in ("new_ns", "base_ns"))
+    others, only = (gone, new) if change > 0 else (new, gone)
     ns = abs(sum(one.delta_ns for one in only))
     renamed = abs(sum(one.delta_ns for one in others)) > _EXPLAINED_SHARE * ns
     if not only or ns < _EXPLAINED_SHARE * abs(change) or renamed:
@@ -135,7 +113,6 @@ class _Change:
     delta_ns: int = 0
     idle_ns: int = 0
     real: bool = False
-    waits: float = 0.0
     phrases: list[str] = field(default_factory=list)
 
 
@@ -158,9 +135,7 @@ def reasons(
     """
     specific, general, unfitting = _fault_phrases(faults, step)
     common = [phrase for phrase in (_often(rows), function) if phrase]
-    changes = [
-        _phrase(change) for change in _decisive_changes(_changes(rows, calls, waterfall), waterfall, step)
-    ]
+    changes = list(map(_phrase, _decisive_changes(_changes(rows, calls, waterfall), waterfall, step)))
     return tuple((specific + common + general + changes + unfitting)[:_NAMED])
 
 
@@ -174,7 +149,9 @@ def _fault_phrases(
     for fault in faults:
         if fault.status in ("gone", "new", "worse", "better"):
             fitting = specific if general_rules.isdisjoint(fault.rules) else general
-            (fitting if _fits(fault, step) else unfitting).append(_fault_phrase(fault))
+            said = said_and_got(fault)
+            phrase = f"{fault.title} is {fault.status}" + f" ({said})" * bool(said)
+            (fitting if _fits(fault, step) else unfitting).append(phrase)
     return specific, general, unfitting
 
 
@@ -184,19 +161,13 @@ def _decisive_changes(
     """Proven changes, and idle time that makes up much of a real difference; those that explain most of it first."""
     total_ns = 0 if waterfall is None else waterfall.new_ns - waterfall.base_ns
     differs = step is not None and step.word not in _SILENT
-    decisive = [
-        change
-        for change in changes
-        if change.real or (differs and abs(change.idle_ns) > _LEAST_SHARE * abs(total_ns))
-    ]
-    return sorted(
-        decisive,
-        key=lambda change: (
-            not change.real and abs(change.idle_ns) <= abs(total_ns) / 2,
-            -abs(change.delta_ns + change.idle_ns),
-            change.label,
-        ),
-    )
+
+    def rank(change: _Change) -> tuple[bool, int, str]:
+        minor = not change.real and abs(change.idle_ns) <= abs(total_ns) / 2
+        return minor, -abs(change.delta_ns + change.idle_ns), change.label
+
+    idle_ns = _LEAST_SHARE * abs(total_ns)
+    return sorted((one for one in changes if one.real or (differs and abs(one.idle_ns) > idle_ns)), key=rank)
 
 
 def _often(rows: Sequence[Row]) -> str:
@@ -231,19 +202,10 @@ def _fits(fault: FaultChange, step: StepAxis | None) -> bool:
     return step.difference > _FITTING * (fault.said_share or 0.0) and step.word is not Word.FASTER
 
 
-def _fault_phrase(fault: FaultChange) -> str:
-    said = said_and_got(fault)
-    return f"{fault.title} is {fault.status}" + f" ({said})" * bool(said)
-
-
 def _changes(rows: Sequence[Row], calls: Sequence[CallRow], waterfall: Waterfall | None) -> list[_Change]:
     result: dict[str, _Change] = {}
-
-    def at(label: str) -> _Change:
-        return result.setdefault(label, _Change(label))
-
     for row in rows:
-        one = at(row.label)
+        one = result.setdefault(row.label, _Change(row.label))
         one.delta_ns += row.delta_ns
         if row.word not in _SILENT:
             one.real = True
@@ -251,14 +213,13 @@ def _changes(rows: Sequence[Row], calls: Sequence[CallRow], waterfall: Waterfall
     for call in calls:
         if call.counter in MINOR or call.counter == "launches":
             continue
-        one = at(call.outer or call.call)
+        one = result.setdefault(call.outer or call.call, _Change(call.outer or call.call))
         one.real = True
-        one.waits += call.new - call.base
         one.phrases.insert(0, f"{call.call} {call.base:g} -> {call.new:g} a step")
     for part in waterfall.parts if waterfall else ():
         if part.group == "idle":
-            one = at(part.name.partition(": ")[2] or part.name)
-            one.idle_ns += part.delta_ns
+            label = part.name.partition(": ")[2] or part.name
+            result.setdefault(label, _Change(label)).idle_ns += part.delta_ns
     return list(result.values())
 
 
@@ -271,9 +232,8 @@ def _row_phrase(row: Row) -> str:
         return f"{what} is {row.word} ({some.count:g} a step, {format_ns(some.ns)})"
     if row.word in (Word.MORE, Word.FEWER):
         return f"{what} {base.count:g} -> {new.count:g} a step"
-    return f"{what} {format_ns(base.ns)} -> {format_ns(new.ns)}" + f", {row.note.partition('; ')[0]}" * bool(
-        row.note
-    )
+    note = f", {row.note.partition('; ')[0]}" * bool(row.note)
+    return f"{what} {times(base.ns, new.ns)}{note}"
 
 
 def _phrase(change: _Change) -> str:

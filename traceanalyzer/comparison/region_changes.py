@@ -12,9 +12,8 @@ from traceanalyzer.regions.regions import Regions
 Path = tuple[str, ...]
 
 _LEAST = 0.02  # of the longer step: a smaller change is not listed; chosen
-_INSIDE = (
-    0.8  # of a region's change: if the regions inside change by so much, they are listed in its place; chosen
-)
+# Of a region's change: if the regions inside change by so much, they are listed in its place; chosen.
+_INSIDE = 0.8
 _OPS = ("op", "backward", "kernel")  # the rows of work tell of these
 _OPENED = ("step", "phase", "wrapper")  # of the others, blocks inside are a part of what they do
 
@@ -48,13 +47,12 @@ def region_times(regions: Regions) -> dict[Path, RegionTime]:
 def mean_times(captures: Sequence[RegionTimes]) -> RegionTimes:
     """Of several captures of one program; what is missing in a capture takes no time there."""
     each = {path: [one[path] for one in captures if path in one] for one in captures for path in one}
-    count = len(captures)
-    return {
-        path: RegionTime(
-            seen[0].kind, sum(one.cpu_ns for one in seen) / count, sum(one.gpu_ns for one in seen) / count
-        )
-        for path, seen in each.items()
-    }
+
+    def mean(seen: Sequence[RegionTime]) -> RegionTime:
+        cpu_ns, gpu_ns = sum(one.cpu_ns for one in seen), sum(one.gpu_ns for one in seen)
+        return RegionTime(seen[0].kind, cpu_ns / len(captures), gpu_ns / len(captures))
+
+    return {path: mean(seen) for path, seen in each.items()}
 
 
 def region_changes(base: RegionTimes, new: RegionTimes) -> tuple[RegionChange, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from traceanalyzer.comparison import formatting
 from traceanalyzer.comparison.captures import Captures
 from traceanalyzer.comparison.compared_rows import PRODUCT_FLOOR, ComparedRow, compared_row, corrected, floors
-from traceanalyzer.comparison.formatting import percent
+from traceanalyzer.comparison.formatting import percent, whole_percent
 from traceanalyzer.comparison.jobs import job_notes, rank_changes, slowest
 from traceanalyzer.comparison.matching import RUNGS, Pair, matched
 from traceanalyzer.comparison.reasons import changed_functions_note, fault_changes, reasons
@@ -56,26 +57,27 @@ def verdict_of(
         why = "the recordings are the same to the nanosecond"
         return Verdict(Word.IDENTICAL, 0.0, why, "", (), f"identical: {why}")
     if step is None:
-        why = _no_step(sides)
+        why = f"no GPU work in {_names(sides, lambda side: side.step is None)}"
         return Verdict(Word.UNKNOWN, None, why, "record both with a GPU", tuple(because), f"unknown: {why}")
-    times = f"{format_ns(step.base_ns)} -> {format_ns(step.new_ns)} a step ({percent(step.difference)})"
+    times = f"{formatting.times(step.base_ns, step.new_ns)} a step ({percent(step.difference)})"
+    # All that is known of a side is one step, a large part of which is a cold start.
+    cold = _names(
+        sides, lambda side: side.steps == 1 and any("cold-start" in one.rules for one in side.faults)
+    )
     if inputs:
-        settle = "record both with the same inputs"
-        return Verdict(Word.UNKNOWN, None, inputs, settle, tuple(because), f"unknown: {inputs}; {times}")
-    if sides[0].marked != sides[1].marked:
-        why = "steps are marked on one side only"
-        settle = "call prof.step() once an iteration on both"
-        return Verdict(Word.UNKNOWN, None, why, settle, tuple(because), f"unknown: {why}; {times}")
-    if cold := [name for name, side in zip(("BASE", "NEW"), sides, strict=True) if _is_cold(side)]:
-        why = f"the one step of {' and '.join(cold)} is a cold start"
+        why, settle = inputs, "record both with the same inputs"
+    elif sides[0].marked != sides[1].marked:
+        why, settle = "steps are marked on one side only", "call prof.step() once an iteration on both"
+    elif cold:
+        why = f"the one step of {cold} is a cold start"
         settle = "record both after a warm-up, several steps each"
-        return Verdict(Word.UNKNOWN, None, why, settle, tuple(because), f"unknown: {why}; {times}")
-    return _of_step(axes, step, because, times, waterfall)
+    else:
+        return _of_step(axes, step, because, times, waterfall)
+    return Verdict(Word.UNKNOWN, None, why, settle, tuple(because), f"unknown: {why}; {times}")
 
 
-def _is_cold(side: Snapshot) -> bool:
-    """Whether all that is known of a side is one step, a large part of which is a cold start."""
-    return side.steps == 1 and any("cold-start" in one.rules for one in side.faults)
+def _names(sides: tuple[Snapshot, Snapshot], chosen: Callable[[Snapshot], bool]) -> str:
+    return " and ".join(name for name, side in zip(("BASE", "NEW"), sides, strict=True) if chosen(side))
 
 
 def _of_step(
@@ -91,13 +93,10 @@ def _of_step(
         within = max(_resolution(step), abs(step.difference))
         why = _why_same(step, silent) + opposed
         settle = "" if step.low is not None else f"to see less, {_SETTLE}"
-        head = f"same within {within:.0%}".replace("%", " %") + f": {times}; {why}"
+        head = f"same within {whole_percent(within)}: {times}; {why}"
         return Verdict(Word.SAME, within, why, settle, tuple(because), head)
     what = "the program changed" if changed else "its work changed"
-    why = f"{what}, but one recording per side cannot show differences below {step.needed:.0%}".replace(
-        "%", " %"
-    )
-    why += opposed
+    why = f"{what}, but one recording per side cannot show differences below {whole_percent(step.needed)}{opposed}"
     return Verdict(Word.UNKNOWN, None, why, _SETTLE, tuple(because), f"unknown: {times}; {why}")
 
 
@@ -110,30 +109,25 @@ def _resolution(step: StepAxis) -> float:
     return PRODUCT_FLOOR if on_device else step.needed
 
 
-def _no_step(sides: tuple[Snapshot, Snapshot]) -> str:
-    names = [name for name, side in zip(("BASE", "NEW"), sides, strict=True) if side.step is None]
-    return f"no GPU work in {' and '.join(names)}"
-
-
 def _why(step: StepAxis) -> str:
     if step.low is not None:
-        interval = f"{percent(step.low)} to {percent(step.high or 0.0)}"
-        return f"{step.captures[0]} and {step.captures[1]} captures, interval {interval}"
-    kind = (
-        "predicted without the profiler" if step.predicted else "as timed" if step.measured else "as recorded"
-    )
+        return f"{step.captures[0]} and {step.captures[1]} captures, {_interval(step)}"
+    kind = "as timed" if step.measured else "as recorded"
+    kind = "predicted without the profiler" if step.predicted else kind
     if abs(step.difference) > step.needed or step.difference < -step.needed / (1 + step.needed):
         return (
-            f"{kind}; recordings of one program differ by {step.needed:.0%} at most in nine of ten".replace(
-                "%", " %"
-            )
+            f"{kind}; recordings of one program differ by {whole_percent(step.needed)} at most in nine of ten"
         )
     return f"{kind}; work on the GPU explains it"
 
 
+def _interval(step: StepAxis) -> str:
+    return f"interval {percent(step.low or 0.0)} to {percent(step.high or 0.0)}"
+
+
 def _why_same(step: StepAxis, silent: bool) -> str:
     if step.low is not None:
-        return f"interval {percent(step.low)} to {percent(step.high or 0.0)}"
+        return _interval(step)
     if silent:
         return "launches, work, waits and times of kernels are the same; the rest is noise of one recording a side"
     return "the difference is no larger than noise"
@@ -144,13 +138,12 @@ def _opposed(waterfall: Waterfall | None) -> str:
         return ""
     least = _OPPOSED * max(waterfall.base_ns, 1)
     groups = sorted(waterfall.groups.items(), key=lambda item: item[1][2])
-    gained, lost = groups[0], groups[-1]
-    if gained[1][2] > -least or lost[1][2] < least:
+    (gained, (*gained_ns, gain)), (lost, (*lost_ns, loss)) = groups[0], groups[-1]
+    if gain > -least or loss < least:
         return ""
     return (
-        f". Nothing gained, because {gained[0]} gives {format_ns(-gained[1][2])}"
-        f" ({format_ns(gained[1][0])} -> {format_ns(gained[1][1])}) and {lost[0]} takes {format_ns(lost[1][2])}"
-        f" ({format_ns(lost[1][0])} -> {format_ns(lost[1][1])})"
+        f". Nothing gained, because {gained} gives {format_ns(-gain)} ({formatting.times(*gained_ns)})"
+        f" and {lost} takes {format_ns(loss)} ({formatting.times(*lost_ns)})"
     )
 
 

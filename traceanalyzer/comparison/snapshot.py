@@ -146,6 +146,10 @@ class KnownFault:
     high_share: float | None = None
     step_ns: int | None = None
 
+    @property
+    def rule(self) -> str:
+        return self.rules[0]
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Snapshot:

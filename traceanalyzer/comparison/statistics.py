@@ -25,7 +25,8 @@ def permutation_p(first: Sequence[float], second: Sequence[float]) -> float | No
     """
     if not len(first) or not len(second):
         return None
-    ranks = _ranks(np.concatenate((np.asarray(first, float), np.asarray(second, float))))
+    _, number, count = np.unique(np.concatenate((first, second)), return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(count) - (count - 1) / 2)[number]  # from 1; equal values have their mean
     n, m = len(first), len(second)
     mean = n * (n + m + 1) / 2
     off = abs(float(ranks[:n].sum()) - mean)
@@ -34,13 +35,6 @@ def permutation_p(first: Sequence[float], second: Sequence[float]) -> float | No
         return float((np.abs(sums - mean) >= off - 1e-9).mean())
     variance = n * m / (n + m) * float(ranks.var(ddof=1))
     return math.erfc(max(off - 0.5, 0.0) / math.sqrt(2 * variance)) if variance > 0 else 1.0
-
-
-def _ranks(values: Floats) -> Floats:
-    """Ranks from 1; equal values have their mean."""
-    _, number, count = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(count)
-    return np.asarray((last - (count - 1) / 2)[number], np.float64)
 
 
 def holm(p: Sequence[float | None]) -> list[bool]:
@@ -63,7 +57,8 @@ def log_interval(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]]
     generator = np.random.default_rng(_SEED)
     drawn = [_means(side, generator) for side in (base, new)]
     difference = np.log(drawn[1]) - np.log(drawn[0])
-    centre = math.log(_mean(new) / _mean(base))
+    mean_base, mean_new = (float(np.mean([np.mean(steps) for steps in side])) for side in (base, new))
+    centre = math.log(mean_new / mean_base)
     low, high = (float(np.quantile(difference, at)) for at in (ALPHA / 2, 1 - ALPHA / 2))
     fewest = min(len(base), len(new))
     wider = _FEW.get(fewest, 1.0) * math.sqrt(fewest / max(fewest - 1, 1))
@@ -79,10 +74,6 @@ def _means(captures: Sequence[Sequence[float]], generator: np.random.Generator) 
         draws = generator.integers(len(values), size=(int(here.sum()), len(values)))
         means[here] = values[draws].mean(axis=1)
     return np.asarray(means.mean(axis=1), np.float64)
-
-
-def _mean(captures: Sequence[Sequence[float]]) -> float:
-    return float(np.mean([np.mean(steps) for steps in captures]))
 
 
 def spread(values: Sequence[float]) -> float:

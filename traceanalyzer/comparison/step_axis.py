@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +15,9 @@ from traceanalyzer.comparison.statistics import log_interval
 from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.text_queries import regex
 
-_WAITING = regex(
-    r"Synchronize|Malloc|Free|HostAlloc|Memcpy|ProfilerStep#"
-)  # how long these take is the device's
+# How long these take is the device's.
+_WAITING = regex(r"Synchronize|Malloc|Free|HostAlloc|Memcpy|ProfilerStep#")
+Ranges = tuple[tuple[float, float], tuple[float, float]]
 _ALIKE = math.log(2.5)  # what changed more is another program; chosen
 _SHORT_NS = 1_000.0  # added to both: ops of some ns differ by multiples of themselves
 _LEAST_SHARE = 0.15  # of the CPU time, to tell the host's pace by; chosen
@@ -79,7 +80,9 @@ def step_axis(base: Captures, new: Captures, device: DeviceAxis | None, changed:
     pace = 1.0 if several or measured or not predicted else host_pace(first, second)
     ns = at_pace(first.step, math.sqrt(1 / pace)), at_pace(second.step, math.sqrt(pace))
     difference = math.log(ns[1] / ns[0])
-    interval = _interval(base, new) if several else None
+    interval = (
+        log_interval(*([spread_steps(one) for one in side.each] for side in (base, new))) if several else None
+    )
     alike = changed and first.recorded == second.recorded
     needed = needed_difference(first.step, second.step, pace, alike)
     if first.gpus != second.gpus:
@@ -110,10 +113,6 @@ def step_axis(base: Captures, new: Captures, device: DeviceAxis | None, changed:
         new_bound=second.step.bound,
         captures=(len(base), len(new)),
     )
-
-
-def _interval(base: Captures, new: Captures) -> tuple[float, float]:
-    return log_interval([spread_steps(one) for one in base.each], [spread_steps(one) for one in new.each])
 
 
 def spread_steps(capture: Snapshot) -> list[float]:
@@ -173,22 +172,12 @@ def counted(
     base: Snapshot, new: Snapshot, calls: Sequence[CallRow], rows: Sequence[Row]
 ) -> tuple[Counted, ...]:
     """All counters of both sides, and where those that changed did; none where neither did work on a GPU."""
-    if base.tables["totals"].empty and new.tables["totals"].empty:
-        return ()  # pandas cannot join two tables without a row
-    both = base.tables["totals"].merge(
-        new.tables["totals"], on="counter", suffixes=("_base", "_new"), how="outer"
-    )
-    both = both.fillna(0.0).sort_values("counter")
     result = []
-    for row in rows_of(both):
-        ranges = (row.least_base, row.most_base), (row.least_new, row.most_new)
-        word = (
-            count_word(ranges, (row.count_base, row.count_new))
-            if is_comparable(row.counter, base, new)
-            else Word.UNKNOWN
-        )
-        where = most_changed(str(row.counter), calls, rows) if word in (Word.MORE, Word.FEWER) else ()
-        result.append(Counted(str(row.counter), row.count_base, row.count_new, *ranges, word, where))
+    for row, ranges in _of_both(base, new, "totals", ["counter"]):
+        comparable = is_comparable(row.counter, base, new)
+        word = count_word(ranges, (row.count_base, row.count_new)) if comparable else Word.UNKNOWN
+        where = most_changed(row.counter, calls, rows) if word in (Word.MORE, Word.FEWER) else ()
+        result.append(Counted(row.counter, row.count_base, row.count_new, *ranges, word, where))
     return tuple(result)
 
 
@@ -197,7 +186,20 @@ def is_comparable(counter: str, base: Snapshot, new: Snapshot) -> bool:
     return counter != "FLOPs" or ("shapes" in base.recorded) == ("shapes" in new.recorded)
 
 
-def count_word(ranges: tuple[tuple[float, float], tuple[float, float]], means: tuple[float, float]) -> Word:
+def _of_both(base: Snapshot, new: Snapshot, name: str, keys: list[str]) -> Iterator[tuple[Any, Ranges]]:
+    """(row of a table of both sides, least and most of each side); 0 on a side without the row."""
+    if base.tables[name].empty and new.tables[name].empty:
+        return  # pandas cannot join two tables without a row
+    first, second = (
+        side.tables[name].groupby(keys, as_index=False)[["count", "least", "most"]].sum()
+        for side in (base, new)
+    )
+    both = first.merge(second, on=keys, suffixes=("_base", "_new"), how="outer").sort_values(keys)
+    for row in rows_of(both.fillna(0.0)):
+        yield row, ((row.least_base, row.most_base), (row.least_new, row.most_new))
+
+
+def count_word(ranges: Ranges, means: tuple[float, float]) -> Word:
     """More or fewer where the numbers of single steps do not overlap; unknown where they do and differ."""
     (least, most), (new_least, new_most) = ranges
     slack = _ROUNDING * max(abs(most), abs(new_most))
@@ -227,37 +229,17 @@ def most_changed(counter: str, calls: Sequence[CallRow], rows: Sequence[Row]) ->
 
 def changed_calls(base: Snapshot, new: Snapshot) -> tuple[CallRow, ...]:
     """Calls that one side makes more often, by op; the largest difference first."""
-    if base.tables["calls"].empty and new.tables["calls"].empty:
-        return ()
-    tables = [
-        side.tables["calls"].groupby(_KEYS, as_index=False)[["count", "least", "most"]].sum()
-        for side in (base, new)
-    ]
-    both = tables[0].merge(tables[1], on=_KEYS, suffixes=("_base", "_new"), how="outer")
-    numbers = [name for name in both.columns if name not in _KEYS]
-    both[numbers] = both[numbers].fillna(0.0)
     result = []
-    for row in rows_of(both):
-        word = count_word(
-            ((row.least_base, row.most_base), (row.least_new, row.most_new)), (row.count_base, row.count_new)
-        )
+    for row, ranges in _of_both(base, new, "calls", _KEYS):
+        word = count_word(ranges, (row.count_base, row.count_new))
         if word in (Word.MORE, Word.FEWER):
-            outer = short_ops(str(row.outer))
-            result.append(
-                CallRow(
-                    str(row.counter), str(row.op), outer, str(row.name), row.count_base, row.count_new, word
-                )
-            )
-    result.sort(
-        key=lambda call: (
-            call.counter in MINOR,
-            -abs(call.new - call.base),
-            call.counter,
-            call.outer,
-            call.call,
-        )
-    )
-    return tuple(result)
+            names = row.counter, row.op, short_ops(row.outer), row.name
+            result.append(CallRow(*names, row.count_base, row.count_new, word))
+
+    def rank(call: CallRow) -> tuple[Any, ...]:
+        return call.counter in MINOR, -abs(call.new - call.base), call.counter, call.outer, call.call
+
+    return tuple(sorted(result, key=rank))
 
 
 def program_changed(counters: Sequence[Counted]) -> bool:

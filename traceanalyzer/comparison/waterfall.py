@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from traceanalyzer.comparison.result import Part, Row, Waterfall, WorkSide
 from traceanalyzer.comparison.snapshot import Snapshot, rows_of
 from traceanalyzer.model.short_names import short_ops
 
 _GROUPS = ("compute", "communication", "copies", "memsets", "idle", "unexplained")
 UNEXPLAINED = "work that the prediction does not wait for"
-_NO_CAUSE = "idle time of no recorded cause"
+_UNEXPLAINED, _NO_CAUSE = (UNEXPLAINED, ""), ("idle time of no recorded cause", "")
 
 
 def waterfall_of(steps: tuple[int, int], work: Sequence[Row], sides: tuple[Snapshot, Snapshot]) -> Waterfall:
@@ -28,12 +26,13 @@ def waterfall_of(steps: tuple[int, int], work: Sequence[Row], sides: tuple[Snaps
         work: all matched work.
         sides: the snapshots that the idle time is from.
     """
-    names = _idle_names(sides)
+    recorded = [_idle_ns(side) for side in sides]
+    names = [*sorted({*recorded[0], *recorded[1]}), _NO_CAUSE, _UNEXPLAINED]
     columns = []
-    for index, side in enumerate(sides):
+    for index, idle_ns in enumerate(recorded):
         exposed = [row.sides[index].exposed_ns for row in work]
-        idle = _idle(side, steps[index] - sum(exposed), names)
-        columns.append(whole_parts([*exposed, *idle], steps[index]))
+        left = _shared_out(steps[index] - sum(exposed), idle_ns)
+        columns.append(whole_parts([*exposed, *(left.get(name, 0.0) for name in names)], steps[index]))
     base, new = columns
     parts = [work_part(row, base[i], new[i]) for i, row in enumerate(work)]
     for i, (cause, op) in enumerate(names, start=len(work)):
@@ -44,27 +43,20 @@ def waterfall_of(steps: tuple[int, int], work: Sequence[Row], sides: tuple[Snaps
     return Waterfall(*steps, tuple(parts), _grouped(parts))
 
 
-def _idle_names(sides: Sequence[Snapshot]) -> list[tuple[str, str]]:
-    result = {
-        (str(row.cause), short_ops(str(row.outer or row.op)))
-        for side in sides
-        for row in rows_of(side.tables["idle"])
-    }
-    return [*sorted(result), (_NO_CAUSE, ""), (UNEXPLAINED, "")]
-
-
-def _idle(side: Snapshot, left_ns: float, names: Sequence[tuple[str, str]]) -> list[float]:
-    table = side.tables["idle"]
+def _idle_ns(side: Snapshot) -> dict[tuple[str, str], float]:
+    """(cause, op) -> idle time in the recorded step."""
     recorded: dict[tuple[str, str], float] = {}
-    for row in rows_of(table):
+    for row in rows_of(side.tables["idle"]):
         key = str(row.cause), short_ops(str(row.outer or row.op))
         recorded[key] = recorded.get(key, 0.0) + float(row.ns)
+    return recorded
+
+
+def _shared_out(left_ns: float, recorded: Mapping[tuple[str, str], float]) -> Mapping[tuple[str, str], float]:
     total = sum(recorded.values())
-    if left_ns <= 0:
-        return [left_ns if name == (UNEXPLAINED, "") else 0.0 for name in names]
-    if total <= 0:
-        return [left_ns if name == (_NO_CAUSE, "") else 0.0 for name in names]
-    return [recorded.get(name, 0.0) * left_ns / total for name in names]
+    if left_ns <= 0 or total <= 0:
+        return {_UNEXPLAINED if left_ns <= 0 else _NO_CAUSE: left_ns}
+    return {name: ns * left_ns / total for name, ns in recorded.items()}
 
 
 def whole_parts(values: Sequence[float], total: int) -> list[int]:
@@ -81,19 +73,9 @@ def whole_parts(values: Sequence[float], total: int) -> list[int]:
 
 def work_part(row: Row, base_ns: int, new_ns: int) -> Part:
     delta = new_ns - base_ns
-    count, duration = _shares(*row.sides, base_ns, new_ns)
-    by_count = round(count)
-    by_duration = round(duration)
-    return Part(
-        _group(row.kind),
-        row.label,
-        base_ns,
-        new_ns,
-        delta,
-        by_count,
-        by_duration,
-        delta - by_count - by_duration,
-    )
+    count, duration = map(round, _shares(*row.sides, base_ns, new_ns))
+    group = "copies" if row.kind.startswith("copy") else "memsets" if row.kind == "memset" else row.kind
+    return Part(group, row.label, base_ns, new_ns, delta, count, duration, delta - count - duration)
 
 
 def _shares(base: WorkSide, new: WorkSide, base_ns: int, new_ns: int) -> tuple[float, float]:
@@ -108,19 +90,10 @@ def _shares(base: WorkSide, new: WorkSide, base_ns: int, new_ns: int) -> tuple[f
     return mean * count, mean * (math.log(new.ns / base.ns) - count)
 
 
-def _group(kind: str) -> str:
-    if kind.startswith("copy"):
-        return "copies"
-    return "memsets" if kind == "memset" else kind
-
-
 def _grouped(parts: Sequence[Part]) -> Mapping[str, tuple[int, int, int]]:
     result = {}
     for group in _GROUPS:
-        own = [part for part in parts if part.group == group]
-        if own:
-            sums = np.array([(part.base_ns, part.new_ns, part.delta_ns) for part in own], np.int64).sum(
-                axis=0
-            )
-            result[group] = (int(sums[0]), int(sums[1]), int(sums[2]))
+        if own := [part for part in parts if part.group == group]:
+            base_ns, new_ns = sum(part.base_ns for part in own), sum(part.new_ns for part in own)
+            result[group] = (base_ns, new_ns, new_ns - base_ns)
     return result

@@ -14,7 +14,7 @@ from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, pick
+from traceanalyzer.model.arrays import Rows, distinct, grouped, pick
 from traceanalyzer.model.containment import nearest_marked, running_at
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.records import dataclass
@@ -73,21 +73,25 @@ def regions_of(trace: Trace, nesting: Nesting, rows: Rows) -> tuple[Rows, NDArra
         trace.cpu, "name", nearest_marked(nesting.parent, marks, pick(nesting.parent, rows))
     )
     modules, module = _modules(trace, nesting, rows)
-    pair, first = grouped([annotation, module]) if len(rows) else (rows, rows)
+    pair, first = _grouped([annotation, module])
     names = texts_of(trace.cpu, "name")
-    told = [_told(names, int(annotation[index]), modules, int(module[index])) for index in first.tolist()]
-    values = sorted(set(told))
-    place = {value: index for index, value in enumerate(values)}
-    number = np.array([place[value] for value in told], np.int64)
-    return (number[pair] if len(rows) else rows), np.array(values or [""], object)
+    around = [region_name(str(names[code])) if code >= 0 else "" for code in annotation[first].tolist()]
+    inside = [plain_name(str(modules[code])) if code >= 0 else "" for code in module[first].tolist()]
+    values, number = _numbered(
+        [" > ".join(filter(None, parts)) for parts in zip(around, inside, strict=True)]
+    )
+    return number[pair], values
 
 
-def _told(
-    annotations: NDArray[np.object_], annotation: int, modules: NDArray[np.object_], module: int
-) -> str:
-    """`train > nn.Module: Linear_3`."""
-    parts = [region_name(str(annotations[annotation]))] if annotation >= 0 else []
-    return " > ".join([*parts, plain_name(str(modules[module]))] if module >= 0 else parts)
+def _grouped(keys: Sequence[Rows]) -> tuple[Rows, Rows]:
+    """As `grouped`, also of no rows."""
+    return grouped(keys) if len(keys[0]) else (keys[0], keys[0])
+
+
+def _numbered(texts: Sequence[str]) -> tuple[NDArray[np.object_], Rows]:
+    """(the distinct texts, sorted; position of each text among them)."""
+    values, number = np.unique(np.array([*texts, ""], object), return_inverse=True)
+    return values, number[:-1].astype(np.int64)
 
 
 def _modules(trace: Trace, nesting: Nesting, rows: Rows) -> tuple[NDArray[np.object_], Rows]:
@@ -97,17 +101,11 @@ def _modules(trace: Trace, nesting: Nesting, rows: Rows) -> tuple[NDArray[np.obj
         return np.empty(0, object), none
     python = trace.python
     found = np.flatnonzero(matching(python, "name", lambda name: name.startswith(_MODULE)))
-    if len(found) == 0 or len(rows) == 0:
-        return np.empty(0, object), none
-    start = ints(python, "start_ns")[found]
-    end = start + ints(python, "dur_ns")[found]
-    tid = ints(python, "tid")[found]
     there = np.flatnonzero(rows >= 0)
+    start, dur, tid = (ints(python, column)[found] for column in ("start_ns", "dur_ns", "tid"))
     asked = nesting.start_ns[rows[there]], ints(trace.cpu, "tid")[rows[there]]
-    inside = running_at(start, end, tid, *asked)
-    module = none
-    module[there] = codes_at(python, "name", pick(found, inside))
-    return texts_of(python, "name"), module
+    none[there] = codes_at(python, "name", pick(found, running_at(start, start + dur, tid, *asked)))
+    return texts_of(python, "name"), none
 
 
 _NO_CAUSE = ("profiler-overhead",)  # the user's run has none of it
@@ -182,22 +180,18 @@ def _named(
     frame: pd.DataFrame, column: str, rows: Rows, plain: Callable[[str], str]
 ) -> tuple[Rows, NDArray[np.object_]]:
     """(number of each row's text, the distinct texts), "" where the row or its text is missing."""
-    texts = texts_of(frame, column)
-    code = codes_at(frame, column, rows)
+    texts, code = texts_of(frame, column), codes_at(frame, column, rows)
     used = distinct(code)
-    made = {int(one): plain(str(texts[one])) if one >= 0 else "" for one in used.tolist()}
-    values = sorted(set(made.values()))
-    place = {value: index for index, value in enumerate(values)}
+    values, number = _numbered([plain(str(texts[one])) if one >= 0 else "" for one in used.tolist()])
     table = np.zeros(len(texts) + 1, np.int64)
-    for one, value in made.items():
-        table[one] = place[value]
-    return table[code], np.array(values or [""], object)
+    table[used] = number
+    return table[code], values
 
 
 def put_counts(table: pd.DataFrame, number: Rows, step: Rows, steps: int) -> None:
     """Columns count, least and most: rows of each number in a step."""
     size = len(table)
-    pair, first = grouped([number, step]) if len(number) else (number, number)
+    pair, first = _grouped([number, step])
     inside = np.bincount(pair, minlength=len(first)).astype(np.int64)
     owner = number[first]
     least, most = np.full(size, np.iinfo(np.int64).max), np.zeros(size, np.int64)
@@ -231,22 +225,18 @@ def _counted_calls(trace: Trace, nesting: Nesting, syncs: SyncCalls, step: Rows)
     # Runtime calls, not the driver's in them.
     outer = is_call & inside & ~np.append(is_call, False)[nesting.parent]
     launches = outer & matching(trace.cpu, "name", LAUNCH.search)
-    driver = matching(
-        trace.cpu, "name", lambda name: ALLOCATOR.search(name) and not STREAM_ORDERED.search(name)
+    allocating = matching(trace.cpu, "name", ALLOCATOR.search) & ~matching(
+        trace.cpu, "name", STREAM_ORDERED.search
     )
     waits = syncs.row[~syncs.profiler & ~syncs.copy]
     return {
         "launches": np.flatnonzero(launches),
         "synchronisations": waits[inside[waits]],
-        "driver allocations": np.flatnonzero(outer & driver),
-        "compiled regions": _marked(trace, inside, COMPILED_REGION.search),
-        "compilations": _marked(trace, inside, is_compilation),
+        "driver allocations": np.flatnonzero(outer & allocating),
+        "compiled regions": np.flatnonzero(inside & matching(trace.cpu, "name", COMPILED_REGION.search)),
+        "compilations": np.flatnonzero(inside & matching(trace.cpu, "name", is_compilation)),
         "ops": np.flatnonzero(inside & matching(trace.cpu, "category", "cpu_op".__eq__)),
     }
-
-
-def _marked(trace: Trace, inside: Mask, wanted: Callable[[str], object]) -> Rows:
-    return np.flatnonzero(inside & matching(trace.cpu, "name", wanted))
 
 
 def _calls_table(
@@ -259,7 +249,7 @@ def _calls_table(
             rows = rows[nesting.top_op(rows) == rows]
         outer, op = nesting.top_op(rows), pick(nesting.op, rows)
         texts = [_named(trace.cpu, "name", of, plain_name) for of in (outer, op, rows)]
-        number, first = grouped([code for code, _ in texts]) if len(rows) else (rows, rows)
+        number, first = _grouped([code for code, _ in texts])
         columns = zip(("outer", "op", "name"), texts, strict=True)
         part = pd.DataFrame({name: values[code[first]] for name, (code, values) in columns})
         part["counter"] = counter
@@ -307,12 +297,10 @@ def _idle_table(
         _named(trace.cpu, "name", rows, plain_name)
         for rows in (idle.op[piece], nesting.top_op(idle.op[piece]))
     )
-    number, first = grouped([idle.cause[piece], op[0], outer[0]]) if len(selected) else (selected, selected)
+    number, first = _grouped([idle.cause[piece], op[0], outer[0]])
     table = pd.DataFrame({"op": op[1][op[0][first]], "outer": outer[1][outer[0][first]]})
     table["cause"] = [CAUSES[one] for one in idle.cause[piece[first]].tolist()]
-    table["ns"] = (
-        np.bincount(number, weights=accounting.dur_ns[selected], minlength=len(first)) / chosen.count
-    )
+    table["ns"] = np.bincount(number, accounting.dur_ns[selected], len(first)) / chosen.count
     return _shaped(table[~table["cause"].isin(_NO_CAUSE)], "idle")
 
 
@@ -324,13 +312,11 @@ def host_table(trace: Trace, program: Program) -> pd.DataFrame:
     selected = np.flatnonzero(~segments.gap & (program.timeline.row >= 0))
     name = _named(trace.cpu, "name", program.timeline.row[selected], plain_name)
     part = segments.kind[selected] % _PARTS
-    number, first = grouped([name[0], part]) if len(selected) else (selected, selected)
+    number, first = _grouped([name[0], part])
     table = pd.DataFrame({"name": name[1][name[0][first]], "part": part[first]})
     count = np.bincount(number, minlength=len(first))
     table["count"] = count / steps
-    table["mean_ns"] = np.bincount(number, weights=left[selected], minlength=len(first)) / np.maximum(
-        count, 1
-    )
+    table["mean_ns"] = np.bincount(number, left[selected], len(first)) / np.maximum(count, 1)
     return _shaped(table, "host")
 
 
