@@ -53,9 +53,8 @@ def place_of(path: Path, suffix: str) -> Path | None:
     """Where something of the file in its present state is kept; None for a pipe, or without a home folder."""
     if not path.is_file():
         return None
-    home = (
-        os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or os.path.expanduser("~/.cache")
-    )
+    folders = os.environ.get("XDG_CACHE_HOME"), os.environ.get("LOCALAPPDATA"), os.path.expanduser("~/.cache")
+    home = next(filter(None, folders))
     if str(home).startswith("~"):  # no such folder is known
         return None
     state = path.stat()
@@ -125,16 +124,13 @@ def _verified(place: Path) -> memoryview | None:
 
 
 def _meta(stored: dict[str, Any]) -> Meta:
-    devices = [
-        Device(**{**d, "compute_capability": _pair(d["compute_capability"])}) for d in stored["devices"]
-    ]
-    damage = [Damage(**entry) for entry in stored["damage"]]
-    window = _pair(stored["window_ns"])
-    return Meta(**{**stored, "devices": tuple(devices), "damage": tuple(damage), "window_ns": window})
-
-
-def _pair(values: list[int] | None) -> tuple[int, int] | None:
-    return None if values is None else (values[0], values[1])
+    for pair, key in [(device, "compute_capability") for device in stored["devices"]] + [
+        (stored, "window_ns")
+    ]:
+        pair[key] = None if pair[key] is None else (pair[key][0], pair[key][1])
+    stored["devices"] = tuple(Device(**device) for device in stored["devices"])
+    stored["damage"] = tuple(Damage(**entry) for entry in stored["damage"])
+    return Meta(**stored)
 
 
 def _columns(name: str, table: Any) -> Columns:

@@ -93,10 +93,8 @@ def _draws(name: str, schema: str, values: list[Any]) -> bool:
     """Whether an op draws random numbers; attention and recurrent layers only with a dropout above 0."""
     if _RANDOM.search(name):
         return True
-    rates = [place for place, part in enumerate(_argument_names(schema)) if _RANDOM.search(part)]
-    return any(
-        place < len(values) and isinstance(values[place], float) and values[place] > 0 for place in rates
-    )
+    arguments = zip(_argument_names(schema), values, strict=False)
+    return any(isinstance(value, float) and value > 0 for part, value in arguments if _RANDOM.search(part))
 
 
 @cache
@@ -122,12 +120,9 @@ def _tensors(values: Any, shapes: Any, strides: Any, kind: str) -> Iterator[tupl
 
 def layout_of(shape: Sequence[int] | None, strides: Sequence[int] | None) -> Layout:
     """(size, stride) of the dimensions of a tensor, those that follow each other in memory as one; () of one number."""
-    dims = sorted(
-        ((size, step) for size, step in zip(shape or (), strides or (), strict=False) if size > 1),
-        key=lambda dim: (-dim[1], dim[0]),
-    )
+    dims = [(-step, size) for size, step in zip(shape or (), strides or (), strict=False) if size > 1]
     merged: list[tuple[int, int]] = []
-    for size, step in dims:
+    for step, size in ((-negative, size) for negative, size in sorted(dims)):
         if merged and merged[-1][1] == size * step:
             merged[-1] = merged[-1][0] * size, step
         else:
@@ -155,6 +150,8 @@ class _Nodes:
         ]
         shapes = orjson.dumps([shape for shape in given["shapes"] if shape and type(shape[0]) is int])
         key = orjson.dumps([numbers, given["types"], given["shapes"], given.get("strides")])
+        role = _NODE if int(attributes["scope"]) in _OP_SCOPES else _OTHER
+        role = _MARK if _STEP.match(name) else role
         row = (
             node["id"],
             node["ctrl_deps"],
@@ -162,7 +159,7 @@ class _Nodes:
             self.names.setdefault(name, len(self.names)),
             self.inputs.setdefault(key, len(self.inputs)),
             self.shapes.setdefault(shapes, len(self.shapes)),
-            _role(name, schema, int(attributes["scope"])),
+            _OP if schema else role,
             _draws(name, schema, given["values"]),
             int(attributes["seq_id"]),
         )
@@ -171,8 +168,7 @@ class _Nodes:
         if row[-3] in (_OP, _NODE):
             written = written_arguments(schema)
             for access, listed in ((Access.READ, given), (Access.RESULT, node["outputs"])):
-                strides = listed.get("strides") or ()
-                columns = listed["values"], listed["shapes"], strides, listed["types"]
+                columns = listed["values"], listed["shapes"], listed.get("strides") or (), listed["types"]
                 for place, (value, shape, stride, kind) in enumerate(zip_longest(*columns)):
                     use = Access.WRITTEN if access == Access.READ and place in written else access
                     self._add_tensors(node["id"], place, use, _tensors(value, shape, stride, kind))
@@ -195,7 +191,10 @@ class _Nodes:
         parent = np.where(np.append(column["id"], -1)[parent] == column["parent"], parent, -1)
         # The root is in itself.
         parent[parent == np.arange(len(parent))] = -1
-        self._without_hooks(column, parent)
+        # Nodes whose hook calls backward are no nodes, as in `Nesting`: the hook runs forward ops there.
+        engine = np.array([name.startswith(ENGINE) for name in self.names], bool)[column["name"]]
+        op = inherited(parent, np.isin(column["role"], (_OP, _NODE)))
+        column["role"][marked_right_around(parent, op, engine)] = _OTHER
         outer, backward = _nesting(column["role"], parent)
         step = np.cumsum(column["role"] == _MARK) - 1
         ops = np.flatnonzero((column["role"] == _OP) | (column["role"] == _NODE))
@@ -217,18 +216,6 @@ class _Nodes:
             **{name: column[name][ops] for name in ("name", "thread", "inputs", "shapes", "sequence")},
             **{name: tensor[name] for name in _OF_TENSOR if name not in ("node", "on_cpu")},
         )
-
-    def _without_hooks(self, column: dict[str, Rows], parent: Rows) -> None:
-        """Nodes whose hook calls backward are no nodes, as in `Nesting`: the hook runs forward ops there."""
-        engine = np.array([name.startswith(ENGINE) for name in self.names], bool)[column["name"]]
-        op = inherited(parent, np.isin(column["role"], (_OP, _NODE)))
-        column["role"][marked_right_around(parent, op, engine)] = _OTHER
-
-
-def _role(name: str, schema: str, scope: int) -> int:
-    if schema:
-        return _OP
-    return _MARK if _STEP.match(name) else _NODE if scope in _OP_SCOPES else _OTHER
 
 
 def _nesting(role: Rows, parent: Rows) -> tuple[Mask, Mask]:

@@ -138,21 +138,16 @@ def _iterations(files: Sequence[Path]) -> dict[str, tuple[Path, ...]]:
     ranks = [declared_rank(file) if rank is None else rank for file, rank in named]
     declared = [rank for rank in ranks if rank is not None]
     if len(declared) == len(files):
-        return (
-            {}
-            if len(set(declared)) == len(declared)
-            else _by_folder(files, declared) or _by_order(files, declared)
-        )
+        once = len(set(declared)) == len(declared)
+        return {} if once else _by_folder(files, declared) or _by_order(files, declared)
     return _by_folder(files, [(position, rank) for position, rank in enumerate(ranks)])
 
 
 def _by_folder(files: Sequence[Path], ranks: Sequence[object]) -> dict[str, tuple[Path, ...]]:
     """Folders are iterations whose names differ in numbers alone, if each holds several files or those of one rank."""
     folders = [file.parent.parts for file in files]
-    same = next(
-        (depth for depth, parts in enumerate(zip(*folders, strict=False)) if len({*parts}) > 1),
-        len(folders[0]),
-    )
+    differing = (depth for depth, parts in enumerate(zip(*folders, strict=False)) if len({*parts}) > 1)
+    same = next(differing, len(folders[0]))
     names = ["/".join(folder[same:]) for folder in folders]
     groups = _grouped(files, names)
     repeated = len(set(zip(names, ranks, strict=True))) < len(files)
@@ -164,10 +159,8 @@ def _by_folder(files: Sequence[Path], ranks: Sequence[object]) -> dict[str, tupl
 
 def _by_order(files: Sequence[Path], ranks: Sequence[int]) -> dict[str, tuple[Path, ...]]:
     """The first recording of each rank, the second, and so on: as a profiler's schedule repeats them."""
-    shapes: dict[int, set[str]] = {}
-    for file, rank in zip(files, ranks, strict=True):
-        shapes.setdefault(rank, set()).add(_shape(str(file)))
-    if any(len(names) > 1 for names in shapes.values()):
+    shapes = {(rank, _shape(str(file))) for file, rank in zip(files, ranks, strict=True)}
+    if len(shapes) > len(set(ranks)):
         return {}
     so_far: Counter[int] = Counter()
     number = [0] * len(files)

@@ -126,17 +126,18 @@ def _without_devices(batches: Batches, collector: Collector) -> NotATrace | None
 
 def _not_ours(batches: Batches, collector: Collector, has_rows: bool) -> NotATrace | None:
     name, header = batches.source.name, batches.envelope.header
-    exporter = exporter_of(header, collector.foreign, collector.names_of_processes())
+    processes = {text for labels in collector.declared.processes.values() for text in labels.values()}
+    processes |= {head[1] for head in collector.heads if isinstance(head[1], str)}
+    exporter = exporter_of(header, collector.foreign, processes)
     count = f"{batches.events:,} events"
     if exporter:
         problem = (
-            f"is a trace of {exporter.name}, not of torch.profiler: none of its {count} is of a category"
+            f"is a trace of {exporter.name}, not of torch.profiler: none of its {count} is of a category that"
         )
-        return NotATrace(f"{problem} that torch.profiler writes", where=name, remedy=exporter.remedy)
+        return NotATrace(f"{problem} torch.profiler writes", where=name, remedy=exporter.remedy)
     if not has_rows and ("schemaVersion" in header or collector.counted["window mark"]):
-        return NotATrace(
-            "is a trace of torch.profiler in which nothing was recorded", where=name, remedy=_EMPTY
-        )
+        problem = "is a trace of torch.profiler in which nothing was recorded"
+        return NotATrace(problem, where=name, remedy=_EMPTY)
     if not has_rows:
         return NotATrace(f"none of its {count} has a duration", where=name, remedy=EXPECTED)
     foreign = [category for category, _ in collector.foreign.most_common()]

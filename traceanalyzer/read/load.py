@@ -158,10 +158,9 @@ def load_layout(layout: Layout, read: Callable[[str | Path], Trace] = load_file)
 def _parsed(path: str | Path, jobs: int | None, progress: Progress | None, batch_bytes: int) -> Trace:
     try:
         with uncollected():  # a batch is a tree without cycles, and collecting would take most of the time
-            read = None
             parts = parts_of(Source(path), jobs)
-            if parts > 1:
-                read = read_in_parts(str(path), parts, batch_bytes, _progress_of(progress, parts))
+            report = _progress_of(progress, parts)
+            read = read_in_parts(str(path), parts, batch_bytes, report) if parts > 1 else None
             if read is None:
                 read = _read(Source(path), batch_bytes, _progress_of(progress))
         refuse_merged(read[0].source, read[1])
@@ -290,8 +289,9 @@ def _with_skipped(traces: list[Trace], skipped: list[Skipped]) -> list[Trace]:
 def skipped_note(skipped: Sequence[Skipped]) -> Damage:
     """The skipped files and why, as a report shows them."""
     shown = [f"{Path(entry.path).name} was skipped: {entry.problem}" for entry in skipped[:_SHOWN]]
-    more = [f"{len(skipped) - _SHOWN:,} more files were skipped"] if len(skipped) > _SHOWN else []
-    return Damage("skipped files", "; ".join(shown + more))
+    if len(skipped) > _SHOWN:
+        shown.append(f"{len(skipped) - _SHOWN:,} more files were skipped")
+    return Damage("skipped files", "; ".join(shown))
 
 
 def add_note(trace: Trace, note: Damage) -> Trace:

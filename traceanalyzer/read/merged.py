@@ -62,9 +62,14 @@ def refuse_unmarked(trace: Trace) -> None:
     Raises:
         UnreadableTrace: launches of several processes share their correlation ids, so that no work has one launch.
     """
-    calls = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
-    calls &= ~np.isin(ints(trace.lanes.cpu, "pid"), _device_pids(trace))
-    pid = ints(trace.lanes.cpu, "pid")[calls]
+    calls, pid = (
+        matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__),
+        ints(trace.lanes.cpu, "pid"),
+    )
+    if "mtia_runtime" in texts_of(trace.lanes.cpu, "category"):
+        # Processes that stand for a device of MTIA, on which rows repeat what the host called.
+        calls &= ~np.isin(pid, [device.ordinal for device in trace.meta.devices])
+    pid = pid[calls]
     pids = distinct(pid[pid != pid[0]]) if len(pid) else pid  # most traces have one: nothing to sort
     if len(pids) == 0:
         return
@@ -77,12 +82,6 @@ def refuse_unmarked(trace: Trace) -> None:
             "traces of several ranks that were merged without a mark"
         )
         raise UnreadableTrace(problem, where=trace.meta.source, remedy=_APART)
-
-
-def _device_pids(trace: Trace) -> list[int]:
-    """Processes that stand for a device of MTIA, on which rows repeat what the host called."""
-    is_mtia = any(category == "mtia_runtime" for category in texts_of(trace.lanes.cpu, "category"))
-    return [device.ordinal for device in trace.meta.devices] if is_mtia else []
 
 
 _APART = (
@@ -104,18 +103,12 @@ def split(source: Source, restore: Restore, finish: Callable[[Batches, Collector
             for mark, collector in collectors.items():
                 others = np.fromiter((event_mark != mark for event_mark in marks), bool, len(marks))
                 collector.add(batch, batches.text_of_batch, others)
-    filled = {
-        mark: collector
-        for mark, collector in collectors.items()
-        if any(group.rows for group in collector.groups.values())
-    }
+    filled = [mark for mark, one in collectors.items() if any(group.rows for group in one.groups.values())]
     if not filled:
-        raise UnreadableTrace(
-            "no event of the merged ranks is readable", where=source.name, remedy="Merge them again."
-        )
-    ranks = ranks_of_marks(list(filled))
-    traces = [(ranks[mark], finish(batches, collector)) for mark, collector in filled.items()]
-    traces.sort(key=lambda entry: entry[0])
+        problem = "no event of the merged ranks is readable"
+        raise UnreadableTrace(problem, where=source.name, remedy="Merge them again.")
+    mark_of = {rank: mark for mark, rank in ranks_of_marks(filled).items()}
+    traces = [(rank, finish(batches, collectors[mark_of[rank]])) for rank in sorted(mark_of)]
     return [replace(trace, meta=replace(trace.meta, rank=rank)) for rank, trace in traces]
 
 
@@ -127,14 +120,10 @@ def restore_of(collector: Collector) -> Restore | None:
     pids = {head[1] for head in collector.heads}
     if any(isinstance(pid, str) and _LABEL.match(pid) for pid in pids):
         return unlabelled
-    names = [
-        labels["process_name"] for labels in collector.declared.processes.values() if "process_name" in labels
-    ]
-    if (
-        names
-        and all(map(_NAMED.match, names))
-        and any(isinstance(pid, int) and pid > _SHIFT // 2 for pid in pids)
-    ):
+    labels = collector.declared.processes.values()
+    names = [names["process_name"] for names in labels if "process_name" in names]
+    moved = any(isinstance(pid, int) and pid > _SHIFT // 2 for pid in pids)
+    if names and all(map(_NAMED.match, names)) and moved:
         return shifted_back
     if any(group.keys >= _FUSED for group in collector.groups.values()):
         return unfused
@@ -143,19 +132,17 @@ def restore_of(collector: Collector) -> Restore | None:
 
 def ranks_of_marks(marks: list[Hashable]) -> Mapping[Hashable, int]:
     """Mark -> rank: its number, or where several have the same one, its place in their order."""
-    numbers = {mark: _numbers(mark) for mark in marks}
+    numbers: dict[Hashable, dict[str, int]] = {
+        mark: {"TP": mark}
+        if isinstance(mark, int)
+        else {kind: int(number) for kind, number in _PART.findall(str(mark))}
+        for mark in marks
+    }
     tensor_ranks = [places["TP"] for places in numbers.values() if "TP" in places]
     if len(set(tensor_ranks)) == len(marks):
         return dict(zip(marks, tensor_ranks, strict=True))
     order = sorted(marks, key=lambda mark: [numbers[mark].get(kind, 0) for kind in ("PP", "DP", "TP", "EP")])
     return {mark: rank for rank, mark in enumerate(order)}
-
-
-def _numbers(mark: Hashable) -> dict[str, int]:
-    """Kind of parallelism -> the rank's number in it."""
-    if isinstance(mark, int):
-        return {"TP": mark}
-    return {kind: int(number) for kind, number in _PART.findall(str(mark))}
 
 
 def unlabelled(event: Event) -> Hashable:

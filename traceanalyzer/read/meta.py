@@ -6,9 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from traceanalyzer.model.arrays import numbered
+from traceanalyzer.model.arrays import distinct, numbered
 from traceanalyzer.model.lanes import Columns
 from traceanalyzer.model.schema import BUSY_CATEGORIES, CPU
 from traceanalyzer.model.text_queries import regex
@@ -33,6 +31,10 @@ def build_meta(batches: Batches, collector: Collector, cpu: Columns, gpu: Column
     header = batches.envelope.header
     distributed = header.get("distributedInfo")
     distributed = distributed if isinstance(distributed, dict) else {}
+    damage = tuple(batches.damage)
+    if count := collector.impossible_durations:
+        problem = f"{count:,} of {collector.events:,} events have a negative or impossible duration"
+        damage += (Damage("impossible durations", f"{problem}, which was taken as 0"),)
     return Meta(
         source=batches.source.name,
         events=collector.events,
@@ -51,18 +53,10 @@ def build_meta(batches: Batches, collector: Collector, cpu: Columns, gpu: Column
         anomalies=dict(sorted(collector.anomalies.items())),
         unknown_categories=dict(sorted(collector.unknown_categories.items())),
         other_args=_other_args(collector),
-        damage=(*batches.damage, *_impossible(collector)),
+        damage=damage,
         thread_names=dict(sorted(collector.declared.threads.items())),
         extra={k: v for k, v in sorted(header.items()) if k not in _READ_ELSEWHERE},
     )
-
-
-def _impossible(collector: Collector) -> list[Damage]:
-    """The note on durations that became 0; nothing where there are none."""
-    if not (count := collector.impossible_durations):
-        return []
-    message = f"{count:,} of {collector.events:,} events have a negative or impossible duration, which was taken as 0"
-    return [Damage("impossible durations", message)]
 
 
 def dialect_of(header: Mapping[str, Any], collector: Collector, cpu: Columns, gpu: Columns) -> str:
@@ -71,18 +65,15 @@ def dialect_of(header: Mapping[str, Any], collector: Collector, cpu: Columns, gp
     declared = any(key.startswith(("roctracer_", "rocprofiler_", "hip_")) for key in header)
     if declared or any(name.startswith("hip") for name in _names(cpu, "cuda_runtime")):
         return f"{era} on ROCm"
-    others = {"xpu_runtime": "XPU", "mtia_runtime": "MTIA"}
-    return next(
-        (f"{era} on {name}" for call, name in others.items() if call in texts_of(cpu, "category")), era
-    )
+    categories = texts_of(cpu, "category")
+    others = (f"{era} on {name}" for name in ("XPU", "MTIA") if f"{name.lower()}_runtime" in categories)
+    return next(others, era)
 
 
 def _names(lane: Columns, category: str) -> list[str]:
     """The distinct names of the rows of one category."""
-    chosen = narrow_codes(lane, "name")[matching(lane, "category", category.__eq__)]
-    there = np.zeros(len(texts_of(lane, "name")), bool)
-    there[chosen] = True
-    return [str(name) for name in texts_of(lane, "name")[there]]
+    used = distinct(narrow_codes(lane, "name")[matching(lane, "category", category.__eq__)])
+    return [str(name) for name in texts_of(lane, "name")[used]]
 
 
 def _eras(header: Mapping[str, Any], collector: Collector, gpu: Columns) -> list[tuple[str, bool]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -248,37 +249,29 @@ class Collector:
                 self.declared.add(event, start)
 
     def _add_rows(self, frame: str, category: str, events: Events) -> None:
-        size = len(events.all)
         try:
             parts = list(self._rows(frame, events.all, events.ids, events.starts).by_size())
         except UNFIT:
-            if size <= _MENDED_TOGETHER:
-                self._add_mended(frame, category, events)
-                return
-            for half in (np.arange(size // 2), np.arange(size // 2, size)):
-                self._add_rows(frame, category, events.take(half))
+            self._add_malformed(frame, category, events)
             return
         for unlike in self._refused(frame, category, parts):
-            if len(self.groups) >= _MAX_GROUPS:
-                self._add_mended(frame, category, events.of(unlike))
-                continue
-            try:
-                alike = list(unlike.by_keys())
-            except UNFIT:
-                alike = []
+            alike: list[Rows] = []
+            if len(self.groups) < _MAX_GROUPS:
+                with suppress(*UNFIT):
+                    alike = list(unlike.by_keys())
+            if not alike:
                 self._add_mended(frame, category, events.of(unlike))
             for unfit in self._refused(frame, category, alike):
-                self._bisect_malformed(frame, category, events, unfit)
+                self._add_malformed(frame, category, events.of(unfit))
 
-    def _bisect_malformed(self, frame: str, category: str, events: Events, unfit: Rows) -> None:
-        """Bisect the batch to isolate the malformed rows, which are mended."""
-        size = len(unfit.args)
+    def _add_malformed(self, frame: str, category: str, events: Events) -> None:
+        """Events of which one at least does not fit: by halves until few are left, which are mended."""
+        size = len(events.all)
         if size <= _MENDED_TOGETHER:
-            self._add_mended(frame, category, events.of(unfit))
+            self._add_mended(frame, category, events)
             return
-        halves = (unfit.take(np.arange(*bounds)) for bounds in ((0, size // 2), (size // 2, size)))
-        for rows in self._refused(frame, category, halves):
-            self._bisect_malformed(frame, category, events, rows)
+        for half in (np.arange(size // 2), np.arange(size // 2, size)):
+            self._add_rows(frame, category, events.take(half))
 
     def _refused(self, frame: str, category: str, parts: Iterable[Rows]) -> Iterator[Rows]:
         """Keep the parts, except for those whose rows have different keys or one that does not fit: they come back."""
@@ -326,11 +319,9 @@ class Collector:
 
     def group(self, frame: str, category: str, keys: frozenset[str]) -> RowGroup:
         """The group of these rows, made when first asked for."""
-        try:
-            return self.groups[frame, category, keys]
-        except KeyError:
-            group = self.groups[frame, category, keys] = RowGroup(FRAMES[frame], category, keys)
-            return group
+        if (frame, category, keys) not in self.groups:
+            self.groups[frame, category, keys] = RowGroup(FRAMES[frame], category, keys)
+        return self.groups[frame, category, keys]
 
     def finish(self) -> None:
         """Times, lanes and counts that need all events of the trace."""
@@ -353,11 +344,6 @@ class Collector:
     def counts(self) -> tuple[Counter[str], ...]:
         """The counters, which those of another part are added to."""
         return self.counted, self.anomalies, self.unknown_categories, self.foreign
-
-    def names_of_processes(self) -> list[str]:
-        """Names that processes are declared with, and pids that are names."""
-        declared = [text for labels in self.declared.processes.values() for text in labels.values()]
-        return declared + list({head[1] for head in self.heads if isinstance(head[1], str)})
 
     def _number_lanes(self) -> None:
         """Names of pids, then of tids, count down in order of their first rows, however the file was cut."""

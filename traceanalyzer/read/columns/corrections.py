@@ -76,12 +76,8 @@ def drop_misplaced(groups: Groups, recorded: tuple[int, int] | None) -> Counter[
 
 def _first_start(groups: Groups) -> int:
     """When the first row of the CPU lane starts; 0 without one."""
-    starts = [
-        int(group.array("start").min())
-        for (frame, *_), group in groups.items()
-        if frame == "cpu" and group.rows
-    ]
-    return min(starts, default=0)
+    filled = [group for (frame, *_), group in groups.items() if frame == "cpu" and group.rows]
+    return min((int(group.array("start").min()) for group in filled), default=0)
 
 
 def _is_skewed(groups: Groups, span: _Span) -> bool:
@@ -133,10 +129,8 @@ def linked(cpu: Columns, gpu: Columns) -> tuple[Columns, Columns]:
     lanes = (cpu, calls), (gpu, work)
     if any((ints(lane, "correlation")[rows] != NULL_INT).any() for lane, rows in lanes):
         return cpu, gpu
-    launching = ints(cpu, "external_id")[
-        calls & np.isin(ints(cpu, "external_id"), ints(gpu, "external_id")[work])
-    ]
-    launching = launching[launching != NULL_INT]
+    external = ints(cpu, "external_id")
+    launching = external[calls & np.isin(external, ints(gpu, "external_id")[work]) & (external != NULL_INT)]
     if len(launching) == 0 or len(distinct(launching)) < len(launching):
         return cpu, gpu
     return _renumbered(cpu, calls), _renumbered(gpu, work)

@@ -94,7 +94,7 @@ class _Gather:
         ):
             if name in group.buffers:
                 out[places] = group.array(name) + offset if offset else group.array(name)
-                group.release(name)
+                del group.buffers[name]
         return out
 
 
@@ -112,9 +112,7 @@ def _from_heads(name: str, gather: _Gather, collector: Collector, columns: dict[
     groups = gather.group_of()
     codes = gather.codes("head")
     narrow = narrowed(codes, len(heads))
-    table: dict[str, Any] = {
-        "category": categorical(groups, categories),
-    }
+    table: dict[str, Any] = {"category": categorical(groups, categories)}
     names = ["" if head[0] is None else as_text(head[0]) for head in heads]
     readable = list(map(demangled, names)) if name == "gpu" else names
     table["name"] = categorical(codes, readable)
@@ -124,8 +122,11 @@ def _from_heads(name: str, gather: _Gather, collector: Collector, columns: dict[
     if name == "counters":
         table["device"] = _devices(narrow, heads, collector)
     elif name == "gpu":
-        devices = _devices(narrow, heads, collector)
-        table["device"] = stored(_ordinals(first_of(columns.get("device"), devices), collector))
+        devices = first_of(columns.get("device"), _devices(narrow, heads, collector))
+        impossible = (devices != NULL_INT) & ((devices < 0) | (devices > MAX_DEVICE))  # no machine has them
+        if impossible.any():
+            collector.anomalies["unreadable device"] += int(impossible.sum())
+        table["device"] = stored(np.where(impossible, NULL_INT, devices))
         streams = looked_up(narrow, [lane_number(head[2]) for head in heads], Storage.INT)
         table["stream"] = stored(first_of(columns.get("stream"), streams))
     else:
@@ -147,14 +148,6 @@ def _devices(codes: NDArray[Any], heads: list[Head], collector: Collector) -> Ta
     return looked_up(codes, [collector.declared.device_of(head[1]) for head in heads], Storage.INT)
 
 
-def _ordinals(devices: NDArray[Any], collector: Collector) -> NDArray[Any]:
-    """The devices without those that no machine has."""
-    impossible = (devices != NULL_INT) & ((devices < 0) | (devices > MAX_DEVICE))
-    if impossible.any():
-        collector.anomalies["unreadable device"] += int(impossible.sum())
-    return np.where(impossible, NULL_INT, devices)
-
-
 def _from_args(columns: Sequence[Column], gather: _Gather) -> dict[str, Any]:
     """The columns that have raw keys, and `other_args`; those that no row has are left out."""
     recurring, other = _Distinct(gather, "known"), _Distinct(gather, "other")
@@ -164,9 +157,10 @@ def _from_args(columns: Sequence[Column], gather: _Gather) -> dict[str, Any]:
     for column in columns:
         if column.name in decoded:
             values = decoded.pop(column.name)
+            interned = column.storage.interned
             table[column.name] = (
                 categorical(recurring.codes, values)
-                if column.storage.interned
+                if interned
                 else looked_up(narrow, values, column.storage)
             )
         elif any(column.name in group.buffers for group in gather.groups if column.raw):
@@ -195,21 +189,18 @@ class _Distinct:
         decoded: dict[str, list[Any]] = {column.name: [] for column in columns if keys & set(column.raw)}
         seen: dict[Any, Any] = {}
         for part in self._parts:
-            places = [
-                (
-                    decoded[column.name],
-                    column.storage,
-                    [i for i, key in enumerate(part.keys) if key in column.raw],
-                )
+            positions = {
+                column: [i for i, key in enumerate(part.keys) if key in column.raw]
                 for column in columns
                 if column.name in decoded
-            ]
+            }
             for values in part.values():
-                for out, storage, positions in places:
-                    value = coerced(
-                        storage, next((values[i] for i in positions if values[i] is not None), None)
+                for column, places in positions.items():
+                    first = next((values[i] for i in places if values[i] is not None), None)
+                    value = coerced(column.storage, first)
+                    decoded[column.name].append(
+                        seen.setdefault(value, value) if column.storage.interned else value
                     )
-                    out.append(seen.setdefault(value, value) if storage.interned else value)
             part.codes.clear()
         return decoded
 

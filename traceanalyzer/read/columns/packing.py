@@ -244,7 +244,3 @@ class RowGroup:
         for name in self.buffers:
             self.buffers[name] = bytearray(self.array(name)[chosen].tobytes())
         self.rows = int(chosen.sum())
-
-    def release(self, name: str) -> None:
-        """Free a buffer that has become a column."""
-        del self.buffers[name]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -38,9 +37,7 @@ def as_json(value: Any) -> str:
 
 def as_text(value: Any) -> str:
     """A value as text: a string as it is, others as JSON, which Python's `str` is for numbers."""
-    return (
-        value if isinstance(value, str) else as_json(value) if isinstance(value, dict | list) else str(value)
-    )
+    return as_json(value) if isinstance(value, dict | list) else str(value)
 
 
 def destination(category: Any, event: Any) -> tuple[str, str]:
@@ -63,19 +60,13 @@ def destination(category: Any, event: Any) -> tuple[str, str]:
     if category is None and event.get("pid") == AUTOGRAD_PID:
         return "cpu", "cpu_op"
     args = event.get("args")
-    if category is None and isinstance(args, dict) and "Task Type" in args:
+    there = args if isinstance(args, dict) else {}
+    if category is None and "Task Type" in there:
         return "gpu", ASCEND_TASK
     if category == MTIA_WORK:
-        return "gpu", _mtia_category(args if isinstance(args, dict) else {})
-    on_gpu = isinstance(args, dict) and "device" in args and "stream" in args
-    return ("gpu" if on_gpu else "cpu"), as_text(category)
-
-
-def _mtia_category(args: Mapping[str, Any]) -> str:
-    """Copies have a direction, kernels a place on the grid; marks and waits between streams have neither."""
-    if "direction" in args:
-        return "gpu_memcpy"
-    return "kernel" if "row" in args else MTIA_WORK
+        # Copies have a direction, kernels a place on the grid; marks and waits between streams have neither.
+        return "gpu", "gpu_memcpy" if "direction" in there else "kernel" if "row" in there else MTIA_WORK
+    return "gpu" if "device" in there and "stream" in there else "cpu", as_text(category)
 
 
 def _phase(phase: Any) -> str:

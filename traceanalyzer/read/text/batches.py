@@ -152,12 +152,10 @@ class Batches:
             if batch is not None:
                 return batch
         counted = self.text.counted_cut()
-        batch = None if counted is None else self._parsed(counted)
-        if batch is not None:
-            return batch
-        if counted is not None:
-            return self._repaired(counted)
-        return self._without_a_cut()
+        if counted is None:
+            return self._without_a_cut()
+        batch = self._parsed(counted)
+        return self._repaired(counted) if batch is None else batch
 
     def _without_a_cut(self) -> Batch:
         """Nothing while the text may be the beginning of an event; the list may also be over, or the text too long."""

@@ -192,14 +192,6 @@ def _is_whole(text: bytes) -> bool:
 
 def _first_keys(text: bytes) -> list[str]:
     """The first top-level keys of a JSON object of which this is the beginning."""
-    strings = (
-        position
-        for brackets in walk(text)
-        for position in brackets.string_at[brackets.string_depth == 1].tolist()
-    )
-    keys = (
-        match.group(1).decode("utf-8", "replace")
-        for position in strings
-        if (match := _KEY.match(text, position))
-    )
+    strings = (place for part in walk(text) for place in part.string_at[part.string_depth == 1].tolist())
+    keys = (match[1].decode("utf-8", "replace") for place in strings if (match := _KEY.match(text, place)))
     return list(islice(keys, _KEYS_SHOWN))

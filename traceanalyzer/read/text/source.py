@@ -320,9 +320,8 @@ def only_trace(
 
     trace_name = None
     try:
-        with tarfile.open(
-            fileobj=cast(IO[bytes], _Pipe(blocks)), mode="r|", bufsize=_OPENED_BYTES
-        ) as archive:
+        pipe = cast(IO[bytes], _Pipe(blocks))
+        with tarfile.open(fileobj=pipe, mode="r|", bufsize=_OPENED_BYTES) as archive:
             for member in archive:
                 if not member.isfile() or not is_trace_name(member.name):
                     continue
