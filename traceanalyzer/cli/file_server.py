@@ -16,7 +16,6 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Thread
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import unquote
 
@@ -28,7 +27,7 @@ _POLL_S = 0.05  # how long it may take to notice that nobody is served any more
 _CONNECTIONS = Path("/proc/net/tcp")  # which only Linux has
 
 
-class OneFile:
+class OneFile(ThreadingHTTPServer):
     """Serves a file under a path that nobody can guess, until it was fetched.
 
     Args:
@@ -41,16 +40,13 @@ class OneFile:
     def __init__(
         self, origin: str | None, port: int = PORT, viewer: Path | None = None, user: int | None = None
     ) -> None:
-        self.origin = origin
-        self.user = user
-        self.viewer = viewer
+        self.origin, self.user, self.viewer = origin, user, viewer
         self.asked_s = time.monotonic()
         self.served = Event()
         self.file: Path | None = None
         self._token = secrets.token_urlsafe(24)
         try:
-            handler = type("Handler", (_Handler,), {"one": self})
-            self._server = ThreadingHTTPServer((HOST, port), handler)
+            super().__init__((HOST, port), _Handler)
         except OSError as error:
             remedy = (
                 "It is the only one that Perfetto's viewer may fetch from: end the program that listens there, such as "
@@ -60,22 +56,19 @@ class OneFile:
             raise TraceAnalyzerError(
                 f"port {port} cannot be used: {error.strerror}", remedy=remedy
             ) from error
-        self._thread = Thread(target=self._server.serve_forever, args=(_POLL_S,), daemon=True)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        Thread(target=self.serve_forever, args=(_POLL_S,), daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def __exit__(self, *error: object) -> None:
+        self.shutdown()
+        self.server_close()
 
     def give(self, file: Path) -> str:
         """Serve this file from now on; its address."""
         self.file = file
-        return f"http://{HOST}:{self._server.server_port}{self.path}"
+        return f"http://{self.host}{self.path}"
 
     @property
     def path(self) -> str:
@@ -85,40 +78,41 @@ class OneFile:
     @property
     def host(self) -> str:
         """What a browser calls this server; another name would be a page that rebinds its own."""
-        return f"{HOST}:{self._server.server_port}"
+        return f"{HOST}:{self.server_port}"
 
 
 class _Handler(BaseHTTPRequestHandler):
-    one: OneFile
+    server: OneFile
     timeout = _SILENT_S
 
     def do_GET(self) -> None:
         """The file, once, to the right page; or a part of the viewer."""
-        self.one.asked_s = time.monotonic()
-        if self.one.viewer is not None and self.path.partition("?")[0] != self.one.path:
-            self._part(self.one.viewer.resolve())
+        one = self.server
+        one.asked_s = time.monotonic()
+        if one.viewer is not None and self.path.partition("?")[0] != one.path:
+            self._part(one.viewer.resolve())
             return
-        if not self._admitted() or self.one.file is None or self.one.served.is_set():
+        if not self._admitted() or one.file is None or one.served.is_set():
             self._refuse()
             return
-        with self.one.file.open("rb") as content:
+        with one.file.open("rb") as content:
             self.send_response(HTTPStatus.OK)
             self._allow()
             self.send_header("Content-Type", "application/octet-stream")
-            self.send_header("Content-Length", str(self.one.file.stat().st_size))
+            self.send_header("Content-Length", str(one.file.stat().st_size))
             self.send_header("Cache-Control", "no-store")
             try:
                 self.end_headers()
                 shutil.copyfileobj(content, self.wfile)
             except OSError:  # the page was closed: it may come again
                 return
-        self.one.served.set()
+        one.served.set()
 
     def _part(self, folder: Path) -> None:
         name = unquote(self.path.partition("?")[0]).lstrip("/") or "index.html"
         wanted = (folder / name).resolve() if "\0" not in name else folder
         if (
-            self.headers.get("Host") != self.one.host
+            self.headers.get("Host") != self.server.host
             or not wanted.is_relative_to(folder)
             or not wanted.is_file()
         ):
@@ -151,14 +145,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _admitted(self) -> bool:
         asked = (self.headers.get("Origin"), self.headers.get("Host"))
-        wanted = secrets.compare_digest(self.path.partition("?")[0].encode(), self.one.path.encode())
-        at = self.client_address, self.server.server_address
-        trusted = self.one.user is None or user_of(*at) in (None, 0, self.one.user)
-        return wanted and trusted and asked == (self.one.origin, self.one.host)
+        one = self.server
+        wanted = secrets.compare_digest(self.path.partition("?")[0].encode(), one.path.encode())
+        trusted = one.user is None or user_of(self.client_address, one.server_address) in (None, 0, one.user)
+        return wanted and trusted and asked == (one.origin, one.host)
 
     def _allow(self) -> None:
-        if self.one.origin is not None:
-            self.send_header("Access-Control-Allow-Origin", self.one.origin)
+        if self.server.origin is not None:
+            self.send_header("Access-Control-Allow-Origin", self.server.origin)
             self.send_header("Vary", "Origin")
 
     def _refuse(self) -> None:
