@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from traceanalyzer.cli.exits import emit
-from traceanalyzer.cli.options import FILE, PATH_OR_URL, jobs_option, scheduler_option
+from traceanalyzer.cli.options import PATH_OR_URL, file_option, jobs_option, scheduler_option
 from traceanalyzer.cli.output import check_folder, check_outputs, made, put, tell, written
 from traceanalyzer.model.errors import BadOption, Unavailable, UnreadableTrace
 
@@ -24,9 +24,7 @@ _REMEDY = "Pass a folder with the .json, .json.gz or .json.zst files of one job.
 @click.command(short_help="Events or results as Parquet; flame graphs for speedscope.")
 @click.argument("trace", type=PATH_OR_URL)
 @click.argument("folder", metavar="[DIR]", type=PATH_OR_URL, required=False)
-@click.option(
-    "--speedscope", type=FILE, metavar="FILE", help="Write flame graphs for speedscope.app to FILE."
-)
+@file_option("--speedscope", text="Write flame graphs for speedscope.app to FILE.")
 @click.option("--results", is_flag=True, help="Write each rank's results instead of its events; see above.")
 @click.option("--run", metavar="NAME", help="With --results: name of the run; by default that of its folder.")
 @jobs_option
@@ -77,7 +75,7 @@ def export(
     if folder is not None:
         check_folder(folder)
         for place in (folder, *folder.glob("rank*")):
-            files = [place / name for name in (*_file_names().values(), "meta.json")]
+            files = [place / f"{name}.parquet" for name in Trace.FRAMES] + [place / "meta.json"]
             check_outputs([file for file in files if file.exists()], force=force)
     loaded = load_all([trace])
     ranks: Ranks = [(None, loaded)] if isinstance(loaded, Trace) else list(loaded.items())
@@ -147,12 +145,6 @@ def _put_bytes(path: Path, content: bytes) -> None:
         stream.write(content)
 
 
-def _file_names() -> dict[str, str]:
-    from traceanalyzer.model.trace import Trace
-
-    return {name: f"{name}.parquet" for name in Trace.FRAMES}
-
-
 def _write_frames(ranks: Ranks, folder: Path) -> None:
     from traceanalyzer.render.data.results import write_frame, write_meta
 
@@ -160,7 +152,8 @@ def _write_frames(ranks: Ranks, folder: Path) -> None:
         place = made(folder if rank is None else folder / f"rank{rank}")
         with written(place / "meta.json") as stream:
             write_meta(trace.meta, stream)
-        for name, file in _file_names().items():
-            with written(place / file) as stream:
+        for name in trace.FRAMES:
+            file = place / f"{name}.parquet"
+            with written(file) as stream:
                 rows = write_frame(trace, name, stream)
-            emit(f"{place / file}: {rows:,} rows\n".encode(errors="backslashreplace"))
+            emit(f"{file}: {rows:,} rows\n".encode(errors="backslashreplace"))

@@ -30,41 +30,23 @@ MARKED = ("github", "sarif")
 def rendered(
     form: str, report: Report, failing: Sequence[Finding], known: Mapping[str, int] | None = None
 ) -> bytes:
-    """The bytes of the report.
-
-    Args:
-        failing: the findings that fail the run.
-        known: those of the baseline, as `baseline_severities` gives them.
-    """
-    if form == "junit":
-        from traceanalyzer.render.data.ci import render_junit
-
-        return render_junit(report, failing)
-    if form == "sarif":
-        from traceanalyzer.render.data.ci import render_sarif
-        from traceanalyzer.rule.registry import all_rules
-
-        return render_sarif(report, {rule.slug: rule.title for rule in all_rules()}, known)
-    if form == "markdown":
-        return _markdown(report)
-    if form == "github":
-        from traceanalyzer.render.data.ci import render_github
-
-        _summarise(_markdown(report))
-        return render_github(report, known).encode("utf-8", "backslashreplace")
-    if form == "baseline":
-        from traceanalyzer.render.data.ci import render_baseline
-
-        return render_baseline(report)
-    from traceanalyzer.render.data import json
-
-    return json.render_json(report) if form == "json" else json.render_jsonl(report)
-
-
-def _markdown(report: Report) -> bytes:
+    """The report; `failing` are the findings that fail the run, `known` those of the baseline."""
+    from traceanalyzer.render.data import ci, json
     from traceanalyzer.render.data.markdown import render_markdown
+    from traceanalyzer.rule.registry import all_rules
 
-    return render_markdown(report).encode("utf-8", "backslashreplace")
+    if form == "junit":
+        return ci.render_junit(report, failing)
+    if form == "sarif":
+        return ci.render_sarif(report, {rule.slug: rule.title for rule in all_rules()}, known)
+    if form in ("markdown", "github"):
+        markdown = render_markdown(report).encode("utf-8", "backslashreplace")
+        if form == "markdown":
+            return markdown
+        _summarise(markdown)
+        return ci.render_github(report, known).encode("utf-8", "backslashreplace")
+    plain = {"json": json.render_json, "jsonl": json.render_jsonl, "baseline": ci.render_baseline}
+    return plain[form](report)
 
 
 def _summarise(markdown: bytes) -> None:
