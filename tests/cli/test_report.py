@@ -15,7 +15,6 @@ from tests.html.pages import Parsed, parsed, quotes, wrong
 from tests.support.merged_traces import labelled, rank_trace
 from traceanalyzer.cli import report_output
 from traceanalyzer.cli.overlays import overlays_of_files
-from traceanalyzer.cli.report import check_ending
 from traceanalyzer.model.errors import BadOption, TraceAnalyzerError
 from traceanalyzer.model.step_times import RECORDING, GivenStep
 from traceanalyzer.read.load import load
@@ -109,8 +108,10 @@ def test_a_folder_whose_files_are_numbered_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.html", "a.HTM", "a.Html", "a", "a.b.html", ".html"])
-def test_a_page_has_a_pages_ending_or_none(name: str) -> None:
-    check_ending(Path(name))
+def test_a_page_has_a_pages_ending_or_none(name: str, tmp_path: Path) -> None:
+    """What is refused is the trace."""
+    said = refused("report", tmp_path / "absent.json", "-o", tmp_path / name)
+    assert said.startswith(f"{tmp_path / 'absent.json'}: no such file\n")
 
 
 @pytest.mark.parametrize("name", ["a.pdf", "a.html.gz", "a.json", "a.htmlx"])

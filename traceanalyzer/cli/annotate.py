@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from traceanalyzer.cli.exits import emit
-from traceanalyzer.cli.options import FILE, PATH, force_option, window_option
+from traceanalyzer.cli.options import PATH, file_option, force_option, window_option
 from traceanalyzer.cli.output import check_outputs, written
 from traceanalyzer.model.errors import BadOption, TraceAnalyzerError
 from traceanalyzer.model.units import parse_window
@@ -25,14 +25,7 @@ _REMEDY = "Name it .pftrace for the overlay alone, .zip or .tar for trace and ov
 
 @click.command(short_help="Findings as tracks for Perfetto, beside the trace.")
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH)
-@click.option(
-    "-o",
-    "--output",
-    type=FILE,
-    required=True,
-    metavar="FILE",
-    help="Output file; its ending sets the format.",
-)
+@file_option("-o", "--output", text="Output file; its ending sets the format.", required=True)
 @window_option
 @force_option
 def annotate(traces: tuple[Path, ...], output: Path, window: str | None, force: bool) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from traceanalyzer.cli.options import FILE, force_option, format_option
+from traceanalyzer.cli.options import file_option, force_option, format_option, output_option
 from traceanalyzer.cli.output import ascii_only, check_outputs, colourful, put, put_text, tell, width, written
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ def _times(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 )
 @click.option("--new", "more_new", multiple=True, metavar="TRACE", help="Another capture of NEW; repeatable.")
 @format_option("text", "json", "csv", "markdown")
-@click.option("--output", "-o", type=FILE, metavar="FILE", help="Write to FILE instead of standard output.")
-@click.option("--parquet", type=FILE, metavar="FILE", help="Write the rows as Parquet, too.")
-@click.option("--page", type=FILE, metavar="FILE", help="Write a page with both recordings, too.")
+@output_option
+@file_option("--parquet", text="Write the rows as Parquet, too.")
+@file_option("--page", text="Write a page with both recordings, too.")
 @click.option(
     "--fail-on",
     type=click.Choice(["slower", "never"]),
@@ -58,12 +58,7 @@ def _times(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     help="BASE's step without the profiler as you timed it; 1.50,1.55 for several runs.",
 )
 @click.option("--new-ms", callback=_times, metavar="MS", help="The same for NEW.")
-@click.option(
-    "--to-ledger",
-    type=FILE,
-    metavar="FILE",
-    help="Add the predicted and the measured saving of a fault that is gone (CSV).",
-)
+@file_option("--to-ledger", text="Add the predicted and the measured saving of a fault that is gone (CSV).")
 @click.option("--quiet", is_flag=True, help="The verdict and its reasons only.")
 @force_option
 @click.pass_context

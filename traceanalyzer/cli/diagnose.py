@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import date
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter_ns
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from traceanalyzer.cli.exits import COULD_NOT_RUN
 from traceanalyzer.cli.options import (
-    FILE,
     PATH_OR_URL,
+    cache_option,
+    file_option,
     force_option,
     format_option,
     jobs_option,
     names_option,
+    number_option,
+    output_option,
     scheduler_option,
     settings_of,
     step_option,
@@ -41,53 +44,22 @@ from traceanalyzer.cli.report_output import (
     write_tables,
 )
 from traceanalyzer.model.errors import BadOption
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.units import parse_window
 
 if TYPE_CHECKING:
     from traceanalyzer.job.ranks import JobView, Ranks
     from traceanalyzer.model.report import Report
-    from traceanalyzer.model.step_times import GivenStep
 
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """The options of `diagnose`, as the command line gives them."""
-
-    traces: tuple[Path, ...]
-    form: str = "text"
-    output: Path | None = None
-    parquet: Path | None = None
-    accounting: Path | None = None
-    select: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
-    settings: Mapping[str, str] | None = None
-    window: str | None = None
-    step_ms: GivenStep | None = None
-    fail_on: str = "never"
-    baseline: Path | None = None
-    no_config: bool = False
-    quiet: bool = False
-    verbose: bool = False
-    pedantic: bool = False
-    profile: bool = False
-    force: bool = False
-    jobs: int | None = None
-    cache: bool = False
-    rank: int | None = None
-    as_peers: tuple[int, ...] = ()
-    scheduler: str | None = None
-    tensors: Path | None = None
+Request = SimpleNamespace
+"""The options of `diagnose`, by the names that their decorators give them."""
 
 
 @click.command(short_help="What cost GPU time, where, and what fixing it saves.")
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH_OR_URL)
 @format_option(*FORMS)
-@click.option("--output", "-o", type=FILE, metavar="FILE", help="Write to FILE instead of standard output.")
-@click.option("--parquet", type=FILE, metavar="FILE", help="Write the findings as Parquet, too.")
-@click.option(
-    "--accounting", type=FILE, metavar="FILE", help="Write the accounting of the time as Parquet, too."
-)
+@output_option
+@file_option("--parquet", text="Write the findings as Parquet, too.")
+@file_option("--accounting", text="Write the accounting of the time as Parquet, too.")
 @names_option("--select", "Run this rule only; repeatable.")
 @names_option("--ignore", "Leave this rule out; repeatable.")
 @click.option(
@@ -107,11 +79,9 @@ class Request:
     show_default=True,
     help="Exit with 1 if a finding is at least this severe.",
 )
-@click.option(
+@file_option(
     "--baseline",
-    type=FILE,
-    metavar="FILE",
-    help="Findings of this file, of --format baseline or json, are known: they fail only if more severe now.",
+    text="Findings of this file, of --format baseline or json, are known: they fail only if more severe now.",
 )
 @click.option("--no-config", is_flag=True, help="Leave [tool.traceanalyzer] of pyproject.toml unread.")
 @click.option("--quiet", is_flag=True, help="Findings only: no header, no footer, no progress.")
@@ -124,16 +94,13 @@ class Request:
 )
 @force_option
 @jobs_option
-@click.option(
-    "--cache", is_flag=True, help="Keep the parsed trace in ~/.cache/traceanalyzer for the next run."
-)
-@click.option("--rank", type=click.IntRange(min=0), metavar="N", help="Of a job: diagnose this rank alone.")
-@click.option(
+@cache_option
+@number_option("--rank", "Of a job: diagnose this rank alone.", least=0)
+@number_option(
     "--as-peers",
-    type=click.IntRange(min=0),
+    "Of a job: predict its step if this rank were like the others; repeatable, for several ranks.",
+    least=0,
     multiple=True,
-    metavar="N",
-    help="Of a job: predict its step if this rank were like the others; repeatable, for several ranks.",
 )
 @click.option(
     "--tensors",
@@ -168,27 +135,25 @@ def diagnose(ctx: click.Context, /, **options: Any) -> None:
     Exit codes: 0 it ran, 1 --fail-on was met, 2 it could not run, or a rule
     failed while --fail-on was given.
     """
-    ctx.exit(_run(_configured(ctx, Request(**options))))
+    request = Request(**options)
+    if not request.no_config:
+        _configure(ctx, request)
+    ctx.exit(_run(request))
 
 
-def _configured(ctx: click.Context, request: Request) -> Request:
-    """With what pyproject.toml says of options that the command line leaves open."""
-    if request.no_config:
-        return request
+def _configure(ctx: click.Context, request: Request) -> None:
+    """Take what pyproject.toml says of options that the command line leaves open."""
     from traceanalyzer.cli.config import read_config
 
     config = read_config(Path.cwd(), date.today())
     for rule in config.over:
         tell(f"warning: pyproject.toml: {rule} is no longer ignored: the entry's last day has passed")
     asked = ctx.get_parameter_source("fail_on") is click.core.ParameterSource.COMMANDLINE
-    return replace(
-        request,
-        fail_on=request.fail_on if asked else config.fail_on or request.fail_on,
-        select=request.select or config.select,
-        ignore=(*request.ignore, *config.ignore),
-        settings={**config.settings, **(request.settings or {})},
-        step_ms=request.step_ms or config.step_ms,
-    )
+    request.fail_on = request.fail_on if asked else config.fail_on or request.fail_on
+    request.select = request.select or config.select
+    request.ignore = (*request.ignore, *config.ignore)
+    request.settings = {**config.settings, **request.settings}
+    request.step_ms = request.step_ms or config.step_ms
 
 
 def _run(request: Request) -> int:
@@ -198,7 +163,7 @@ def _run(request: Request) -> int:
     window = parse_window(request.window) if request.window else None
     _check(request)
     baseline = None if request.baseline is None else baseline_severities(request.baseline)
-    return with_ranks(
+    code: int = with_ranks(
         request.traces,
         window,
         partial(_say, request, baseline, perf_counter_ns()),
@@ -209,6 +174,7 @@ def _run(request: Request) -> int:
         scheduler=request.scheduler,
         tensors=request.tensors,
     )
+    return code
 
 
 def _say(
@@ -255,7 +221,7 @@ def _check(request: Request) -> None:
     if request.select or request.ignore or request.settings:
         from traceanalyzer.rule.registry import configured, select_rules
 
-        configured(select_rules(request.select, request.ignore), request.settings or {})
+        configured(select_rules(request.select, request.ignore), request.settings)
     if request.baseline is not None and request.fail_on == "never" and request.form not in MARKED:
         remedy = "Give --fail-on, or --format github or sarif, which mark what is new."
         raise BadOption("--baseline is given without --fail-on", remedy=remedy)

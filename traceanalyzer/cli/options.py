@@ -36,10 +36,22 @@ PATH = _LocalPath(path_type=Path)
 PATH_OR_URL = _PathOrUrl(path_type=Path)
 FILE = click.Path(path_type=Path, dir_okay=False)
 
+
+def file_option(*names: str, text: str, **more: Any) -> Callable[[F], F]:
+    """An option that names a file, `text` in the help."""
+    return click.option(*names, type=FILE, metavar="FILE", help=text, **more)
+
+
+def number_option(
+    name: str, text: str, *, least: int = 1, metavar: str | None = "N", **more: Any
+) -> Callable[[F], F]:
+    """An option that takes a whole number; one with a default shows it."""
+    kind, shown = click.IntRange(min=least), ("default" in more) or None
+    return click.option(name, type=kind, metavar=metavar, help=text, show_default=shown, **more)
+
+
 trace_argument = click.argument("trace", type=PATH_OR_URL)
-output_option = click.option(
-    "--output", "-o", type=FILE, metavar="FILE", help="Write to FILE instead of standard output."
-)
+output_option = file_option("--output", "-o", text="Write to FILE instead of standard output.")
 force_option = click.option("--force", is_flag=True, help="Replace existing output files.")
 window_option = click.option(
     "--window", metavar="START:END", help="Analyse this part only, as offsets: 12.5ms:80ms."
@@ -59,13 +71,9 @@ step_option = click.option(
     metavar="MS",
     help="How long a step takes without the profiler, where you have measured it: 18.3, or 18.3,18.9, or 18:19.",
 )
-limit_option = click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    metavar="N",
-    help="Rows of each list.",
+limit_option = number_option("--limit", "Rows of each list.", default=10)
+cache_option = click.option(
+    "--cache", is_flag=True, help="Keep the parsed trace in ~/.cache/traceanalyzer for the next run."
 )
 
 
@@ -106,9 +114,7 @@ scheduler_option = click.option(
     metavar="ADDRESS",
     help="Of a job: read and analyse its ranks on the workers of this Dask scheduler, such as tcp://host:8786.",
 )
-jobs_option = click.option(
+jobs_option = number_option(
     "--jobs",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Processes that read a large file or a job's ranks, and threads that analyse it; by default one per core.",
+    "Processes that read a large file or a job's ranks, and threads that analyse it; by default one per core.",
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from traceanalyzer.cli.options import FILE, force_option
+from traceanalyzer.cli.options import file_option, force_option, number_option
 from traceanalyzer.cli.output import ascii_only, check_outputs, height, tell, width
 from traceanalyzer.model.errors import OutputExists, TraceAnalyzerError
 
@@ -21,25 +21,20 @@ _DIAGNOSED = 3  # recordings of separate processes; the others are named only
 )
 @click.argument("command", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("-m", "module", is_flag=True, help="COMMAND is a module, as after python -m.")
-@click.option(
+@file_option(
     "--output",
     "-o",
-    type=FILE,
+    text="The trace; several ranks write trace-rank0.json.gz and so on, further processes trace-2.json.gz.",
     default=Path("trace.json.gz"),
     show_default=True,
-    metavar="FILE",
-    help="The trace; several ranks write trace-rank0.json.gz and so on, further processes trace-2.json.gz.",
 )
-@click.option("--steps", type=click.IntRange(min=1), default=6, show_default=True, help="Steps to record.")
-@click.option(
-    "--skip", type=click.IntRange(min=0), default=10, show_default=True, help="Steps of warm-up before."
-)
-@click.option(
+@number_option("--steps", "Steps to record.", metavar=None, default=6)
+@number_option("--skip", "Steps of warm-up before.", least=0, metavar=None, default=10)
+@number_option(
     "--timed",
-    type=click.IntRange(min=1),
+    "Steps to time without the profiler, before the recorded ones and again after them.",
+    metavar=None,
     default=24,
-    show_default=True,
-    help="Steps to time without the profiler, before the recorded ones and again after them.",
 )
 @click.option("--shapes", is_flag=True, help="Record the shapes of ops' inputs.")
 @click.option("--stacks", is_flag=True, help="Record Python calls; slows the recorded steps most.")

@@ -8,19 +8,12 @@ from pathlib import Path
 import click
 
 from traceanalyzer.cli.data import opened, put_rows
-from traceanalyzer.cli.options import view_options
+from traceanalyzer.cli.options import number_option, view_options
 from traceanalyzer.cli.output import put_page
 
 
 @click.command(short_help="Which code of a step costs what, as a tree.")
-@click.option(
-    "--depth",
-    type=click.IntRange(min=1),
-    default=4,
-    show_default=True,
-    metavar="N",
-    help="Levels of the tree as text; data have all levels.",
-)
+@number_option("--depth", "Levels of the tree as text; data have all levels.", default=4)
 @click.option(
     "--by",
     type=click.Choice(["cpu", "gpu", "idle", "residual"]),

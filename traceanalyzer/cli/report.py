@@ -6,7 +6,15 @@ from pathlib import Path
 
 import click
 
-from traceanalyzer.cli.options import FILE, PATH_OR_URL, force_option, step_option, window_option
+from traceanalyzer.cli.options import (
+    PATH_OR_URL,
+    cache_option,
+    file_option,
+    force_option,
+    number_option,
+    step_option,
+    window_option,
+)
 from traceanalyzer.cli.output import check_outputs, put
 from traceanalyzer.cli.report_output import warn_of_measured, warn_of_step
 from traceanalyzer.model.errors import BadOption
@@ -16,22 +24,13 @@ from traceanalyzer.model.units import parse_window
 
 @click.command(short_help="One HTML page: findings, timelines, flame graph, ops.")
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH_OR_URL)
-@click.option(
-    "--output",
-    "-o",
-    type=FILE,
-    metavar="FILE",
-    required=True,
-    help="Write the page to FILE, such as report.html.",
-)
+@file_option("--output", "-o", text="Write the page to FILE, such as report.html.", required=True)
 @click.option("--confidential", is_flag=True, help="Leave out files, Python lines, modules and annotations.")
 @window_option
 @step_option
 @force_option
-@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes that read a large file.")
-@click.option(
-    "--cache", is_flag=True, help="Keep the parsed trace in ~/.cache/traceanalyzer for the next run."
-)
+@number_option("--jobs", "Processes that read a large file.")
+@cache_option
 def report(
     traces: tuple[Path, ...],
     output: Path,
@@ -60,7 +59,9 @@ def report(
     from traceanalyzer.report.diagnosis import analyses_of, report_of
 
     asked = parse_window(window) if window else None
-    check_ending(output)
+    if output.suffix.lower() not in ("", ".html", ".htm"):
+        remedy = "Name the file like report.html; a browser prints it as a PDF."
+        raise BadOption(f"a page is HTML, not {output.suffix}", where=output, remedy=remedy)
     check_outputs([output], inputs=traces, force=force)
     analysed = analyses_of(load_all(traces, jobs=jobs, cache=cache), asked)
     judged = report_of(analysed, step_ms=step_ms)
@@ -68,10 +69,3 @@ def report(
     click.echo(f"{output}: {len(judged.findings):,} findings", err=True)
     warn_of_measured(judged)
     warn_of_step(step_ms, Here(dict(analysed)))
-
-
-def check_ending(output: Path) -> None:
-    """Raises BadOption: the file's ending is that of another format."""
-    if output.suffix.lower() not in ("", ".html", ".htm"):
-        remedy = "Name the file like report.html; a browser prints it as a PDF."
-        raise BadOption(f"a page is HTML, not {output.suffix}", where=output, remedy=remedy)

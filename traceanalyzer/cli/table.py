@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from traceanalyzer.cli.data import opened, put_rows
-from traceanalyzer.cli.options import force_option, format_option, output_option, trace_argument
+from traceanalyzer.cli.options import number_option, view_options
 from traceanalyzer.cli.output import put_text, tell
 from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.model.interpreter import pd
@@ -33,7 +33,6 @@ def _row_limit(ctx: click.Context, param: click.Parameter, value: int | None) ->
 
 
 @click.command(short_help="key_averages().table() from the trace alone.")
-@trace_argument
 @click.option(
     "--sort-by",
     type=click.Choice(_SORTS.split()),
@@ -57,17 +56,8 @@ def _row_limit(ctx: click.Context, param: click.Parameter, value: int | None) ->
     help="One row per name and N innermost Python frames.",
 )
 @click.option("--python-functions", is_flag=True, help="List Python functions, as torch 2.12 and 2.13 do.")
-@click.option(
-    "--max-name-width",
-    type=click.IntRange(min=4),
-    default=55,
-    show_default=True,
-    metavar="N",
-    help="Longer names are cut.",
-)
-@format_option("text", "json", "csv", "parquet", "markdown")
-@output_option
-@force_option
+@number_option("--max-name-width", "Longer names are cut.", least=4, default=55)
+@view_options("text", "json", "csv", "parquet", "markdown")
 def table(
     trace: Path,
     sort_by: str | None,
