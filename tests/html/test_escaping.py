@@ -80,7 +80,7 @@ def page_with(name: str) -> Page:
         None,
         KernelTable((kernel,), kernel, 0.5, 0),
         (curve,),
-        OpTable((OpRow(name, 1, 1, 0.5, (inputs,), 0),), 0, 0, (name,)),
+        OpTable((OpRow(name, 1, 1, 0.5, (inputs,)),), 0, 0, (name,)),
     )
     report = samples.report(head, findings=(found,))
     return Page(report, (trace,))

@@ -189,7 +189,7 @@ def inputs(tflops: float | None, gbps: float | None, ns: int = 1_000, **more: An
 
 
 def drawn(*points: Inputs) -> Parsed:
-    rows = tuple(OpRow(f"op{at}", 1, one.gpu_ns, 0.1, (one,), 0) for at, one in enumerate(points))
+    rows = tuple(OpRow(f"op{at}", 1, one.gpu_ns, 0.1, (one,)) for at, one in enumerate(points))
     return parsed(str(roofline(OpTable(rows, 0, 0, ()))).encode())
 
 
@@ -234,7 +234,7 @@ def test_points_lie_by_logarithms_and_their_area_is_their_time() -> None:
 )
 def test_the_axis_has_powers_of_ten_within_it(most: float, ticks: list[tuple[str, str]]) -> None:
     """At its right end stands what it is of."""
-    html = str(roofline(OpTable((OpRow("a", 1, 1, 0.1, (ONE, inputs(most, 1_000.0)), 0),), 0, 0, ())))
+    html = str(roofline(OpTable((OpRow("a", 1, 1, 0.1, (ONE, inputs(most, 1_000.0))),), 0, 0, ())))
     found = re.findall(r'<text class="tick" x="(-?[\d.]+%)" y="276">(.*?)</text>', html)
     assert found == ticks
     assert "FLOPs per byte</text>" in html
@@ -284,4 +284,4 @@ def test_of_many_ops_the_sixty_of_most_time_are_drawn() -> None:
     page = drawn(*(inputs(1.0 + at, 1_000.0, 100 + at) for at in range(61)), inputs(9.0, None, 999))
     titles = [one.text.partition(" ")[0] for one in page.elements if one.name == "title"]
     assert titles == [f"op{at}" for at in range(60, 0, -1)]
-    assert roofline(OpTable((OpRow("a", 1, 1, 0.1, (ONE, inputs(9.0, None)), 0),), 0, 0, ())) is None
+    assert roofline(OpTable((OpRow("a", 1, 1, 0.1, (ONE, inputs(9.0, None))),), 0, 0, ())) is None

@@ -49,7 +49,7 @@ UNKNOWN = Inputs(5, "", "", 1, MS, None, None, None, None, "no shapes")
 
 
 def table(*inputs: Inputs, others: int = 0, names: tuple[str, ...] = ("aten::mm",)) -> OpTable:
-    rows = tuple(OpRow(name, 1_200, 3 * MS, 0.25, inputs, 0) for name in names)
+    rows = tuple(OpRow(name, 1_200, 3 * MS, 0.25, inputs) for name in names)
     return OpTable(rows, others, 7 * MS, ("device 0: a datasheet",))
 
 

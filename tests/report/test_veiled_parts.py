@@ -11,15 +11,13 @@ from tests.report import report_samples as samples
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.finding import Finding, Outcome, Status
 from traceanalyzer.model.trace import Damage
+from traceanalyzer.render.html.page_data import TracePage, redacted_page
 from traceanalyzer.render.html.plot_data import MemoryCurve, Owner, StepSeries, StepTime, Stretch
 from traceanalyzer.render.html.redaction import (
     FILE,
     LINE,
     MARK,
     Redactor,
-    redacted_curve,
-    redacted_steps,
-    redacted_stretch,
     redactor_of,
 )
 
@@ -76,18 +74,19 @@ def test_machine_is_omitted_and_damage_is_veiled(redactor: Redactor) -> None:
 def test_owners_steps_and_stretches_name_veiled_ops_and_no_lines(redactor: Redactor) -> None:
     owners = (Owner(SECRET, "mine.py(3): f", 2, 512), Owner("aten::mm", None, 1, 8))
     curve = MemoryCurve(0, "CUDA:0", 9, 1, None, 0, (1,), (9,), None, owners, 0, 0)
-    assert redacted_curve(curve, redactor).owners == (
-        Owner(MARK, None, 2, 512),
-        Owner("aten::mm", None, 1, 8),
-    )
     steps = StepSeries(
         0, 5, 1, (StepTime(1, 5, {"other": 5}, ((SECRET, 4), ("aten::mm", 1)), "idle:python"),)
     )
-    (step,) = redacted_steps(steps, redactor).steps
-    assert step == StepTime(1, 5, {"other": 5}, ((MARK, 4), ("aten::mm", 1)), "idle:python")
     stretch = Stretch(0, 1, 5, "idle:python", SECRET, 3, "mine.py(3): f")
-    assert redacted_stretch(stretch, redactor) == Stretch(0, 1, 5, "idle:python", MARK, 3, None)
-    assert redacted_stretch(replace(stretch, op=None), redactor).op is None
+    page = TracePage(None, steps=steps, memory=(curve,), stretches=(stretch, replace(stretch, op=None)))
+    veiled = redacted_page(page, redactor)
+    assert veiled.memory[0].owners == (Owner(MARK, None, 2, 512), Owner("aten::mm", None, 1, 8))
+    assert veiled.steps is not None
+    assert veiled.steps.steps[0] == StepTime(1, 5, {"other": 5}, ((MARK, 4), ("aten::mm", 1)), "idle:python")
+    assert veiled.stretches == (
+        Stretch(0, 1, 5, "idle:python", MARK, 3),
+        Stretch(0, 1, 5, "idle:python", None, 3),
+    )
 
 
 def test_frames_are_veiled_wherever_they_were_recorded() -> None:

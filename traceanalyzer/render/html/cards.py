@@ -11,7 +11,7 @@ from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import TraceReport
 from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.units import format_ns, format_offset, format_share
-from traceanalyzer.render.html.head import named
+from traceanalyzer.render.html.head import named, typical_place
 from traceanalyzer.render.html.markup import Html, code, number, part, pointer, quoted, said, tag, together
 from traceanalyzer.render.html.page_data import Page
 from traceanalyzer.render.html.plots import range_bar
@@ -25,13 +25,9 @@ MARKS = {Severity.HIGH: "▲", Severity.MEDIUM: "◆", Severity.LOW: "●", Seve
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A finding, its place in the report, and the trace that it is of.
+    """A finding, its place in the report, and the trace that it is of, of which the page speaks at `anchor`.
 
-    Attributes:
-        timeline: whether it is on one.
-        page_of_rule: what `explain` prints, or nothing; shown at the `first` finding of the rule.
-        anchor: where the page speaks of the trace.
-        ops: name of an op -> the id of its row in the table of ops.
+    `page_of_rule` is what `explain` prints, shown at the `first` finding of the rule; `ops` are the ids of rows by op.
     """
 
     index: int
@@ -84,15 +80,14 @@ def _fault(card: Card) -> Html | None:
     if fault is None or len(fault.findings) < 2:
         return None
     where = ("diagnose", "traces", card.trace_index, "faults", card.trace.faults.index(fault))
-    others = [
-        (n, number(pointer(*where, "findings", k), n, "number"))
-        for k, n in enumerate(fault.findings)
-        if n != card.index + 1
-    ]
-    saved = None
-    if fault.saving is not None and fault.saving.step_ns > 0:
-        saved = number(pointer(*where, "saving", "step_ns"), fault.saving.step_ns, "ns")
-    return part("cards.fault", others, saved)
+    links = [(n, number(pointer(*where, "findings", k), n, "number")) for k, n in enumerate(fault.findings)]
+    saves = fault.saving is not None and fault.saving.step_ns > 0
+    saved = (
+        number(pointer(*where, "saving", "step_ns"), fault.saving.step_ns, "ns")
+        if fault.saving and saves
+        else None
+    )
+    return part("cards.fault", [link for link in links if link[0] != card.index + 1], saved)
 
 
 def user_line(finding: Finding) -> str | None:
@@ -108,21 +103,14 @@ def _where(card: Card) -> Html:
     finding, origin = card.finding, card.trace.meta.origin_ns
     length = format_ns(finding.end_ns - finding.start_ns)
     when = joined_units(f"{format_offset(finding.start_ns - origin)}, {length} long")
-    starts = [one.start_ns for one in finding.occurrences]
-    place = starts.index(finding.start_ns) if finding.start_ns in starts else 0
-    return part("cards.where", card, when, place + 1, _commands(card))
-
-
-def _commands(card: Card) -> list[tuple[str, Html, str]]:
-    """What to copy: how to open the trace in Perfetto at the finding, and the timestamp for Perfetto's own command."""
-    finding = card.finding
     source = "TRACE" if card.confidential else shlex.quote(named(card.trace.meta.source))
     opened = f"traceanalyzer open {source}" + f" --finding {card.index + 1}" * (not card.several)
     timestamp = tag("code", number(card.at("start_ns"), finding.start_ns, "number"))
-    return [
+    commands = [
         ("Open in Perfetto here", code(opened, class_="drawn open-command"), opened),
         ("Perfetto, “Pan to timestamp”", timestamp, str(finding.start_ns)),
     ]
+    return part("cards.where", card, when, typical_place(finding) + 1, commands)
 
 
 # What reads like code: `torch.compile(model)`, `non_blocking=True`, `aten::item`.
@@ -147,11 +135,6 @@ def explained(page_of_rule: str) -> Html:
     parts = _SPAN.split(page_of_rule)  # every second one is code
     drawn = (tag("code", part) if i % 2 else part for i, part in enumerate(parts))
     return tag("div", *drawn, class_="explained drawn")
-
-
-def copied(label: str, shown: Html, text: str | None) -> Html:
-    """A text with a button that copies it."""
-    return part("cards.copied", label, shown, text)
 
 
 _MOST, _MOST_PARTS = 12, 5  # rows; parts of one sum
@@ -192,19 +175,14 @@ def _rows(card: Card) -> Iterator[tuple[str, Html]]:
             continue
         if isinstance(value, Mapping):
             if value and all(isinstance(one, int | float) for one in value.values()):
-                yield name, _parts(card, value)
+                whole = sum(value.values()) or 1
+                largest = sorted(value.items(), key=lambda one: -one[1])[:_MOST_PARTS]
+                shown = [(str(part), amount, format_share(amount / whole)) for part, amount in largest]
+                yield name, part("cards.parts", card, shown, len(value) - len(largest))
         elif isinstance(value, str) and value and not value.startswith(","):  # else a part of the message
             yield name, quoted(card.at("evidence", name), value)
         elif isinstance(value, int | float):
             yield name, number(card.at("evidence", name), value, _unit(name, value))
-
-
-def _parts(card: Card, sums: Mapping[str, float]) -> Html:
-    """The largest parts with their shares; ops lead to their rows."""
-    whole = sum(sums.values()) or 1
-    largest = sorted(sums.items(), key=lambda one: -one[1])[:_MOST_PARTS]
-    shown = [(str(name), value, format_share(value / whole)) for name, value in largest]
-    return part("cards.parts", card, shown, len(sums) - len(largest))
 
 
 def _in_words(name: str) -> str:
@@ -261,7 +239,7 @@ def cards(page: Page) -> Html:
         "Worth knowing: no certain gain": [card for card in info if card.index + 1 in counted],
         _SMALL: [card for card in info if card.index + 1 not in counted],
     }
-    drawn = [(heading, [_item(card) for card in group]) for heading, group in groups.items()]
+    drawn = [(heading, list(map(_item, group))) for heading, group in groups.items()]
     outcomes = page.report.outcomes
     judged = any(trace.accounting for trace in page.report.traces)
     unjudged = None if judged else sum(one.status is Status.NOT_APPLICABLE for one in outcomes)

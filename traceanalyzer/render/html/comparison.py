@@ -4,25 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import accumulate
 
 from traceanalyzer.comparison import formatting
 from traceanalyzer.comparison.result import Comparison, Row, Waterfall, Word
 from traceanalyzer.comparison.snapshot import StepStrip
 from traceanalyzer.model.units import format_ns
-from traceanalyzer.render.html.markup import (
-    Html,
-    filled,
-    head,
-    number,
-    part,
-    pointer,
-    prose,
-    quoted,
-    said,
-    style,
-    tag,
-    template,
-)
+from traceanalyzer.render.html import markup
+from traceanalyzer.render.html.markup import Html, number, part, pointer, prose, quoted, said, tag
 from traceanalyzer.version import __version__
 
 _WIDTH = 1000
@@ -35,10 +24,10 @@ _LETTER = 6.4  # px
 _FLAMES = 60  # boxes of each level
 
 
-def _svg(height: float, label: str, children: Sequence[Html], class_: str) -> Html:
+def _svg(height: float, label: str, drawn: Sequence[Html], class_: str) -> Html:
     box = f"0 0 {_WIDTH} {height:.0f}"
-    drawn = tag("svg", *children, viewBox=box, role="img", aria_label=label, class_=class_)
-    return tag("figure", drawn, class_="drawn")
+    svg = tag("svg", *drawn, viewBox=box, role="img", aria_label=label, class_=class_)
+    return tag("figure", svg, class_="drawn")
 
 
 def _text(x: float, y: float, text: str, room: float, anchor: str = "start") -> Html:
@@ -58,10 +47,7 @@ def fall_drawing(fall: Waterfall) -> Html:
     steps = [(f"{part.group}: {part.name}", part.delta_ns) for part in parts[:_SHOWN_PARTS]]
     rest = sum(part.delta_ns for part in parts[_SHOWN_PARTS:])
     steps += [(f"{len(parts) - _SHOWN_PARTS} other parts", rest)] if parts[_SHOWN_PARTS:] else []
-    reached, levels = fall.base_ns, [fall.base_ns]
-    for _, delta in steps:
-        reached += delta
-        levels.append(reached)
+    levels = list(accumulate((delta for _, delta in steps), initial=fall.base_ns))
     low, high = _axis(levels)
     scale = (_WIDTH - _LABELS - _VALUES) / max(high - low, 1)
 
@@ -75,12 +61,10 @@ def fall_drawing(fall: Waterfall) -> Html:
         kind = "longer" if delta > 0 else "shorter"
         lines.append((name, low_ns, high_ns, kind, formatting.signed_ns(delta)))
     lines.append(("NEW", whole, fall.new_ns, "whole-step", format_ns(fall.new_ns)))
-    drawn = []
-    for i, (name, begin, end, kind, value) in enumerate(lines):
-        y = i * _LINE
-        drawn.append(_text(0, y + 13, name, _LABELS - 10))
-        drawn.append(_box(at(begin), y, (end - begin) * scale, kind, f"{name}: {value}"))
-        drawn.append(_text(_WIDTH, y + 13, value, _VALUES, "end"))
+    drawn: list[Html] = []
+    for y, (name, begin, end, kind, value) in zip(range(0, len(lines) * _LINE, _LINE), lines, strict=True):
+        box = _box(at(begin), y, (end - begin) * scale, kind, f"{name}: {value}")
+        drawn += [_text(0, y + 13, name, _LABELS - 10), box, _text(_WIDTH, y + 13, value, _VALUES, "end")]
     drawing = _svg(len(lines) * _LINE, "waterfall from the step of BASE to that of NEW", drawn, "fall")
     note = tag("p", "The axis does not begin at zero.", class_="note") if low > 0 else None
     return tag("div", drawing, note)
@@ -128,19 +112,19 @@ def difference_flame(found: Comparison) -> Html:
     groups: dict[str, list[Row]] = {}
     for row in found.rows:
         groups.setdefault(row.label, []).append(row)
-    widths = {label: sum(map(_longer, rows)) for label, rows in groups.items()}
+    widths = {label: sum(max(_sides(row)) for row in rows) for label, rows in groups.items()}
     scale = _WIDTH / max(sum(widths.values()), 1.0)
     drawn, x = [], 0.0
     for label in sorted(groups, key=lambda label: (-widths[label], label))[:_FLAMES]:
-        rows = sorted(groups[label], key=lambda row: (-_longer(row), row.op, row.kind))
-        base, new = (sum(_ns(row, side) for row in rows) for side in ("base", "new"))
+        rows = sorted(groups[label], key=lambda row: (-max(_sides(row)), row.op, row.kind))
+        base, new = (sum(side) for side in zip(*map(_sides, rows), strict=True))
         told = [row.word for row in rows if row.word not in formatting.SILENT]
         word = Word.SAME if not told else Word.SLOWER if new > base else Word.FASTER
         drawn += _flame_box(x, 0, widths[label] * scale, label, (base, new), word)
         inner = x
         for row in rows[:_FLAMES]:
-            width, sides = _longer(row) * scale, (_ns(row, "base"), _ns(row, "new"))
-            drawn += _flame_box(inner, _LINE, width, row.op, sides, row.word)
+            width = max(_sides(row)) * scale
+            drawn += _flame_box(inner, _LINE, width, row.op, _sides(row), row.word)
             inner += width
         x += widths[label] * scale
     legend = "As wide as the longer side. Red: longer or new; green: shorter or gone; grey: within noise."
@@ -148,13 +132,10 @@ def difference_flame(found: Comparison) -> Html:
     return tag("div", drawing, tag("p", legend, class_="note"))
 
 
-def _ns(row: Row, side: str) -> float:
-    work = row.base if side == "base" else row.new
-    return 0.0 if work is None else work.ns
-
-
-def _longer(row: Row) -> float:
-    return max(_ns(row, "base"), _ns(row, "new"))
+def _sides(row: Row) -> tuple[float, float]:
+    """What BASE and NEW have, ns."""
+    base, new = (0.0 if work is None else work.ns for work in (row.base, row.new))
+    return base, new
 
 
 def _flame_box(
@@ -173,13 +154,12 @@ def render_comparison_page(found: Comparison) -> bytes:
     """The page as UTF-8; the same comparison gives the same bytes, and the page has no script."""
     names = [(side.names or ("recording",))[0] for side in (found.base, found.new)]
     title = f"{found.verdict.word}: {names[0]} and {names[1]}, traceanalyzer compare"
-    return filled(
+    shown = (quoted(_at(side, "names", 0), name) for side, name in zip(_SIDES, names, strict=True))
+    return markup.filled(
         "comparison.html",
-        head=head(title, style() + template("comparison.css")),
+        head=markup.head(title, markup.style() + markup.template("comparison.css")),
         version=__version__,
-        heading=part(
-            "comparison.heading", *(quoted(_at(s, "names", 0), n) for s, n in zip(_SIDES, names, strict=True))
-        ),
+        heading=part("comparison.heading", *shown),
         verdict=part("comparison.verdict", found.verdict, partial(_at, "verdict")),
         axes=part("comparison.axes", list(_axes(found)), formatting.changed(found)),
         waterfall=_waterfall(found),
@@ -226,14 +206,10 @@ def _waterfall(found: Comparison) -> Html:
 
 def _rows(found: Comparison) -> Html:
     lines: list[tuple[object, ...]] = []
-    for i, row in enumerate(found.rows):
-        if row.word in formatting.SILENT or len(lines) >= _ROWS:
-            continue
-        at = partial(_at, "rows", i)
-        sides = [
-            work and number(at(side, "ns"), work.ns, "ns")
-            for side, work in zip(_SIDES, (row.base, row.new), strict=True)
-        ]
+    shown = [(i, row) for i, row in enumerate(found.rows) if row.word not in formatting.SILENT]
+    for i, row in shown[:_ROWS]:
+        at, works = partial(_at, "rows", i), zip(_SIDES, (row.base, row.new), strict=True)
+        sides = [work and number(at(side, "ns"), work.ns, "ns") for side, work in works]
         outer = tag("code", quoted(at("outer"), row.outer)) if row.outer not in ("", row.op) else ""
         note = prose(at("note"), row.note) if row.note else ""
         delta = number(at("delta_ns"), row.delta_ns, "ns")

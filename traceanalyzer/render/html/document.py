@@ -11,20 +11,16 @@ from itertools import groupby
 from traceanalyzer.model.finding import Outcome, Status
 from traceanalyzer.model.report import JobReport, RankReport, Report
 from traceanalyzer.model.units import format_bytes, format_ns, format_offset
+from traceanalyzer.render.html import markup
 from traceanalyzer.render.html.cards import cards
 from traceanalyzer.render.html.head import named, ranks, recorded, shown_first, step_bars, verdict
 from traceanalyzer.render.html.markup import (
     Html,
     filled,
-    head,
-    kernel_names,
     number,
-    packed,
     part,
     pointer,
     quoted,
-    script,
-    style,
     tag,
     together,
     told_apart,
@@ -53,27 +49,21 @@ _RANKS, _STEPS = 48, 40  # that are drawn: culprits first, then those that wait 
 def job_drawings(page: Page) -> Html | None:
     """The heat map of steps and ranks; None where no steps of ranks are known."""
     job = page.report.job
-    drawn = _shown(job) if job else []
-    if job is None or not any(one.step for one in drawn):
+    if job is None:
         return None
-    left = len(job.ranks) - len(drawn)
-    note = f"{left} rank{'s' * (left != 1)} with less waiting left out."
-    return together((_heat(page, job, drawn), tag("p", note, class_="note drawn") if left else None))
-
-
-def _shown(job: JobReport) -> list[RankReport]:
     order = sorted(job.ranks, key=lambda one: (one.rank not in job.culprits, -one.waiting_ns, one.rank))
     chosen = {one.rank for one in order[:_RANKS]}
-    return [one for one in job.ranks if one.rank in chosen]
-
-
-def _heat(page: Page, job: JobReport, ranks: Sequence[RankReport]) -> Html:
-    """Steps x ranks: how long each waits; a cell leads to the step on the rank's timeline."""
+    ranks = [one for one in job.ranks if one.rank in chosen]
+    if not any(one.step for one in ranks):
+        return None
+    left = len(job.ranks) - len(ranks)
+    note = f"{left} rank{'s' * (left != 1)} with less waiting left out."
     numbers = sorted({step for one in ranks for step in one.step})[:_STEPS]
     most = max((ns for one in ranks for ns in (*one.waits_ns, *one.holds_up_ns)), default=0) or 1
     detailed = {trace.rank: i for i, trace in enumerate(page.traces) if trace.detailed}
     rows = [(one, detailed.get(one.rank), list(_cells(job, one, numbers, most))) for one in ranks]
-    return part("jobs.heat", job, numbers, rows)
+    heat = part("jobs.heat", job, numbers, rows)
+    return together((heat, tag("p", note, class_="note drawn") if left else None))
 
 
 def _cells(
@@ -104,10 +94,10 @@ def ops(table: OpTable, i: int) -> Html:
 
 def _rate(one: Inputs, at: partial[str]) -> Html:
     rates = (("tflops", one.tflops, " TFLOP/s"), ("gbps", one.gbps, " GB/s"))
-    shown = [
+    known = [
         (number(at(one.position, name), rate, "rate"), unit) for name, rate, unit in rates if rate is not None
     ]
-    return Html(", ").join(map(together, shown))
+    return Html(", ").join(map(together, known))
 
 
 def _share(one: Inputs, at: partial[str]) -> Html | None:
@@ -128,26 +118,25 @@ def steps(series: StepSeries, i: int) -> Html:
 
 def stretches(found: Sequence[Stretch], i: int, origin_ns: int) -> Html:
     """The longest idle stretches of a trace, which lead to their places on the timeline."""
-    several = len({one.device for one in found}) > 1
-    rows = []
+    several, rows = len({one.device for one in found}) > 1, []
     for one in found:
         start, end = one.start_ns - origin_ns, one.end_ns - origin_ns
         at = f"#span-{i}-{one.device}-{start}-{end}"
         rows.append((one, at, joined_units(format_offset(start)), in_words(one.cause)))
-    names = (
+    names = [
         "longest idle stretches, from",
         "long",
         *["device"] * several,
         "step",
         "most of it by",
         "before or in",
-    )
+    ]
     return part("tables.stretches", rows, names, several)
 
 
 def kernels(table: KernelTable) -> Html:
     """Kernels, most time first: how often, how long, on which units, and how their times differ from step to step."""
-    names = kernel_names([one.name for one in table.rows], _LONGEST_KERNEL)
+    names = markup.kernel_names([one.name for one in table.rows], _LONGEST_KERNEL)
     spreads = [one.spread and spread_svg(one.spread) for one in table.rows]
     return part("tables.kernels", table, list(zip(table.rows, names, spreads, strict=True)))
 
@@ -181,14 +170,14 @@ def render_html(page: Page) -> bytes:
 
 
 def _rendered(page: Page) -> bytes:
-    code, several = script(), len(page.traces) > 1
+    code, several = markup.script(), len(page.traces) > 1
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
     drawn = zip(page.traces, page.report.traces, strict=True)
     flames = [one.flame and flame_data(one.flame, trace.meta.origin_ns) for one, trace in drawn]
     ranks_of_job = part("document.section", "ranks", "Ranks", (job_drawings(page), ranks(page)))
     return filled(
         "report.html",
-        head=head(title(page), style(), f"script-src 'sha256-{digest}'; "),
+        head=markup.head(title(page), markup.style(), f"script-src 'sha256-{digest}'; "),
         heading=heading(page),
         version=__version__,
         script=Html(code),
@@ -199,9 +188,21 @@ def _rendered(page: Page) -> bytes:
         timeline=timeline_section(page),
         findings=cards(page),
         timelines=packed_timelines(page),
-        traces=together(_rank(page, i) if several else together(sections(page, i)) for i in _detailed(page)),
+        traces=together(
+            part(
+                "document.folded",
+                f"trace-{i}",
+                f"Rank {page.traces[i].rank}",
+                2,
+                False,
+                list(sections(page, i)),
+            )
+            if several
+            else together(sections(page, i))
+            for i in _detailed(page)
+        ),
         rules=part("document.folded", "rules", "Rules", 2, False, (rules(page.report),)),
-        flames=packed("flames", flames),
+        flames=markup.packed("flames", flames),
     ).encode("utf-8", "backslashreplace")
 
 
@@ -225,12 +226,8 @@ def heading(page: Page) -> Html:
 
 def skip(page: Page) -> Html:
     """For who has no mouse: the first finding's place on the timeline, and the findings."""
-    drawn = _has_timeline(page) and page.report.findings
+    drawn = any(trace.timeline for trace in page.traces) and page.report.findings
     return part("document.skip", shown_first(page, 0) if drawn else None)
-
-
-def _has_timeline(page: Page) -> bool:
-    return any(trace.timeline is not None for trace in page.traces)
 
 
 def _detailed(page: Page) -> list[int]:
@@ -241,18 +238,12 @@ def contents(page: Page) -> Html:
     """Links to the sections of the page."""
     several = len(page.traces) > 1
     links = [("ranks", "Ranks")] * several + [("findings", "Findings")]
-    links += [("timeline", "Timeline")] * _has_timeline(page)
+    links += [("timeline", "Timeline")] * any(trace.timeline for trace in page.traces)
     if several:
         links += [(f"trace-{i}", f"Rank {page.traces[i].rank}") for i in _detailed(page)]
     else:
         links += [(anchor, name) for anchor, name, _, _ in _sections(page, 0)]
     return part("document.contents", [*links, ("rules", "Rules")])
-
-
-def _rank(page: Page, i: int) -> Html:
-    return part(
-        "document.folded", f"trace-{i}", f"Rank {page.traces[i].rank}", 2, False, list(sections(page, i))
-    )
 
 
 def sections(page: Page, i: int) -> Iterator[Html]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from traceanalyzer.model.finding import Severity
-from traceanalyzer.model.report import JobReport, TraceReport
+from traceanalyzer.model.finding import Finding, Severity
+from traceanalyzer.model.report import TraceReport
 from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.model.trace import Meta
 from traceanalyzer.model.units import format_offset
@@ -63,40 +63,24 @@ def verdict(page: Page) -> Html:
         rows.append(("Where", part("head.parts", base, list(zip(looks, drawn, strict=True)))))
     if job is None and (uses := cpu_parts(traces[0])):
         drawn = [(said(name), share, percent(share)) for name, share in uses.items()]
-        rows.append(
-            (
-                "CPU",
-                part(
-                    "head.parts", "time", list(zip((f"p-{place}" for place in range(4)), drawn, strict=False))
-                ),
-            )
-        )
-    rows += list(_remarks(job)) if job else []
+        looks = [f"p-{place}" for place in range(len(drawn))]
+        rows.append(("CPU", part("head.parts", "time", list(zip(looks, drawn, strict=True)))))
+    for named, step in (job.as_peers or {}).items() if job else ():
+        where_if = pointer("diagnose", "job", "as_peers", named, "unprofiled_ns")
+        rows.append(("What if", part("jobs.what_if", named, number(where_if, step.unprofiled_ns, "ns"))))
+    if job is not None and job.missing:
+        rows.append(("Missing", part("jobs.missing", ", ".join(map(str, job.missing)))))
     if job is None and traces[0].meta.damage:
         rows.append(("Not read", part("head.damage", traces[0].meta, 0)))
     return part("shared.descriptions", rows, "verdict") if rows else tag("p", _SILENT, class_="verdict")
 
 
-def _remarks(job: JobReport) -> Iterator[tuple[str, Html]]:
-    """The step of a job if ranks were as their peers, and ranks whose traces are not there."""
-    for named, step in (job.as_peers or {}).items():
-        at = pointer("diagnose", "job", "as_peers", named, "unprofiled_ns")
-        yield "What if", part("jobs.what_if", named, number(at, step.unprofiled_ns, "ns"))
-    if job.missing:
-        yield "Missing", part("jobs.missing", ", ".join(map(str, job.missing)))
-
-
 def _verdicts(page: Page) -> Html:
-    traces = page.report.traces
-    slowest = slowest_of(traces)
-    ranks = [
-        (
-            rank_of(trace, slowest),
-            page.anchor(i),
-            prose(pointer("diagnose", "traces", i, "verdict"), trace.verdict) if trace.verdict else _SILENT,
-        )
-        for i, trace in sorted(enumerate(traces), key=lambda one: one[1] is not slowest)
-    ]
+    slowest, ranks = slowest_of(page.report.traces), []
+    for i, trace in sorted(enumerate(page.report.traces), key=lambda one: one[1] is not slowest):
+        where = pointer("diagnose", "traces", i, "verdict")
+        text = prose(where, trace.verdict) if trace.verdict else _SILENT
+        ranks.append((rank_of(trace, slowest), page.anchor(i), text))
     return part("head.verdicts", ranks)
 
 
@@ -159,11 +143,14 @@ def named(source: str) -> str:
 def shown_first(page: Page, i: int) -> str:
     """The place on the timeline where a finding is met: its first occurrence; of a job a typical one, since the ranks'
     recordings begin at unlike times."""
-    finding, place = page.report.findings[i], 0
-    if page.report.job is not None:
-        starts = [one.start_ns for one in finding.occurrences]
-        place = starts.index(finding.start_ns) if finding.start_ns in starts else 0
+    place = 0 if page.report.job is None else typical_place(page.report.findings[i])
     return f"#at-{i + 1}-{place + 1}"
+
+
+def typical_place(finding: Finding) -> int:
+    """Position of the typical occurrence among all; 0 where it is none of those listed."""
+    starts = [one.start_ns for one in finding.occurrences]
+    return starts.index(finding.start_ns) if finding.start_ns in starts else 0
 
 
 def recorded(trace: TraceReport, i: int, several: bool) -> Html:
@@ -183,7 +170,11 @@ def _recorded(trace: TraceReport, i: int, several: bool) -> Iterator[tuple[str, 
             yield f"device {device.ordinal}", name + part("head.busy", share)
         elif not busy:
             yield f"device {device.ordinal}", name
-    yield "window", _window(trace, at)
+    window = trace.window
+    length = number(at("window", "length_ns"), window.length_ns, "ns")
+    start, end = (format_offset(side - meta.origin_ns) for side in (window.start_ns, window.end_ns))
+    asked = joined_units(f"from {start} to {end}") if window.asked else None
+    yield "window", part("head.window", length, asked)
     if trace.steps is not None:
         source = quoted(at("steps", "source"), trace.steps.source)
         places = partial(at, "steps")
@@ -196,13 +187,6 @@ def _recorded(trace: TraceReport, i: int, several: bool) -> Iterator[tuple[str, 
     for why in dict.fromkeys(missing.values()):
         parts = [part for part, reason in missing.items() if reason == why]
         yield "not known", together((", ".join(parts), ": ", prose(at("unavailable", parts[0]), why)))
-
-
-def _window(trace: TraceReport, at: partial[str]) -> Html:
-    window, origin = trace.window, trace.meta.origin_ns
-    start, end = (format_offset(side - origin) for side in (window.start_ns, window.end_ns))
-    length = number(at("window", "length_ns"), window.length_ns, "ns")
-    return part("head.window", length, joined_units(f"from {start} to {end}") if window.asked else None)
 
 
 def _not_understood(meta: Meta, i: int, several: bool) -> Iterator[tuple[str, Html]]:

@@ -26,9 +26,6 @@ from traceanalyzer.render.html.plot_data import (
 from traceanalyzer.render.html.redaction import (
     NO_REDACTION,
     Redactor,
-    redacted_curve,
-    redacted_steps,
-    redacted_stretch,
     redactor_of,
 )
 from traceanalyzer.render.html.region_data import MOST_REGIONS, RegionView, region_view
@@ -43,12 +40,7 @@ MOST_OPS, MOST_INPUTS = 40, 4
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """One op with inputs of one shape and type: its row in `OpWork.shapes`, and what is shown of it.
-
-    Attributes:
-        position: in `OpWork.shapes`, which `ops --format json` calls `inputs`.
-        peak_share, limit: of the device's peak (1 is all of it), and which peak; None where not known.
-    """
+    """One op with inputs of one shape and type: its position in `OpWork.shapes`, and what is shown of that row."""
 
     position: int
     shapes: str
@@ -66,14 +58,13 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class OpRow:
-    """One op: GPU time, share of the window, and its inputs with most time; `more` inputs are left out."""
+    """One op: GPU time, share of the window, and its inputs with most time."""
 
     name: str
     calls: int
     gpu_ns: int
     share: float
     inputs: tuple[Inputs, ...]
-    more: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +81,17 @@ def op_table(analysis: Analysis, most: int) -> OpTable:
     """The ops of the trace, at most `most` of them one by one."""
     work = analysis.index(OpWork)
     rest = work.ops.iloc[most:]
-    columns = (work.ops[name].head(most).tolist() for name in ("op", "calls", "gpu_ns", "share"))
-    rows = tuple(
-        OpRow(op, calls, gpu_ns, share, *_inputs(work.shapes, op))
-        for op, calls, gpu_ns, share in zip(*columns, strict=True)
-    )
+    columns = [work.ops[name].head(most).tolist() for name in ("op", "calls", "gpu_ns", "share")]
+    rows = map(OpRow, *columns, (_inputs(work.shapes, op) for op in columns[0]))
     sources = tuple(f"{peaks.name}, {peaks.source}" for _, peaks in sorted(work.peaks.items()) if peaks)
-    return OpTable(rows, len(rest), int(rest["gpu_ns"].sum()), tuple(dict.fromkeys(sources)))
+    return OpTable(tuple(rows), len(rest), int(rest["gpu_ns"].sum()), tuple(dict.fromkeys(sources)))
 
 
-def _inputs(shapes: pd.DataFrame, op: str) -> tuple[tuple[Inputs, ...], int]:
-    own = shapes[shapes["op"] == op]
-    top = own.head(MOST_INPUTS).astype(object)
+def _inputs(shapes: pd.DataFrame, op: str) -> tuple[Inputs, ...]:
+    top = shapes[shapes["op"] == op].head(MOST_INPUTS).astype(object)
     top = top.where(top.notna(), None)
     names = (column.name for column in fields(Inputs) if column.name != "position")
-    rows = zip(top.index.tolist(), *(top[name].tolist() for name in names), strict=True)
-    return tuple(Inputs(*row) for row in rows), max(len(own) - MOST_INPUTS, 0)
+    return tuple(map(Inputs, top.index.tolist(), *(top[name].tolist() for name in names)))
 
 
 Analysed = Sequence[tuple[int | None, Analysis]]
@@ -116,11 +102,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TracePage:
-    """What is shown of one trace beside its `TraceReport`; None and empty where the trace does not carry it.
-
-    Attributes:
-        detailed: whether it has sections of its own; of large jobs only some ranks have.
-    """
+    """What is shown of one trace beside its `TraceReport`, where that is there; of large jobs few are `detailed`."""
 
     rank: int | None
     facts: tuple[Fact, ...] = ()
@@ -136,13 +118,9 @@ class TracePage:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """All that the renderer receives.
+    """All that the renderer receives: the report, of each trace its page, and the pages of rules that found something.
 
-    Attributes:
-        report: as `diagnose` made it, redacted where `confidential`.
-        traces: parallel to `report.traces`.
-        explained: slug of a rule that found something -> its page.
-        confidential: whether files, lines of python and annotations were taken out.
+    A `confidential` one has no files, lines of python and annotations.
     """
 
     report: Report
@@ -184,18 +162,22 @@ class Room:
 def page_of(report: Report, analysed: Analysed, *, confidential: bool = False) -> Page:
     """The page of a report and the analyses that it was made of, as `analyses_of` returned them."""
     redactor = redactor_of(one.trace for _, one in analysed) if confidential else NO_REDACTION
-    detailed = _detailed(report)
+    detailed, numbered = _detailed(report), list(enumerate(report.findings))
     room = Room.of(len(detailed))
     return Page(
         report=redactor.report(report),
         traces=tuple(
-            _trace_page(rank, one, room, redactor, _of_rank(report, rank))
+            _trace_page(rank, one, room, redactor, [pair for pair in numbered if pair[1].rank == rank])
             if rank in detailed
             else TracePage(rank, detailed=False)
             for rank, one in analysed
         ),
         confidential=confidential,
-        explained={rule: redactor.text(text) for rule, text in _explained(report).items()},
+        explained={
+            rule.slug: redactor.text(rule.page)
+            for rule in all_rules()
+            if rule.slug in {f.rule for f in report.findings}
+        },
     )
 
 
@@ -218,15 +200,6 @@ def thinner(page: Page) -> Page | None:
     return replace(page, traces=tuple(traces))
 
 
-def _explained(report: Report) -> dict[str, str]:
-    pages = {rule.slug: rule.page for rule in all_rules()}
-    return {one.rule: pages[one.rule] for one in report.findings if one.rule in pages}
-
-
-def _of_rank(report: Report, rank: int | None) -> list[tuple[int, Finding]]:
-    return [(i, finding) for i, finding in enumerate(report.findings) if finding.rank == rank]
-
-
 def _trace_page(
     rank: int | None, one: Analysis, room: Room, redactor: Redactor, findings: Sequence[tuple[int, Finding]]
 ) -> TracePage:
@@ -237,12 +210,10 @@ def _trace_page(
     stretches = _part(partial(longest_stretches, one), none)
     spans = [(stretch.start_ns, stretch.end_ns) for stretch in stretches]
     said = redactor.text if redactor.on else None
+    facts = _part(partial(facts_of, whole), none)
     made = TracePage(
         rank=rank,
-        facts=tuple(
-            replace(fact, text=redactor.text(fact.text), values={})
-            for fact in _part(partial(facts_of, whole), none)
-        ),
+        facts=tuple(replace(fact, text=redactor.text(fact.text), values={}) for fact in facts),
         flame=_part(partial(region_view, one, redactor, room.nodes), None),
         steps=_part(partial(step_series, one, room.steps), None),
         kernels=_part(partial(kernel_table, one), None),
@@ -251,17 +222,27 @@ def _trace_page(
         stretches=stretches,
         timeline=_part(partial(timeline_of, one, findings, spans, room.events, room.marks, said), None),
     )
-    return _redacted(made, redactor) if redactor.on else made
+    return redacted_page(made, redactor) if redactor.on else made
 
 
 def _part(make: Callable[[], T], otherwise: T) -> T:
     return attempt({}, "", make, otherwise)
 
 
-def _redacted(page: TracePage, redactor: Redactor) -> TracePage:
-    return replace(
-        page,
-        steps=page.steps and redacted_steps(page.steps, redactor),
-        memory=tuple(redacted_curve(curve, redactor) for curve in page.memory),
-        stretches=tuple(redacted_stretch(one, redactor) for one in page.stretches),
+def redacted_page(page: TracePage, redactor: Redactor) -> TracePage:
+    """Without lines of python, and with the kinds of annotations in the place of their names."""
+    series = page.steps and replace(
+        page.steps,
+        steps=tuple(
+            replace(step, ops=tuple((redactor.text(name), ns) for name, ns in step.ops))
+            for step in page.steps.steps
+        ),
     )
+    memory = [
+        replace(
+            curve, owners=tuple(replace(one, op=redactor.text(one.op), line=None) for one in curve.owners)
+        )
+        for curve in page.memory
+    ]
+    stretches = [replace(one, op=one.op and redactor.text(one.op), line=None) for one in page.stretches]
+    return replace(page, steps=series, memory=tuple(memory), stretches=tuple(stretches))

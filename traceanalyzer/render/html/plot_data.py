@@ -28,13 +28,7 @@ MOST_STRETCHES = 8
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A gap on a device, with what is known of its longest piece.
-
-    Attributes:
-        cause: `idle:...`.
-        op: the op to name, else the call that decided; None where there is neither.
-        line: the user's `path.py(12): function` around that; None where no stacks were recorded.
-    """
+    """A gap on a device: of its longest piece the cause `idle:...`, the op or call to name, and the user's line."""
 
     device: int
     start_ns: int
@@ -56,19 +50,16 @@ def longest_stretches(analysis: Analysis, most: int = MOST_STRETCHES) -> tuple[S
     row = np.where(idle.op[chosen] >= 0, idle.op[chosen], idle.row[chosen])
     names = Texts.column(analysis.trace.lanes.cpu, "name", row).values()
     lines = analysis.index(Events).user_code.around(row).values()
-    found = zip(chosen.tolist(), names, lines, strict=True)
-    return tuple(
-        _stretch(idle, steps, piece, op and str(op), line and str(line)) for piece, op, line in found
-    )
-
-
-def _stretch(idle: Idle, steps: Steps, piece: int, op: str | None, line: str | None) -> Stretch:
-    whole, device = idle.gap == idle.gap[piece], int(idle.device[piece])
-    start, end = int(idle.start_ns[whole].min()), int(idle.end_ns[whole].max())
-    edges = steps.bounds_ns.get(device) if steps.marked else None
-    at = -1 if edges is None else int(np.searchsorted(edges, start, side="right")) - 1
-    number = int(steps.number[at]) if 0 <= at < len(steps) else None
-    return Stretch(device, start, end, f"idle:{CAUSES[idle.cause[piece]]}", op, number, line)
+    stretches = []
+    for piece, op, line in zip(chosen.tolist(), names, lines, strict=True):
+        whole, device = idle.gap == idle.gap[piece], int(idle.device[piece])
+        start, end = int(idle.start_ns[whole].min()), int(idle.end_ns[whole].max())
+        edges = steps.bounds_ns.get(device) if steps.marked else None
+        at = -1 if edges is None else int(np.searchsorted(edges, start, side="right")) - 1
+        number = int(steps.number[at]) if 0 <= at < len(steps) else None
+        named = op and str(op), number, line and str(line)
+        stretches.append(Stretch(device, start, end, f"idle:{CAUSES[idle.cause[piece]]}", *named))
+    return tuple(stretches)
 
 
 MOST_STEPS = 240
@@ -83,13 +74,7 @@ OPS_OF_STEP = 3
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """One step.
-
-    Attributes:
-        parts_ns: `STEP_PARTS` -> ns of those that take any; they add up to the duration.
-        ops: (name, ns of GPU time) of the ops with most of it among the work that the step launched.
-        cause: `idle:...`, of most of its idle time; None where it has none.
-    """
+    """One step: its parts by `STEP_PARTS`, the ops with most GPU time that it launched, the cause of most idle time."""
 
     number: int
     ns: int
@@ -110,13 +95,10 @@ class StepSeries:
 
 @dataclass(frozen=True, slots=True)
 class KernelSpread:
-    """How much the executions of one kernel with one grid differ from step to step.
+    """How much the executions of one kernel with one grid of `blocks` differ from step to step.
 
-    Attributes:
-        count, total_ns, median_ns: of its executions that can be compared across steps.
-        least, p10, p90, most: of their times, each over the median of the executions at its place of the step, so
-            that kernels that do other work elsewhere in the step do not count as spread.
-        blocks: of its grid, 0 where not recorded.
+    `least`, `p10`, `p90` and `most` are their times over the median at their place of the step, so that kernels that
+    do other work elsewhere in the step do not count as spread.
     """
 
     name: str
@@ -133,14 +115,9 @@ class KernelSpread:
 
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """Executions of one kernel.
+    """Executions of one kernel, with their share of the time of all kernels.
 
-    Attributes:
-        share: of the time of all kernels.
-        family: as of `family_of`.
-        tensor_cores: whether it computes on them, by its name.
-        occupancy_pct, sm_share: theoretical occupancy, and share of the SMs that have a block; means over the time of
-            its executions, None where not recorded.
+    Theoretical occupancy and the share of the SMs that have a block are means over time, None where not recorded.
     """
 
     name: str
@@ -156,10 +133,7 @@ class KernelRow:
 
 @dataclass(frozen=True, slots=True)
 class KernelTable:
-    """The kernels with most time, all of them as one row, and how many names are left out.
-
-    `tensor_share` is of the time of all kernels.
-    """
+    """The kernels with most time, all of them as one row, their time on tensor cores, and how many are left out."""
 
     rows: tuple[KernelRow, ...]
     every: KernelRow
@@ -179,12 +153,9 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class MemoryCurve:
-    """One allocator over time, by its highest point in each part of the time.
+    """One of `MemoryView.devices` by its highest point in each part of the time, and the largest owners at the peak.
 
-    Attributes:
-        position: in `MemoryView.devices`.
-        time_ns, allocated_bytes, reserved_bytes: the points; `reserved_bytes` is None where not recorded.
-        owners: alive at the peak, the largest; `others` and `others_bytes` are the number and sum of the rest.
+    `others` and `others_bytes` are the number and sum of the other owners.
     """
 
     position: int
@@ -224,12 +195,11 @@ def step_series(analysis: Analysis, most: int = MOST_STEPS) -> StepSeries | None
     slot = np.full(len(steps), -1, np.int64)
     slot[chosen] = np.arange(len(chosen))
     ops, causes = _largest_ops(analysis, device, slot), _main_causes(analysis, device, slot)
-    made = []
-    for i in chosen:
-        parts = {name: ns for name, ns in zip(STEP_PARTS, by_step[i].tolist(), strict=True) if ns}
-        amounts = int(steps.number[i]), int(durations[i]), parts
-        made.append(StepTime(*amounts, ops[slot[i]], causes[slot[i]]))
-    return StepSeries(device, int(median(durations)), together, tuple(made))
+    parts = [
+        {name: ns for name, ns in zip(STEP_PARTS, row, strict=True) if ns} for row in by_step[chosen].tolist()
+    ]
+    columns = steps.number[chosen].tolist(), durations[chosen].tolist(), parts, ops, causes
+    return StepSeries(device, int(median(durations)), together, tuple(map(StepTime, *columns)))
 
 
 def _meanwhile(events: Events, starts: Rows, ends: Rows) -> dict[str, Rows]:
@@ -251,11 +221,7 @@ def _meanwhile(events: Events, starts: Rows, ends: Rows) -> dict[str, Rows]:
 
 
 def _largest_ops(analysis: Analysis, device: int, slot: Rows) -> list[tuple[tuple[str, int], ...]]:
-    """Of each shown step (name, ns) of the ops with most GPU time; kernels without op by their own name.
-
-    Args:
-        slot: of each step its place among those that are shown, -1 of others; int64 (steps,).
-    """
+    """(name, ns) of the ops with most GPU time, of each step that has a `slot` (steps,); of no op the kernel's name."""
     work = analysis.index(Work)
     work = work[(work.device == device) & (pick(slot, work.step) >= 0)]
     names = work.op.name.or_else(work.name)
@@ -342,29 +308,15 @@ def memory_curves(analysis: Analysis) -> tuple[MemoryCurve, ...]:
 
 def _curve(position: int, device: DeviceMemory) -> MemoryCurve:
     at, allocated = ints(device.curve, "time_ns"), ints(device.curve, "allocated_bytes")
-    known = device.peak_reserved_bytes is not None
-    chosen = highest_points(at, allocated)
-    largest = device.alive.head(MOST_OWNERS)
-    columns = (largest[name].tolist() for name in ("op", "python", "blocks", "bytes"))
-    owners = tuple(
-        Owner(op, None if line == NO_LINE else line, blocks, size)
-        for op, line, blocks, size in zip(*columns, strict=True)
-    )
-    rest = device.alive["bytes"].iloc[MOST_OWNERS:]
-    return MemoryCurve(
-        position=position,
-        device=device.device,
-        peak_bytes=device.peak_bytes,
-        peak_ns=device.peak_ns,
-        peak_reserved_bytes=device.peak_reserved_bytes,
-        before_bytes=device.before_bytes,
-        time_ns=tuple(at[chosen].tolist()),
-        allocated_bytes=tuple(allocated[chosen].tolist()),
-        reserved_bytes=tuple(ints(device.curve, "reserved_bytes")[chosen].tolist()) if known else None,
-        owners=owners,
-        others=len(rest),
-        others_bytes=int(rest.sum()),
-    )
+    chosen, reserved = highest_points(at, allocated), None
+    if device.peak_reserved_bytes is not None:
+        reserved = tuple(ints(device.curve, "reserved_bytes")[chosen].tolist())
+    points = tuple(at[chosen].tolist()), tuple(allocated[chosen].tolist()), reserved
+    largest, rest = device.alive.head(MOST_OWNERS), device.alive["bytes"].iloc[MOST_OWNERS:]
+    lines = [None if line == NO_LINE else line for line in largest["python"].tolist()]
+    owners = map(Owner, largest["op"].tolist(), lines, largest["blocks"].tolist(), largest["bytes"].tolist())
+    peak = device.peak_bytes, device.peak_ns, device.peak_reserved_bytes, device.before_bytes
+    return MemoryCurve(position, device.device, *peak, *points, tuple(owners), len(rest), int(rest.sum()))
 
 
 def highest_points(at: Rows, values: Rows) -> Rows:

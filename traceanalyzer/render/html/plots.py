@@ -42,17 +42,18 @@ def look_of(name: str, causes: Sequence[str]) -> str:
 
 
 def _device(time: DeviceTime, position: int, trace_index: int, several: bool, causes: Sequence[str]) -> Html:
-    parts, whole_ns = ordered(time), max(time.length_ns, 1)
+    parts = ordered(time)
     label = f"Where the time of device {time.device} went; the table has the same numbers"
     rows = []
     for name, ns in parts:
         ops = [one.op for one in time.idle_causes if one.cause == name and one.op]
         named = ", ".join(said(op, 60) for op in ops[:_NAMED_OPS]) + (" …" if len(ops) > _NAMED_OPS else "")
         words = ("idle: " if name.partition(":")[0] == IDLE else "") + in_words(name)
-        time_ns = number(pointer("accounting", position, "parts_ns", name), ns, "ns")
-        rows.append(
-            (look_of(name, causes), words, named, ns / whole_ns, format_share(ns / whole_ns), time_ns)
+        time_ns, share = (
+            number(pointer("accounting", position, "parts_ns", name), ns, "ns"),
+            ns / max(time.length_ns, 1),
         )
+        rows.append((look_of(name, causes), words, named, share, format_share(share), time_ns))
     whole = number(pointer("diagnose", "traces", trace_index, "window", "length_ns"), time.length_ns, "ns")
     return part("plots.accounting", time.device, several, parts_bar(parts, label, causes), rows, whole)
 
@@ -153,7 +154,7 @@ _LABELLED = 7.0  # percent of the width: a narrower part has no room for its nam
 _THINNEST = 0.6  # percent of the width of a low bar: less is left out
 _LETTERS = 24  # pixels: a lower bar has no room for letters
 _STEPS_HEIGHT, _CURVE_HEIGHT, _CURVE_PART = 150, 170, 0.96  # pixels; of the height up to the highest point
-_LOOKS = (
+_LOOKS = [
     "copy_d2h",
     "copy_h2d",
     "copy",
@@ -162,7 +163,7 @@ _LOOKS = (
     "compute_over",
     "communication_waiting",
     "communication",
-)
+]
 _NUMBERED = 24  # steps below which a number stands
 
 
@@ -198,14 +199,11 @@ def _part(
 def range_bar(value: float, low: float, high: float, label: str) -> Html:
     """A value of at most 1 as a bar, with its interval as a line with ends."""
     at, first, last = (f"{100 * min(max(share, 0.0), 1.0):.2f}%" for share in (value, low, high))
-    rail, saved = (
-        tag("rect", class_=look, width=width, height=6, y=5, rx=3)
-        for look, width in (("rail", "100%"), ("saved", at))
-    )
+    looks = (("rail", "100%"), ("saved", at))
+    bars = [tag("rect", class_=look, width=width, height=6, y=5, rx=3) for look, width in looks]
     ends = [_whisker(first, last, 8, 8), _whisker(first, first, 2, 14), _whisker(last, last, 2, 14)]
-    return tag(
-        "svg", rail, saved, *ends, class_="range", width="100%", height=16, role="img", aria_label=label
-    )
+    size = {"width": "100%", "height": 16}
+    return tag("svg", *bars, *ends, class_="range", **size, role="img", aria_label=label)
 
 
 def _whisker(x1: str, x2: str, y1: int, y2: int) -> Html:
@@ -249,16 +247,14 @@ def steps_svg(series: StepSeries) -> Html:
     median = tag("line", class_="median", x1="0", x2="100%", y1=y, y2=y)
     size = {"width": "100%", "height": _STEPS_HEIGHT + 18}
     label = f"Times of {len(series.steps)} steps as bars"
-    every = -(-len(series.steps) // _NUMBERED)
+    every = max(-(-len(series.steps) // _NUMBERED), 1)
     numbers = (
         tag("text", step.number, class_="tick", x=f"{(i + 0.5) * width:.2f}%", y=_STEPS_HEIGHT + 14)
-        for i, step in enumerate(series.steps)
-        if i % every == 0
+        for i, step in list(enumerate(series.steps))[::every]
     )
     marks = [(_STEPS_HEIGHT * (1 - ns / longest), format_ns(round(ns))) for ns in round_values(longest)]
-    return tag(
-        "svg", *bars, median, *_levels(marks), *numbers, class_="steps", **size, role="img", aria_label=label
-    )
+    drawn = *bars, median, *_levels(marks), *numbers
+    return tag("svg", *drawn, class_="steps", **size, role="img", aria_label=label)
 
 
 def _step(number: int, parts: dict[str, int], x: float, width: float, longest: int) -> Html:
@@ -279,20 +275,15 @@ def spread_svg(kernel: KernelSpread) -> Html:
     times = (kernel.least, kernel.p10, 1.0, kernel.p90, kernel.most)
     least, p10, usual, p90, most = (100 * time / whole for time in times)
     end, box = f"{most:.2f}%", {"x": f"{p10:.2f}%", "width": f"{max(p90 - p10, 0.8):.2f}%"}
-    return tag(
-        "svg",
+    drawn = (
         tag("title", words),
         tag("line", class_="rail", x1="0", x2="100%", y1=9, y2=9),
         _whisker(f"{least:.2f}%", end, 9, 9),
         _whisker(end, end, 5, 13),
         tag("rect", class_="box", y=4, height=10, **box),
         tag("line", class_="tick-median", x1=f"{usual:.2f}%", x2=f"{usual:.2f}%", y1=1, y2=17),
-        class_="spread",
-        width="100%",
-        height=18,
-        role="img",
-        aria_label=words,
     )
+    return tag("svg", *drawn, class_="spread", width="100%", height=18, role="img", aria_label=words)
 
 
 def memory_svg(curve: MemoryCurve) -> Html:

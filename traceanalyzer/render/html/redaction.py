@@ -9,36 +9,16 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from traceanalyzer.model.arrays import distinct
-from traceanalyzer.model.device_times import DeviceTime
-from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.records import dataclass
-from traceanalyzer.model.report import Report, TraceReport, Verdict
-from traceanalyzer.model.trace import Meta, Trace, matching, narrow_codes, texts_of
-from traceanalyzer.render.html.plot_data import MemoryCurve, StepSeries, Stretch
+from traceanalyzer.model.report import Report, TraceReport
+from traceanalyzer.model.trace import Trace, matching, narrow_codes, texts_of
 
-
-def redacted_curve(curve: MemoryCurve, redactor: Redactor) -> MemoryCurve:
-    """Without lines of python."""
-    owners = (replace(owner, op=redactor.text(owner.op), line=None) for owner in curve.owners)
-    return replace(curve, owners=tuple(owners))
-
-
-def redacted_steps(series: StepSeries, redactor: Redactor) -> StepSeries:
-    """Ops that are annotations are told by their kind alone."""
-    ops = (tuple((redactor.text(name), ns) for name, ns in step.ops) for step in series.steps)
-    steps = zip(series.steps, ops, strict=True)
-    return replace(series, steps=tuple(replace(step, ops=named) for step, named in steps))
-
-
-def redacted_stretch(one: Stretch, redactor: Redactor) -> Stretch:
-    """The same of an idle stretch."""
-    return replace(one, op=one.op and redactor.text(one.op), line=None)
-
-
+R = TypeVar("R", bound=Any)
 FILE, LINE, MARK, PATH = "[file]", "[python line]", "[annotation]", "[path]"
+_SAID = ("title", "cause", "message", "advice", "by", "evidence")  # fields of a finding
 # `path.py(12): function` as traces name frames; `path.py:12` and `path.py`; a path of two parts or more.
 _FRAME = re.compile(r"[^\s\"',;<>()]*\.pyx?\b(?:\(\d+\))?(?:: ?[\w.<>]+)?")
 _SLASHES = re.compile(r"(?<![\w/.])(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\][\w.+@-]+){2,}[/\\]?")
@@ -85,42 +65,28 @@ class Redactor:
         return replace(
             report,
             traces=tuple(self._head(trace) for trace in report.traces),
-            findings=tuple(self._finding(finding) for finding in report.findings),
-            outcomes=tuple(replace(one, why=one.why and self.text(one.why)) for one in report.outcomes),
+            findings=tuple(replace(self._texts(one, *_SAID), profiler_command="") for one in report.findings),
+            outcomes=tuple(self._texts(one, "why") for one in report.outcomes),
         )
+
+    def _texts(self, record: R, *names: str) -> R:
+        """The record with these of its fields redacted."""
+        return replace(record, **{name: self.value(getattr(record, name)) for name in names})
 
     def _head(self, trace: TraceReport) -> TraceReport:
-        steps = trace.steps
+        damage = tuple(self._texts(one, "message") for one in trace.meta.damage)
+        times = (
+            replace(t, idle_causes=tuple(self._texts(one, "op") for one in t.idle_causes))
+            for t in trace.accounting
+        )
         return replace(
-            trace,
-            meta=self._meta(trace.meta),
-            verdict=self.text(trace.verdict),
-            summary=Verdict(**{part: self.text(text) for part, text in asdict(trace.summary).items()}),
-            accounting=tuple(self._time(time) for time in trace.accounting),
+            self._texts(trace, "verdict", "unavailable"),
+            meta=replace(trace.meta, source=FILE, thread_names={}, extra={}, damage=damage, other_args={}),
+            summary=self._texts(trace.summary, *asdict(trace.summary)),
+            accounting=tuple(times),
             parts={},
             regions=(),
-            unavailable=self.value(dict(trace.unavailable or {})),
-            steps=None if steps is None else replace(steps, source=self.text(steps.source)),
-        )
-
-    def _time(self, time: DeviceTime) -> DeviceTime:
-        causes = (replace(one, op=one.op and self.text(one.op)) for one in time.idle_causes)
-        return replace(time, idle_causes=tuple(causes))
-
-    def _meta(self, meta: Meta) -> Meta:
-        damage = tuple(replace(one, message=self.text(one.message)) for one in meta.damage)
-        return replace(meta, source=FILE, thread_names={}, extra={}, damage=damage, other_args={})
-
-    def _finding(self, finding: Finding) -> Finding:
-        return replace(
-            finding,
-            title=self.text(finding.title),
-            profiler_command="",
-            cause=self.text(finding.cause),
-            message=self.text(finding.message),
-            advice=self.text(finding.advice),
-            by=None if finding.by is None else self.text(finding.by),
-            evidence=self.value(finding.evidence),
+            steps=trace.steps and self._texts(trace.steps, "source"),
         )
 
 

@@ -20,14 +20,7 @@ _LEVELS, _MOST_ROWS = 5, 40  # of the table
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A frame of the graph, costs per step with all inside.
-
-    Attributes:
-        kind: as of `Tree`.
-        cpu_ns: without the profiler; of a trace without GPU work as recorded.
-        start_ns, end_ns: of its first run on the timeline.
-        inside: largest first, by the largest of the costs.
-    """
+    """A frame of the graph, costs per step with all inside; `start_ns` and `end_ns` are of its first run."""
 
     name: str
     kind: str
@@ -68,8 +61,8 @@ class RegionView:
 def region_view(analysis: Analysis, redactor: Redactor, most: int = MOST_REGIONS) -> RegionView:
     """The regions of a typical step, about `most` of them."""
     regions = analysis.index(Regions)
-    root = _tree(regions, redactor, most)
-    return RegionView(root, _rows(regions, redactor), round(regions.step_ns), regions.replayed)
+    rows = _rows(regions, redactor)
+    return RegionView(_tree(regions, redactor, most), rows, round(regions.step_ns), regions.replayed)
 
 
 def _name(regions: Regions, redactor: Redactor, node: int) -> str:
@@ -90,12 +83,10 @@ def _tree(regions: Regions, redactor: Redactor, most: int) -> Region:
     starts, ends = _first_runs(regions)
 
     def region(node: int) -> Region:
-        cpu, gpu, idle = (round(value) for value in costs[:, node].tolist())
-        calls = float(tree.calls[node] / regions.steps)
-        place = int(starts[node]), int(ends[node])
-        name = _name(regions, redactor, node)
+        cpu, gpu, idle = map(round, costs[:, node].tolist())
+        calls, place = float(tree.calls[node] / regions.steps), (int(starts[node]), int(ends[node]))
         below = tuple(map(region, inside.get(node, ())))
-        return Region(name, tree.kind[node], cpu, gpu, idle, calls, *place, below)
+        return Region(_name(regions, redactor, node), tree.kind[node], cpu, gpu, idle, calls, *place, below)
 
     return region(0)
 
@@ -134,19 +125,10 @@ def _rows(regions: Regions, redactor: Redactor) -> tuple[RegionRow, ...]:
     def of_backward(values: Floats) -> Floats:
         return subtree_totals(regions.tree.parent, np.where(backward, values, 0.0)) / regions.steps
 
-    totals, backward_ns = regions.totals, of_backward(regions.predicted_ns)
-    times = (
-        totals["gpu_ns"],
-        of_backward(regions.gpu_ns),
-        totals["predicted_ns"],
-        backward_ns,
-        totals["idle_ns"],
-    )
-    columns = (
-        regions.tree.calls / regions.steps,
-        cost / max(regions.step_ns, 1.0),
-        *(time.round().astype(np.int64) for time in times),
-    )
+    gpu_ns, cpu_ns, idle_ns = (regions.totals[name] for name in ("gpu_ns", "predicted_ns", "idle_ns"))
+    times = gpu_ns, of_backward(regions.gpu_ns), cpu_ns, of_backward(regions.predicted_ns), idle_ns
+    columns = [regions.tree.calls / regions.steps, cost / max(regions.step_ns, 1.0)]
+    columns += [time.round().astype(np.int64) for time in times]
     return tuple(
         RegionRow(_name(regions, redactor, node), level, *(column[node].item() for column in columns))
         for node, level in above[:_MOST_ROWS]

@@ -11,7 +11,7 @@ from traceanalyzer.model.report import Report
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.html.cards import MARKS
 from traceanalyzer.render.html.markup import Html, said, tag
-from traceanalyzer.render.html.plots import class_of
+from traceanalyzer.render.html.plots import class_of, ordered
 from traceanalyzer.render.words.savings import in_one_line, titled
 from traceanalyzer.report.words import in_words
 
@@ -51,19 +51,10 @@ def summary_svg(report: Report) -> Html:
     height = y + 4 + _LINE * (min(len(report.findings), _FINDINGS + 1) or 1)
     ground = tag("rect", width="100%", height="100%", fill="#ffffff")
     verdicts = "; ".join(trace.verdict for trace in report.traces[:_TRACES] if trace.verdict)
-    return tag(
-        "svg",
-        ground,
-        *parts,
-        xmlns="http://www.w3.org/2000/svg",
-        width=_WIDTH,
-        height=height,
-        style="max-width: 100%; height: auto",
-        viewBox=f"0 0 {_WIDTH} {height}",
-        font_family="system-ui, sans-serif",
-        role="img",
-        aria_label=said(f"traceanalyzer: {verdicts}", 300),
-    )
+    size = {"width": _WIDTH, "height": height, "style": "max-width: 100%; height: auto"}
+    looks = {"viewBox": f"0 0 {_WIDTH} {height}", "font_family": "system-ui, sans-serif", "role": "img"}
+    label = said(f"traceanalyzer: {verdicts}", 300)
+    return tag("svg", ground, *parts, xmlns="http://www.w3.org/2000/svg", **size, **looks, aria_label=label)
 
 
 def _text(
@@ -79,13 +70,12 @@ def _wrapped(text: str) -> list[str]:
 
 def _bar(time: DeviceTime, y: int) -> Iterator[Html]:
     x, room = 16.0, _WIDTH - 32
-    for name, ns in sorted(
-        time.parts_ns.items(), key=lambda part: (part[0].startswith("idle"), -part[1], part[0])
-    ):
-        width = room * ns / max(time.length_ns, 1)
+    for name, ns in ordered(time):
+        share = ns / max(time.length_ns, 1)
+        width = room * share
         if width < _THINNEST:
             continue
-        title = f"{in_words(name)}: {format_ns(ns)}, {format_share(ns / max(time.length_ns, 1))}"
+        title = f"{in_words(name)}: {format_ns(ns)}, {format_share(share)}"
         place = {"x": f"{x:.1f}", "y": y, "width": f"{width:.1f}", "height": 26}
         yield tag("rect", tag("title", title), **place, fill=_COLOURS[class_of(name)], stroke="#ffffff")
         words = ("idle: " if name.startswith("idle") else "") + in_words(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from traceanalyzer.idle.accounting import CLASSES, Accounting, class_name
 from traceanalyzer.idle.causes import Idle
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
+from traceanalyzer.model.arrays import Rows, distinct, pick
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
@@ -48,12 +49,8 @@ class Track:
 class Columns:
     """Events of all tracks, one after the other; -1 stands for none.
 
-    Attributes:
-        name, op, shapes, line: positions in `Timeline.texts`; `op` is the innermost around a call or a launch.
-        kind: position in `Timeline.kinds`; of kernels their family.
-        launched: position in `Timeline.texts` of grid, block, registers and the like.
-        launch: of work the position of the call that launched it, among these events.
-        delay_ns: work.start - launch.start, None where the trace has no launch.
+    `name`, `op` (the innermost around), `shapes`, `line` and `launched` (grid, block, registers) are positions in
+    `Timeline.texts`, `kind` one in `Timeline.kinds`, `launch` of work that of its call among these events.
     """
 
     event_id: tuple[int, ...]
@@ -96,7 +93,7 @@ class Writer:
                 tracks.append(Track("stream", device, stream, 1, first, len(entries)))
                 first += len(entries)
         joined: dict[str, Any] = {
-            name: tuple(one for part in self.parts for one in _plain(part[name]))
+            name: tuple(one for part in self.parts for one in np.asarray(part[name]).tolist())
             for name in Columns.__slots__
         }
         return tuple(tracks), Columns(**joined), tuple(self.texts), tuple(self.kinds)
@@ -104,57 +101,61 @@ class Writer:
     def _calls(self, rows: Rows) -> int:
         """One thread's rows; returns how many levels they take."""
         events, cpu = self.events, self.events.trace.lanes.cpu
-        level = np.minimum(around(events, rows, _mask(events, rows)), _LEVELS - 1)
+        kept = np.zeros(len(events.nesting.parent), np.bool_)
+        kept[rows] = True
+        level = np.minimum(around(events, rows, kept), _LEVELS - 1)
         op = pick(events.nesting.op, rows)
         names = Texts.column(cpu, "name", rows)
-        kind = [self._kind(one) for one in cpu_kinds(events, rows, names)]
-        lines = Texts.none(len(rows)) if self.said else events.user_code.around(rows)
+        kinds = cpu_kinds(events, rows, names)
         none = np.full(len(rows), -1, np.int64)
-        self.parts.append(
-            {
-                "event_id": ints(cpu, "event_id")[rows],
-                "name": self._codes(names),
-                "kind": np.array(kind, np.int64),
-                "start_ns": events.nesting.start_ns[rows],
-                "dur_ns": events.nesting.end_ns[rows] - events.nesting.start_ns[rows],
-                "level": level,
-                "launch": none,
-                "delay_ns": [None] * len(rows),
-                "op": np.where(op == rows, -1, self._codes(Texts.column(cpu, "name", op))),
-                "shapes": self._codes(Texts.column(cpu, "input_dims", rows)),
-                "line": self._codes(lines),
-                "launched": none,
-            }
+        self._add(
+            ints(cpu, "event_id")[rows],
+            names,
+            kinds,
+            events.nesting.start_ns[rows],
+            events.nesting.end_ns[rows],
         )
+        self.parts[-1] |= {
+            "level": level,
+            "launch": none,
+            "delay_ns": [None] * len(rows),
+            "op": np.where(op == rows, -1, self._codes(Texts.column(cpu, "name", op))),
+            "shapes": self._codes(Texts.column(cpu, "input_dims", rows)),
+            "line": self._lines(rows),
+            "launched": none,
+        }
         return int(level.max(initial=0)) + 1
+
+    def _add(self, event_id: Rows, names: Texts, kinds: Sequence[str], start_ns: Rows, end_ns: Rows) -> None:
+        """Begin a part with what events of both lanes have."""
+        name = self._codes(names)
+        kind = np.array([self.kinds.setdefault(kind, len(self.kinds)) for kind in kinds], np.int64)
+        columns = {"event_id": event_id, "name": name, "kind": kind, "start_ns": start_ns}
+        self.parts.append({**columns, "dur_ns": end_ns - start_ns})
+
+    def _lines(self, rows: Rows) -> Rows:
+        return self._codes(Texts.none(len(rows)) if self.said else self.events.user_code.around(rows))
 
     def _work(self, entries: Rows, place: Rows) -> None:
         """Some work of one stream; `place` is where each row of `trace.cpu` stands among the events."""
         events, work, gpu = self.events, self.events.device_work, self.events.trace.lanes.gpu
         row, call, op = work.row[entries], work.call[entries], work.op[entries]
-        lines = Texts.none(len(row)) if self.said else events.user_code.around(call)
         names = Texts.column(gpu, "name", row)
         kinds = [
             family_of(str(name)) if KINDS[kind] == "compute" else KINDS[kind]
             for kind, name in zip(work.kind[entries].tolist(), names.values(), strict=True)
         ]
         delays = zip(work.delay_ns[entries].tolist(), (call >= 0).tolist(), strict=True)
-        self.parts.append(
-            {
-                "event_id": ints(gpu, "event_id")[row],
-                "name": self._codes(names),
-                "kind": np.array([self._kind(kind) for kind in kinds], np.int64),
-                "start_ns": work.start_ns[entries],
-                "dur_ns": work.end_ns[entries] - work.start_ns[entries],
-                "level": np.zeros(len(row), np.int64),
-                "launch": np.where(call >= 0, place[call], -1),
-                "delay_ns": [delay if linked else None for delay, linked in delays],
-                "op": self._codes(Texts.column(events.trace.lanes.cpu, "name", op)),
-                "shapes": self._codes(Texts.column(events.trace.lanes.cpu, "input_dims", op)),
-                "line": self._codes(lines),
-                "launched": self._launched(row),
-            }
-        )
+        self._add(ints(gpu, "event_id")[row], names, kinds, work.start_ns[entries], work.end_ns[entries])
+        self.parts[-1] |= {
+            "level": np.zeros(len(row), np.int64),
+            "launch": np.where(call >= 0, place[call], -1),
+            "delay_ns": [delay if linked else None for delay, linked in delays],
+            "op": self._codes(Texts.column(events.trace.lanes.cpu, "name", op)),
+            "shapes": self._codes(Texts.column(events.trace.lanes.cpu, "input_dims", op)),
+            "line": self._lines(call),
+            "launched": self._launched(row),
+        }
 
     def _launched(self, row: Rows) -> Rows:
         """Positions in `self.texts` of how each row of `trace.gpu` was launched, -1 where nothing is recorded."""
@@ -174,9 +175,6 @@ class Writer:
             table[code] = self.texts.setdefault(shown, len(self.texts))
         return table[texts.code]
 
-    def _kind(self, kind: str) -> int:
-        return self.kinds.setdefault(kind, len(self.kinds))
-
 
 def cpu_kinds(events: Events, rows: Rows, names: Texts) -> list[str]:
     """annotation, op, call or wait, of each row of `trace.cpu`."""
@@ -184,16 +182,6 @@ def cpu_kinds(events: Events, rows: Rows, names: Texts) -> list[str]:
     waits = calls & names.matches(SYNCHRONISING)
     kinds = np.where(events.nesting.annotation[rows], "annotation", np.where(calls, "call", "op"))
     return [str(kind) for kind in np.where(waits, "wait", kinds)]
-
-
-def _plain(column: Rows | list[int | None]) -> list[int | None]:
-    return column if isinstance(column, list) else column.tolist()
-
-
-def _mask(events: Events, rows: Rows) -> Mask:
-    kept = np.zeros(len(events.nesting.parent), np.bool_)
-    kept[rows] = True
-    return kept
 
 
 _PER_LAUNCH = ("registers", "shared_memory", "bytes")  # columns of `trace.gpu`
@@ -218,13 +206,9 @@ _IDLE = CLASSES.index("idle")
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """One device over the window, in `len(busy)` equal parts.
+    """One device over the window, in equal parts: in what percent of each anything ran (`busy`).
 
-    Attributes:
-        names: classes of `Accounting`, idle time as `idle:<cause>`.
-        busy: percent of each part in which anything ran.
-        doing: position in `names` of the class with most time among what ran, -1 where nothing did.
-        why: position in `names` of the cause with most idle time, -1 where it was never idle.
+    `doing` and `why` are positions in `names` of the class and of the idle cause with most time, -1 for none.
     """
 
     device: int
@@ -259,18 +243,10 @@ def _overview(accounting: Accounting, code: Rows, edges: Rows, device: int) -> O
     sums = np.bincount(cell, weights=np.diff(cuts), minlength=size * len(known)).reshape(size, len(known))
     busy = known < _IDLE
     ran, rested = np.where(busy, sums, 0.0), np.where(busy, 0.0, sums)
-    share = np.rint(100 * ran.sum(axis=1) / np.maximum(sums.sum(axis=1), 1.0))
-    return Overview(
-        device,
-        tuple(class_name(int(one)) for one in known),
-        tuple(share.astype(np.int64).tolist()),
-        _most(ran),
-        _most(rested),
-    )
-
-
-def _most(sums: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> tuple[int, ...]:
-    return tuple(np.where(sums.max(axis=1) > 0, sums.argmax(axis=1), -1).tolist())
+    share = np.rint(100 * ran.sum(axis=1) / np.maximum(sums.sum(axis=1), 1.0)).astype(np.int64)
+    most = (np.where(part.max(axis=1) > 0, part.argmax(axis=1), -1) for part in (ran, rested))
+    columns = (tuple(column.tolist()) for column in (share, *most))
+    return Overview(device, tuple(class_name(int(one)) for one in known), *columns)
 
 
 _MARKS = 400  # of steps
@@ -283,10 +259,8 @@ _THINNED = -2
 class Marks:
     """Occurrences of one finding: positions in `Finding.occurrences`, by start.
 
-    Attributes:
-        finding: position in `Report.findings`.
-        event: of each the position of its event in `Timeline`'s columns (work, if it has any), -1 where it has none,
-            -2 where none of its events is kept.
+    `event` is the position of each one's event among `Columns` (work, if it has any), -1 where it has none, -2 where
+    none of its events is kept.
     """
 
     finding: int
@@ -298,12 +272,9 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One trace from `start_ns` to `end_ns`.
+    """One trace: `steps` are (number, start, end), `waits` the longest in collectives (start, ns, rank that is last).
 
-    Attributes:
-        least_ns: outside the bands and away from occurrences, events that last as long are kept.
-        steps: (number, start, end) on the first device, or on the CPU.
-        waits: (start, ns, rank that came last) of the collectives in which it waits longest for other ranks.
+    Outside the bands and away from occurrences, events of `least_ns` or more are kept.
     """
 
     start_ns: int
@@ -338,10 +309,12 @@ def timeline_of(
     events, steps = analysis.index(Events), analysis.index(Steps)
     kept = chosen(analysis, [finding for _, finding in findings], spans, most)
     if said is not None:
-        kept = _without_annotations(events, kept)
+        annotation = events.nesting.annotation
+        kept = replace(
+            kept, threads=tuple((thread, rows[~annotation[rows]]) for thread, rows in kept.threads)
+        )
     tracks, columns, texts, kinds = Writer(events, said).written(kept)
-    none: tuple[Overview, ...] = ()
-    unmeasured: tuple[tuple[int, int, int], ...] = ()
+    none: tuple[Any, ...] = ()
     share = marks // max(len(findings), 1)
     return Timeline(
         start_ns=steps.window_start_ns,
@@ -355,7 +328,7 @@ def timeline_of(
         texts=texts,
         events=columns,
         marks=tuple(finding_marks(i, finding, columns, tracks, share) for i, finding in findings),
-        waits=attempt({}, "waits", lambda: longest_waits(analysis), unmeasured),
+        waits=attempt({}, "waits", lambda: longest_waits(analysis), none),
     )
 
 
@@ -366,11 +339,6 @@ def longest_waits(analysis: Analysis) -> tuple[tuple[int, int, int], ...]:
     longest = np.sort(longest[waits.waiting_ns[longest] > 0])
     columns = work.start_ns[waits.entry[longest]], waits.waiting_ns[longest], waits.last[longest]
     return tuple(zip(*(column.tolist() for column in columns), strict=True))
-
-
-def _without_annotations(events: Events, kept: Chosen) -> Chosen:
-    threads = tuple((thread, rows[~events.nesting.annotation[rows]]) for thread, rows in kept.threads)
-    return Chosen(threads, kept.streams, kept.bands, kept.least_ns)
 
 
 def drawn_steps(steps: Steps) -> tuple[tuple[int, int, int], ...]:
@@ -401,10 +369,5 @@ def finding_marks(
         own = [place[event] for event in every[i].event_ids[:_FIRST] if event in place]
         none = _THINNED if every[i].event_ids else -1
         found.append(next((at for at in own if at >= streams), own[0] if own else none))
-    return Marks(
-        position,
-        tuple(numbers),
-        tuple(every[i].start_ns for i in numbers),
-        tuple(every[i].end_ns for i in numbers),
-        tuple(found),
-    )
+    times = tuple(every[i].start_ns for i in numbers), tuple(every[i].end_ns for i in numbers)
+    return Marks(position, tuple(numbers), *times, tuple(found))

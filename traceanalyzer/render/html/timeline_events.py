@@ -65,7 +65,13 @@ def chosen(
     """About `most` events of the trace, among them those around these spans, (start, end)."""
     events, steps = analysis.index(Events), analysis.index(Steps)
     threads, streams = _threads(events, findings), _streams(events.device_work)
-    kept = _nothing(events, threads, streams, steps)
+    nesting, work = events.nesting, events.device_work
+    low, high = steps.window_start_ns, steps.window_end_ns
+    on_cpu = np.isin(nesting.thread, threads) & (nesting.end_ns >= low) & (nesting.start_ns < high)
+    on_stream = {pair: (work.device == pair[0]) & (work.stream == pair[1]) for pair in streams}
+    on_gpu = np.any([*on_stream.values(), np.zeros(len(work.row), np.bool_)], axis=0)
+    on_gpu &= (work.end_ns >= low) & (work.start_ns < high)
+    kept = _Kept(np.zeros_like(on_cpu), np.zeros_like(on_gpu), on_cpu, on_gpu)
     length = max(steps.window_end_ns - steps.window_start_ns, 1)
     for start, end in spans:
         _keep_around(events, kept, start - _LEAST_NS, end + _LEAST_NS)
@@ -73,34 +79,10 @@ def chosen(
     least = _keep_long(events, kept, length // _FAR, int(_FAR_SHARE * most))
     bands = _keep_steps(events, steps, findings, kept, most)
     _keep_launches(events, kept)
-    work = events.device_work
-    return Chosen(
-        tuple((int(thread), _of_thread(events, kept, thread)) for thread in threads),
-        tuple(
-            (device, stream, np.flatnonzero(kept.gpu & (work.device == device) & (work.stream == stream)))
-            for device, stream in streams
-        ),
-        bands,
-        least,
-    )
-
-
-def _of_thread(events: Events, kept: _Kept, thread: int) -> Rows:
-    rows = events.nesting.thread_rows[thread].astype(np.int64)
-    return rows[kept.cpu[rows]]
-
-
-def _nothing(
-    events: Events, threads: Sequence[int], streams: Sequence[tuple[int, int]], steps: Steps
-) -> _Kept:
-    low, high = steps.window_start_ns, steps.window_end_ns
-    nesting, work = events.nesting, events.device_work
-    on_cpu = np.isin(nesting.thread, threads) & (nesting.end_ns >= low) & (nesting.start_ns < high)
-    on_gpu = np.zeros(len(work.row), np.bool_)
-    for device, stream in streams:
-        on_gpu |= (work.device == device) & (work.stream == stream)
-    on_gpu &= (work.end_ns >= low) & (work.start_ns < high)
-    return _Kept(np.zeros(len(on_cpu), np.bool_), np.zeros(len(on_gpu), np.bool_), on_cpu, on_gpu)
+    rows = {int(thread): nesting.thread_rows[thread].astype(np.int64) for thread in threads}
+    shown = tuple((thread, own[kept.cpu[own]]) for thread, own in rows.items())
+    entries = ((*pair, np.flatnonzero(kept.gpu & own)) for pair, own in on_stream.items())
+    return Chosen(shown, tuple(entries), bands, least)
 
 
 def _threads(events: Events, findings: Sequence[Finding]) -> list[int]:
@@ -117,9 +99,8 @@ def _threads(events: Events, findings: Sequence[Finding]) -> list[int]:
     named = np.isin(tid, [one for one in wanted if one is not None])
     order = np.lexsort((tid, -rows, ~named, -launched))[:_THREADS]
     useful = [int(i) for i in order if launched[i] or named[i] or not launched.any()]
-    return sorted(
-        useful, key=lambda i: (int(nesting.thread_start_ns[i][:1].min(initial=1 << 62)), int(tid[i]))
-    )
+    begun = {i: int(nesting.thread_start_ns[i][:1].min(initial=1 << 62)) for i in useful}
+    return sorted(useful, key=lambda i: (begun[i], int(tid[i])))
 
 
 def _streams(work: DeviceWork) -> list[tuple[int, int]]:

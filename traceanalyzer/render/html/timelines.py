@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple
 from typing import Any
 
 from traceanalyzer.model.device_times import IDLE
@@ -33,16 +34,10 @@ _NAME_LENGTH = 160  # characters of a name
 
 def flame(i: int, view: RegionView) -> Html:
     """Where the script draws the regions, and their table, which needs none."""
-    kinds = {one.kind for one in _regions(view.root)}
+    kinds = set(flame_data(view, 0)["kinds"])
     colours = [(f"f-{kind}", words) for kind, words in _REGION_KINDS.items() if kind in kinds]
     table = part("tables.regions", view, format_ns(view.step_ns))
     return filled("flame.html", i=i, legend=part("shared.legend", colours), table=table)
-
-
-def _regions(region: Region) -> Iterator[Region]:
-    yield region
-    for one in region.inside:
-        yield from _regions(one)
 
 
 def flame_data(view: RegionView, origin: int) -> dict[str, Any]:
@@ -80,20 +75,14 @@ def timeline_section(page: Page) -> Html | None:
 def _box(page: Page, i: int, timeline: Timeline, causes: Sequence[str]) -> Html:
     several = len(page.traces) > 1
     label = f"Timeline of rank {page.traces[i].rank}" if several else "Timeline of the trace"
-    found = page.report.findings
     numbers = [mark.finding for mark in timeline.marks]
-    titles = [f"{number + 1} {in_one_line(titled(found[number]), _OPTION)}" for number in numbers]
-    options = (
-        tag("option", title, value=k, data_finding=number + 1)
-        for k, (number, title) in enumerate(zip(numbers, titles, strict=True))
+    titles = [f"{n + 1} {in_one_line(titled(page.report.findings[n]), _OPTION)}" for n in numbers]
+    options = together(
+        tag("option", title, value=k, data_finding=n + 1)
+        for k, (n, title) in enumerate(zip(numbers, titles, strict=True))
     )
-    return filled(
-        "timeline_one.html",
-        label=label,
-        findings=together(options),
-        legend=legend(timeline, causes),
-        note=coverage(timeline),
-    )
+    shown, note = legend(timeline, causes), coverage(timeline)
+    return filled("timeline_one.html", label=label, findings=options, legend=shown, note=note)
 
 
 def coverage(timeline: Timeline) -> str:
@@ -157,16 +146,14 @@ def _gaps(stretches: Sequence[Stretch], origin: int) -> list[tuple[int, int, int
 def shifts(report: Report) -> list[int | None]:
     """What is added to each trace's offsets so that all ranks have one axis; None where that is not known."""
     ranks = {} if report.job is None else {one.rank: one for one in report.job.ranks}
-    found: list[int | None] = []
-    for trace in report.traces:
+    found: dict[int, int] = {}
+    for place, trace in enumerate(report.traces):
         one = ranks.get(-1 if trace.rank is None else trace.rank)
-        if one is None or one.clock is None:
-            found.append(None)
-            continue
-        start, end = trace.window.start_ns + one.base_ns, trace.window.end_ns + one.base_ns
-        found.append(trace.meta.origin_ns + one.base_ns - one.clock.ahead_within_ns(start, end))
-    least = min((at for at in found if at is not None), default=0)
-    return [None if at is None else at - least for at in found]
+        if one is not None and one.clock is not None:
+            window = trace.window.start_ns + one.base_ns, trace.window.end_ns + one.base_ns
+            found[place] = trace.meta.origin_ns + one.base_ns - one.clock.ahead_within_ns(*window)
+    least = min(found.values(), default=0)
+    return [found[place] - least if place in found else None for place in range(len(report.traces))]
 
 
 def _data(timeline: Timeline, report: Report, origin: int, causes: list[str]) -> dict[str, Any]:
@@ -179,13 +166,8 @@ def _data(timeline: Timeline, report: Report, origin: int, causes: list[str]) ->
         "steps": [[number, start - origin, end - origin] for number, start, end in timeline.steps],
         "causes": causes,
         "labels": {name: f"{IDLE}: {in_words(name)}" for name in causes},
-        "over": [
-            {"device": one.device, "names": one.names, "busy": one.busy, "doing": one.doing, "why": one.why}
-            for one in timeline.overviews
-        ],
-        "tracks": [
-            [one.kind, one.device, one.number, one.levels, one.first, one.size] for one in timeline.tracks
-        ],
+        "over": timeline.overviews,
+        "tracks": [astuple(one) for one in timeline.tracks],
         "kinds": timeline.kinds,
         "texts": [said(text, _LONGEST) for text in timeline.texts],
         "ev": _events(timeline.events, timeline.tracks, origin),
