@@ -90,14 +90,6 @@ def test_what_waits_for_other_ranks_is_limited_by_that(shared: Callable[[str], P
     assert (waiting.severity, waiting.pedantic) == (Severity.LOW, True)
 
 
-def test_what_happens_once_stands_after_what_happens_always(shared: Callable[[str], Path]) -> None:
-    """Four first calls of 2 ms in a window of 87 ms, three quarters of which wait for launches."""
-    first, second, third, *_ = reported(shared("public/tracelens_b200_eager")).findings
-    assert (first.rule, first.cause) == ("launch-bound", "region")
-    assert (second.rule, second.cause) == ("launch-bound", "batch")
-    assert third.rule == "cold-start"
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [

@@ -71,18 +71,6 @@ def test_faults_come_by_severity(shared: Callable[[str], Path]) -> None:
     assert faults[0].severity is not Severity.INFO
 
 
-@pytest.mark.parametrize("name", ["sixth/ppo_rollout.bad"])
-def test_a_graph_stands_after_what_is_worth_much_without_it(name: str, shared: Callable[[str], Path]) -> None:
-    """It saves more, and is what is done last."""
-    report = reported(shared(name))
-    first, second, *_ = report.traces[0].faults
-    assert "launch-bound" in rules_of(report, second)
-    assert "launch-bound" not in rules_of(report, first)
-    assert first.saving is not None
-    assert second.saving is not None
-    assert second.saving.share > first.saving.share
-
-
 def rules_of(report: Report, fault: Fault) -> set[str]:
     return {report.findings[number - 1].rule for number in fault.findings}
 

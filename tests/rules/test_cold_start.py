@@ -93,11 +93,6 @@ def test_what_recurs_is_no_cold_start(shared: Shared) -> None:
     assert said_by(shared("pairs/recompile.bad"), "cold-start") == []
 
 
-def test_warm_recordings_hold_no_cold_start(shared: Shared) -> None:
-    for name in ("pairs/clean_train.fixed", "real/resnet50.eager", "noise/resnet.a1"):
-        assert said_by(shared(name), "cold-start") == []
-
-
 @pytest.mark.parametrize(
     ("later_ms", "info", "said"),
     [

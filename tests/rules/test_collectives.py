@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.rules.launches import US, Shared, found, loop, of_rule
-from tests.support.cached_reports import reported_pair
+from tests.rules.launches import US, found, loop, of_rule
 from tests.support.fixtures import FIXTURES
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Finding, diagnose
 from traceanalyzer.job.links import RankLinks, SlowLink
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.finding import Confidence, Severity, Status
+from traceanalyzer.model.finding import Status
 from traceanalyzer.rule import Work
 from traceanalyzer.rules.communication.exposed_communication import late_ranks_text, waited_by_rank
 from traceanalyzer.rules.communication.slow_link import slow_link
@@ -132,20 +131,6 @@ def test_a_rank_is_late_that_most_of_the_waiting_is_for(kind: str, waited_ns: li
     assert list(total.values()) == sorted(total.values(), reverse=True)
 
 
-def test_an_all_reduce_after_the_backward_pass_is_exposed(shared: Shared) -> None:
-    (one,) = found(shared("ddp/exposed.rank0"), "exposed-communication")
-    assert (one.by, one.cause, one.confidence) == ("allreduce", "transfer", Confidence.MEDIUM)
-    assert one.severity in (Severity.LOW, Severity.MEDIUM)
-    (one,) = found(shared("ddp/overlap.rank0"), "exposed-communication")
-    assert one.severity is Severity.INFO
-
-
-@pytest.mark.parametrize("name", ["ddp/straggler_gpu.rank0", "ddp/straggler_cpu.rank0"])
-def test_waiting_for_a_straggler_is_probable(shared: Shared, name: str) -> None:
-    (one,) = found(shared(name), "exposed-communication")
-    assert (one.cause, one.confidence, one.saving) == ("waiting", Confidence.LOW, None)
-
-
 def few_and_many(few_ns: int) -> TraceBuilder:
     """By turns all-reduces of 4 million elements, in 2 ms, and of a tenth of a million."""
     trace = TraceBuilder()
@@ -208,21 +193,6 @@ def test_waiting_in_one_of_several_steps_is_no_finding() -> None:
     assert len(of_rule(first_late(1_700 * US, steps=2), "exposed-communication")) == 2
 
 
-@pytest.mark.parametrize("name", ["ranks/moe_a2a.bad.rank1", "ranks/imbalance.fixed.rank1"])
-def test_always_waiting_rank_has_no_quick_transfer(name: str, shared: Shared) -> None:
-    """Few elements take it as long as many."""
-    (one,) = found(shared(name), "exposed-communication")
-    assert (one.cause, one.confidence, one.saving) == ("waiting", Confidence.LOW, None)
-    assert one.evidence["waiting_ns"] > 5_000_000
-
-
-@pytest.mark.parametrize(
-    "name", ["ranks/moe_a2a.bad.rank0", "ranks/tensor_parallel.fixed.rank1", "ddp/exposed.rank1"]
-)
-def test_ranks_that_arrive_together_transfer(name: str, shared: Shared) -> None:
-    assert {one.cause for one in found(shared(name), "exposed-communication")} == {"transfer"}
-
-
 def test_collectives_before_the_recording_do_not_count() -> None:
     """The device is a step behind: what the warm-up launched has no op, and its sizes are unknown."""
     trace = TraceBuilder()
@@ -251,77 +221,9 @@ def test_the_recorded_steps_reduce_as_often_as_said() -> None:
     assert "allreduce runs 9 times a step" in one.message
 
 
-def test_reducing_in_every_micro_step(shared: Shared) -> None:
-    (one,) = found(shared("ranks/no_sync.bad.rank0"), "needless-collectives")
-    assert (one.cause, one.count) == ("every-micro-step", 6 * 24)
-    assert "the other reductions (24 a step, of 32 in all) take" in one.message
-    assert ", of 32 in all)" in one.message
-    assert "no_sync" in one.advice
-    assert found(shared("ranks/no_sync.fixed.rank0"), "needless-collectives") == []
-
-
-def test_reducing_values_one_by_one(shared: Shared) -> None:
-    (one,) = found(shared("ranks/loss_reduce.bad.rank0"), "needless-collectives")
-    assert (one.cause, one.by, one.count) == ("one-by-one", "c10d::allreduce_", 6 * 5)
-    assert "every hundred steps" in one.advice
-    assert one.saving is not None
-    assert one.saving.share > 0.18  # of this rank alone; 31 % by the measured steps, which the interval holds
-    assert one.saving.low_share < 0.31 < one.saving.high_share
-    assert found(shared("ranks/loss_reduce.fixed.rank0"), "needless-collectives") == []
-
-
 def test_one_gpu_does_not_communicate() -> None:
     report = diagnose(loop(["aten::add"], 4).load(), select=["exposed-communication", "needless-collectives"])
     assert {outcome.status for outcome in report.outcomes} == {Status.NOT_APPLICABLE}
-
-
-def jobs_findings(shared: Shared, name: str) -> list[Finding]:
-    return [one for one in reported_pair(shared, name).findings if one.rule == "exposed-communication"]
-
-
-def test_needless_all_gather_saves_its_transfer(shared: Shared) -> None:
-    """Without it the step takes 34 % less, measured; its waiting is not counted."""
-    said = {(one.by, one.cause): one for one in jobs_findings(shared, "ranks/tensor_parallel.bad")}
-    gathers = said["allgather", "transfer"]
-    assert gathers.saving is not None
-    assert gathers.ranks == (0, 1)
-    assert abs(gathers.saving.share - 0.34) <= 0.1
-    assert gathers.evidence["transfer_ns"] <= gathers.evidence["all_ns"]
-    assert "no collective is needed" in gathers.advice
-    waits = said["allgather", "waiting"]
-    assert waits.confidence is Confidence.HIGH
-    assert set(waits.evidence["late"]) == {"rank 1"}
-    assert waits.severity is Severity.INFO  # rank 1 is late only under the profiler
-    assert waits.ranks == (0,)
-
-
-def test_gradients_are_spoken_of_where_there_is_a_backward_pass(shared: Shared) -> None:
-    for one in jobs_findings(shared, "ranks/tensor_parallel.bad"):
-        assert "backward" not in one.advice
-    for name in ("ranks/tensor_parallel.bad.rank0", "public/tracelens_b200_eager"):
-        assert not any("backward" in one.advice for one in found(shared(name), "exposed-communication"))
-
-
-def test_who_runs_ddp_is_told_of_its_buckets(shared: Shared) -> None:
-    """Its ops are in the trace: the advice to use it would be none."""
-    for name in ("ddp/straggler_cpu.rank1", "ddp/overlap.rank0"):
-        (one,) = found(shared(name), "exposed-communication")
-        assert "start earlier" in one.advice
-    (one,) = found(shared("ddp/exposed.rank0"), "exposed-communication")
-    assert "DistributedDataParallel" in one.advice
-    assert "start earlier" not in one.advice
-
-
-def test_a_barrier_is_removed_whoever_comes_last(shared: Shared) -> None:
-    said = {(one.by, one.cause): one.advice for one in jobs_findings(shared, "ranks2/barrier.bad")}
-    assert said["barrier", "waiting"].startswith("Remove the barrier")
-    assert said["allreduce", "waiting"].startswith("Rank 1 comes last")
-
-
-def test_who_has_all_ranks_is_not_told_to_diagnose_all_ranks(shared: Shared) -> None:
-    assert not any("all ranks together" in one.advice for one in jobs_findings(shared, "ddp/straggler_gpu"))
-    (alone,) = found(shared("ddp/straggler_gpu.rank0"), "exposed-communication")
-    assert "all ranks together" in alone.advice
 
 
 def small_ones(kernels: int) -> TraceBuilder:
@@ -350,16 +252,6 @@ def test_small_collectives_stack_without_compute_between(kernels: int, count: in
     """Iterations of one mark, and layers, exchange a few numbers each: each needs what lies before it."""
     said = of_rule(small_ones(kernels), "needless-collectives")
     assert sum(one.count for one in said) == count
-
-
-def test_sync_batch_norms_are_not_stacked(shared: Shared) -> None:
-    forward, backward = found(shared("ranks2/sync_bn.bad.rank0"), "needless-collectives")
-    assert (forward.cause, backward.cause) == ("batch-norm", "batch-norm")
-    assert (forward.count, backward.count) == (20 * 6, 20 * 6)  # of 512 channels, too: 1,025 numbers
-    assert "Stack" not in forward.advice
-    assert [one.cause for one in found(shared("ranks2/sync_bn.fixed.rank0"), "needless-collectives")] == [
-        "buffers"
-    ]
 
 
 def test_slow_link_saves_the_excess_over_peers() -> None:

@@ -6,42 +6,10 @@ import pytest
 
 from tests.rules.hosts import MS, Shared, alarms, said_by
 from tests.rules.loops import Loop, annotated, loop_of
-from traceanalyzer import Severity
 
 SINGLE, MULTI = (
     f"enumerate(DataLoader)#_{kind}DataLoaderIter.__next__" for kind in ("SingleProcess", "MultiProcessing")
 )
-
-
-@pytest.mark.parametrize("name", ["pairs/dataloader.bad", "public/kineto_bare_array_old"])
-def test_a_loader_without_workers_stalls_each_step(name: str, shared: Shared) -> None:
-    (found,) = alarms(shared(name), "dataloader-stall")
-    assert (found.by, found.steps) == (SINGLE, found.count)
-    assert "num_workers" in found.advice
-
-
-def test_loader_with_busy_device_saves_as_with_workers(shared: Shared) -> None:
-    """The recorded step falls from 176 to 133 ms with four workers, 24 % of it, and the device works 102 of them.
-
-    Without the profiler the CPU is quicker, and what it has queued hides most of the loader: nothing is sure.
-    """
-    (found,) = alarms(shared("public/kineto_v100_resnet50_nw0"), "dataloader-stall")
-    assert (found.by, found.count, found.severity) == (SINGLE, 6, Severity.LOW)
-    assert found.saving is not None
-    assert found.saving.low_share <= 0 < found.saving.share < found.saving.high_share < 0.26
-
-
-def test_the_saving_of_loading_elsewhere_is_near_the_truth(shared: Shared) -> None:
-    (found,) = alarms(shared("pairs/dataloader.bad"), "dataloader-stall")
-    assert found.saving is not None
-    assert found.saving.share == pytest.approx(0.96, abs=0.03)
-
-
-@pytest.mark.parametrize(
-    "name", ["pairs/dataloader.fixed", "public/kineto_v100_resnet50_nw4", "pairs/clean_train.fixed"]
-)
-def test_workers_that_keep_up_raise_no_alarm(name: str, shared: Shared) -> None:
-    assert alarms(shared(name), "dataloader-stall") == []
 
 
 @pytest.mark.parametrize("name", ["load_batch", "next_batch", "## data_loading ##", MULTI])

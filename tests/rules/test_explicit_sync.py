@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from tests.rules.programs import PINNED_TO_DEVICE, PINNED_TO_HOST, STEP, TO_HOST, US, Program, found
@@ -209,10 +206,3 @@ def test_read_back_of_the_report_is_no_needless_wait() -> None:
     assert one.saving is not None
     assert one.saving.step_ns == pytest.approx(1.38e6 - 1.0e6, rel=0.05)
     assert one.severity is Severity.HIGH
-
-
-def test_the_optimizer_on_the_host_keeps_its_wait(shared: Callable[[str], Path]) -> None:
-    report = reported(shared("sixth/mlp_finetune.bad"))
-    (one,) = (finding for finding in report.findings if finding.rule == "long-device-sync")
-    assert (one.cause, one.saving) == ("read-back", None)
-    assert one.cost_share < 0.05

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
-import pytest
-
-from tests.support.cached_reports import reported
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Finding, diagnose
 from traceanalyzer.model.finding import Severity
@@ -49,20 +43,3 @@ def test_a_synchronisation_after_the_last_work_idles_nothing() -> None:
     trace = adds(2 * US)
     trace.launch("cudaDeviceSynchronize", 4 * 40 * 11 * US, 20 * US, 1_000)
     assert "long-device-sync" not in {one.rule for one in diagnose(trace.load()).findings}
-
-
-@pytest.mark.parametrize(
-    ("name", "first"),
-    [
-        ("slowdown/cnn.plain", "launch-bound"),  # 73 % beside 5 % in layout conversions
-        ("seeds/64_bf16_warm_compile", "launch-bound"),  # 95 % beside the 14 % of a copy of 8 KiB
-        ("pairs4/amp_scaler.bad", "launch-bound"),  # 67 % beside 12 % in gradient scaling
-        ("sixth/ppo_rollout.bad", "implicit-sync"),  # 18 %, more than a quarter of 43 %
-    ],
-)
-def test_launching_stands_before_what_is_worth_far_less(
-    shared: Callable[[str], Path], name: str, first: str
-) -> None:
-    one, other = [one.rule for one in reported(shared(name)).findings[:2]]
-    assert one == first
-    assert "launch-bound" in (one, other)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from tests.rules.programs import Program, found
@@ -13,15 +10,6 @@ from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer import Severity, Trace, diagnose, load
 
 CHECK, UPDATE = "aten::_amp_foreach_non_finite_check_and_unscale_", "aten::_amp_update_scale_"
-
-
-def test_the_scaler_is_named_with_its_saving(shared: Callable[[str], Path]) -> None:
-    trace = load(shared("pairs4/amp_scaler.bad"))
-    assert isinstance(trace, Trace)
-    (scaler,) = diagnose(trace, select=["gradient-scaling"]).findings
-    assert (scaler.by, scaler.count) == ("GradScaler", scaler.steps)
-    assert scaler.saving is not None
-    assert scaler.saving.share == pytest.approx(0.187, abs=0.08)
 
 
 BESIDE = 0.02  # of the step: what repeats of one program differ by, as the ledger counts truth as within an interval
@@ -35,12 +23,6 @@ def test_the_saving_is_that_of_steps_measured_in_turn() -> None:
     assert scaler.saving is not None
     assert scaler.saving.low_share - BESIDE < 0.107 < scaler.saving.high_share + BESIDE
     assert scaler.saving.share == pytest.approx(0.107, abs=0.07)
-
-
-def test_bfloat16_has_no_scaler(shared: Callable[[str], Path]) -> None:
-    trace = load(shared("pairs4/amp_scaler.fixed"))
-    assert isinstance(trace, Trace)
-    assert diagnose(trace, select=["gradient-scaling"]).findings == ()
 
 
 def scaling(*, capability: tuple[int, int] = (9, 0), between: int = 1, dur: int = 100_000) -> Program:

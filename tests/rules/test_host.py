@@ -4,46 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.rules.hosts import ENGINE, MS, Shared, alarms, said_by
+from tests.rules.hosts import ENGINE, MS, alarms, said_by
 from tests.rules.loops import Loop, annotated, loop_of
-from tests.support.cached_reports import reported
 from tests.support.fixtures import FIXTURES
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Confidence, Severity
 
 # -- host-gap ---------------------------------------------------------------------------------------------------------
-
-
-def test_python_between_ops_is_named_by_the_users_function(shared: Shared) -> None:
-    (found,) = alarms(shared("pairs/python_between.bad"), "host-gap")
-    assert str(found.by).endswith(": busy")
-    assert found.saving is not None
-    assert found.saving.share == pytest.approx(0.92, abs=0.04)
-
-
-def test_without_stacks_gc_looks_like_python(shared: Shared) -> None:
-    (found,) = alarms(shared("pairs/gc_pause.bad"), "host-gap")
-    assert found.by is None
-    assert "garbage collection" in found.message
-    assert found.confidence is Confidence.MEDIUM
-    assert found.saving is not None
-    assert found.saving.share > 0.98
-
-
-QUIET = [
-    "clean_gemm.fixed",
-    "clean_train.fixed",
-    "python_between.fixed",
-    "gc_pause.fixed",
-    "malloc_thrash.fixed",
-]
-
-
-@pytest.mark.parametrize("name", QUIET)
-@pytest.mark.parametrize("rule", ["host-gap", "host-hotspot", "cold-start", "dataloader-stall"])
-def test_healthy_programs_raise_no_alarm(name: str, rule: str, shared: Shared) -> None:
-    assert alarms(shared(f"pairs/{name}"), rule) == []
 
 
 def test_function_with_largest_total_is_named() -> None:
@@ -56,14 +24,6 @@ def test_function_with_largest_total_is_named() -> None:
     found = alarms(loop_of(body), "host-gap")
     assert [one.by for one in found] == ["train.py(12): metrics"]
     assert found[0].count == 6
-
-
-@pytest.mark.parametrize("name", ["slowdown/decode.stack", "slowdown/decode.all"])
-def test_what_recording_makes_long_is_no_sure_number(name: str, shared: Shared) -> None:
-    """1.2 ms without stacks, 4.1 ms with them."""
-    (found,) = alarms(shared(name), "host-gap")
-    assert found.confidence is Confidence.LOW
-    assert "without recorded stacks this would be far shorter" in found.message
 
 
 def test_functions_within_the_named_one_are_told() -> None:
@@ -219,26 +179,8 @@ def test_optimizer_idle_time_is_advised_a_graph(before_ns: int, by: str | None) 
     assert ("torch's own Python ran in AdamW.step()" in one.message) == (by is not None)
 
 
-def test_calls_held_up_now_here_and_now_there_are_jitter(shared: Shared) -> None:
-    found = {one.cause: one.severity for one in said_by(shared("slowdown/mlp_small.all"), "scheduler-gap")}
-    assert found["long-call"] is Severity.INFO
-
-
-def test_call_delayed_in_each_step_recurs(shared: Shared) -> None:
-    """With anomaly detection the first aten::t of each step takes 203 to 307 µs, and no other does."""
-    found = {one.cause: one for one in alarms(shared("pairs4/anomaly_mode.bad"), "scheduler-gap")}
-    assert "one call of it, the same in each step" in found["long-call"].message
-    assert "other processes" not in found["long-call"].advice
-
-
 def test_fetching_a_batch_that_is_ready_is_no_fault() -> None:
     """Workers load; the main thread takes 25 to 60 µs for each batch."""
     found = {one.cause: one for one in said_by(FIXTURES / "dataloader-stall/good.json.gz", "scheduler-gap")}
     assert found["data-loading"].severity is Severity.INFO
     assert found["data-loading"].advice.startswith("Nothing to do")
-
-
-def test_what_others_leave_in_a_single_step_does_not_recur(shared: Shared) -> None:
-    """Gaps between ops are in all steps, and launch-bound's but for one of 1 ms in one of five."""
-    found = [one for one in reported(shared("pairs4/amp_scaler.fixed")).findings if one.cause == "host-code"]
-    assert [(one.steps, one.severity) for one in found] == [(1, Severity.INFO)]

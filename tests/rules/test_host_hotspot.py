@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.rules.hosts import MS, Shared, alarms
+from tests.rules.hosts import MS, alarms
 from tests.rules.loops import Loop, loop_of
-from traceanalyzer import Trace, diagnose, load
+from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Confidence, Severity
 
 
@@ -74,13 +74,6 @@ def test_host_work_beside_a_busy_device_is_no_loss() -> None:
     assert [one.by for one in alarms(loop_of(body), "host-hotspot") if one.by == "aten::sort"] == []
 
 
-def test_a_rule_that_knows_more_keeps_the_time(shared: Shared) -> None:
-    trace = load(shared("pairs/dataloader.bad"))
-    assert isinstance(trace, Trace)
-    report = diagnose(trace, select=["dataloader-stall", "host-gap", "host-hotspot"])
-    assert [one.rule for one in report.findings if one.severity is not Severity.INFO] == ["dataloader-stall"]
-
-
 def _averaging(loop: Loop, number: int) -> None:
     """A function of many views between which python runs, in a step of short kernels."""
     start = loop.now
@@ -119,30 +112,6 @@ def test_launches_are_worth_what_is_left_when_the_host_is_quick() -> None:
     assert launches.saving.beyond
     assert not alone.saving.beyond
     assert launches.saving.share + host.saving.share <= 1 < alone.saving.share + host.saving.share
-
-
-def test_torch_functions_are_named_and_stay_in_the_loop(shared: Shared) -> None:
-    """Clipping looks at 200 gradients in Python, which recording its calls makes several times as long."""
-    for rule, function in (("host-hotspot", "_get_total_norm"), ("host-gap", "clip_grad.py")):
-        (found,) = alarms(shared("third/clip_loop.fixed"), rule)
-        assert function in found.message
-        assert "record without it first" in found.advice
-    (found,) = alarms(shared("pairs/python_between.bad"), "host-gap")
-    assert "torch's own" not in found.advice
-
-
-def test_code_of_a_library_is_called_less_often(shared: Shared) -> None:
-    (found,) = alarms(shared("slowdown/decode.stack"), "host-gap")
-    assert found.advice.startswith(
-        "This code is in the package transformers, which your code calls in corpus5.py(32)"
-    )
-    assert f"more than half of this time is within {found.by}" in found.message  # its caller takes the rest
-
-
-def test_what_calls_a_module_is_not_what_takes_the_time(shared: Shared) -> None:
-    """The way into a module's forward, by a library that hooks into it."""
-    (found,) = alarms(shared("public/tracelens_h100_bert_small"), "host-gap")
-    assert "_call_impl" not in found.message
 
 
 @pytest.mark.parametrize(("kernel_us", "whole"), [(20, True), (150, True), (400, False)])

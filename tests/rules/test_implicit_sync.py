@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-from pathlib import Path
-
 import pytest
 
 from tests.rules.programs import PINNED_TO_HOST, TO_DEVICE, US, Program, deciding, found
-from tests.support.cached_reports import selected
-from traceanalyzer import Report, Severity, diagnose
+from traceanalyzer import Severity, diagnose
 from traceanalyzer.model.finding import Status
-
-Shared = Callable[[str], Path]
-
-RULES = ["implicit-sync", "host-round-trip", "exposed-copy", "allocator-thrash"]
-
-
-@cache
-def _report(path: Path) -> Report:
-    return selected(path, *RULES)
 
 
 def reading(
@@ -35,52 +21,6 @@ def reading(
             program.copy(name, 4, 2 * US, ops)
             program.kernel()
     return program
-
-
-@pytest.mark.parametrize(
-    ("name", "op", "cause", "times", "true"),
-    [
-        ("pairs/nonzero.bad", "aten::index", "boolean-mask", 8, 0.524),
-        ("pairs/item_sync.bad", "aten::item", "read-back", 4, 0.108),
-        ("noise/resnet.item", "aten::item", "read-back", 1, 0.196),
-    ],
-)
-def test_reading_back_is_named_with_its_saving(
-    shared: Shared, name: str, op: str, cause: str, times: int, true: float
-) -> None:
-    report = _report(shared(name))
-    (read,) = [one for one in report.findings if one.rule == "implicit-sync"]
-    assert (read.by, read.cause, read.count) == (op, cause, times * read.steps)
-    assert read.saving is not None
-    assert abs(read.saving.share - true) < 0.1
-
-
-def test_the_line_is_named(shared: Shared) -> None:
-    (read,) = _report(shared("pairs/nonzero.bad")).findings
-    assert "corpus.py(237): step" in read.message
-
-
-def test_a_loop_over_experts_waits_for_sizes(shared: Shared) -> None:
-    (read,) = _report(shared("pairs4/moe_loop.bad")).findings
-    assert (read.by, read.cause, read.count) == ("aten::where", "data-dependent-size", 8 * read.steps)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(
-            "pairs/nonzero.fixed",
-            "pairs/item_sync.fixed",
-            "pairs/cpu_roundtrip.fixed",
-            "pairs/clean_gemm.fixed",
-        ),
-        *("pairs/h2d_in_compute.fixed", "pairs/pageable_h2d.fixed", "pairs/malloc_thrash.fixed"),
-        *("pairs4/moe_loop.fixed", "pairs/clean_train.fixed", "noise/resnet.a1", "noise/gemm.a1"),
-        *("pairs/device_sync.bad", "pairs/dataloader.fixed", "real/resnet50.eager", "real/gpt2_train.eager"),
-    ],
-)
-def test_what_does_not_wait_is_left_alone(shared: Shared, name: str) -> None:
-    assert [one.rule for one in _report(shared(name)).findings if one.severity is not Severity.INFO] == []
 
 
 @pytest.mark.parametrize(
@@ -266,12 +206,3 @@ def test_tokens_that_the_next_pass_has_on_the_gpu_are_read_later() -> None:
 )
 def test_other_values_are_no_tokens(program: Program) -> None:
     assert "tokens" not in causes(program)
-
-
-def test_recorded_decoding_reads_tokens(shared: Shared) -> None:
-    for name, line in (
-        ("sixth/chat_stream.fixed", "corpus7.py(188)"),
-        ("seventh/json_decode.fixed", "corpus9.py(90)"),
-    ):
-        (read,) = [one for one in _report(shared(name)).findings if one.cause == "tokens"]
-        assert (read.by, line in read.message) == ("aten::to", True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -13,9 +12,7 @@ from tests.rules.kernel_programs import BF16, F32, F64, NVJET, SGEMM, US, Op, fo
 from tests.support.cached_reports import selected
 from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer import Finding
-from traceanalyzer.model.finding import Confidence, Severity
-
-Shared = Callable[[str], Path]
+from traceanalyzer.model.finding import Confidence
 
 RULES = [
     "no-tensor-cores",
@@ -36,55 +33,6 @@ RULES = [
 @cache
 def findings(path: Path) -> tuple[Finding, ...]:
     return selected(path, *RULES).findings
-
-
-# rule, pair, true saving: 1 - fixed / bad of the median unprofiled step
-PAIRS = [
-    ("no-tensor-cores", "pairs/fp32_gemm", 0.81),
-    ("low-occupancy", "pairs/low_occupancy", 0.97),
-    ("layout-conversion", "pairs/nchw_conv", 0.35),
-    ("layout-conversion", "pairs4/effnet_nchw", 0.52),
-    ("unfused-pointwise", "pairs/unfused_pointwise", 0.88),
-    ("unfused-pointwise", "pairs4/norm_upcast", 0.77),
-    ("float64-math", "pairs4/float64_leak", 0.79),
-    ("recomputation", "pairs4/checkpointing", 0.24),
-]
-
-
-@pytest.mark.parametrize(("rule", "pair", "true"), PAIRS)
-def test_a_recorded_fault_comes_first_with_its_saving(
-    shared: Shared, rule: str, pair: str, true: float
-) -> None:
-    first = findings(shared(f"{pair}.bad"))[0]
-    assert first.rule == rule
-    assert first.saving is not None
-    assert first.saving.share == pytest.approx(true, abs=0.08)
-    assert first.saving.low_share - 0.02 <= true <= first.saving.high_share + 0.02
-
-
-@pytest.mark.parametrize(("rule", "pair", "true"), PAIRS)
-def test_without_the_fault_its_rule_is_silent(shared: Shared, rule: str, pair: str, true: float) -> None:
-    said = [one for one in findings(shared(f"{pair}.fixed")) if one.rule == rule]
-    assert all(one.severity in (Severity.INFO, Severity.MEDIUM) for one in said)
-    assert rule == "unfused-pointwise" or said == []
-
-
-@pytest.mark.parametrize(
-    "healthy",
-    ["pairs/clean_gemm.fixed", "pairs/clean_train.fixed", *(f"noise/gemm.a{i}" for i in range(1, 5))],
-)
-def test_healthy_programs_have_nothing_above_info(shared: Shared, healthy: str) -> None:
-    assert [one for one in findings(shared(healthy)) if one.severity is not Severity.INFO] == []
-
-
-def test_the_vocabulary_of_gpt2_is_misaligned(shared: Shared) -> None:
-    (found,) = [one for one in findings(shared("real/gpt2_train.eager")) if one.rule == "misaligned-gemm"]
-    assert found.evidence["sizes"] == [50257]
-    assert found.advice == "Pad the dimension from 50257 to 50304, a multiple of 64."
-
-
-def test_the_op_that_brought_float64_in_is_named(shared: Shared) -> None:
-    assert findings(shared("pairs4/float64_leak.bad"))[0].evidence["first_op"] == "aten::sub"
 
 
 # -- arithmetic: small built traces ----------------------------------------------------------------------

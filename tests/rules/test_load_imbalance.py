@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.job.ranks import Reductions, job_of
-from tests.support.cached_reports import reported_pair
-from traceanalyzer import Finding, Report, diagnose
+from traceanalyzer import Report, diagnose
 from traceanalyzer.job.loads import Load
 from traceanalyzer.model.finding import Confidence, Severity, Status
 from traceanalyzer.rules.communication.load_imbalance import Limits, stands_out
 
-Shared = Callable[[str], Path]
 RULE = "load-imbalance"
 
 
@@ -65,47 +63,6 @@ def test_one_trace_cannot_tell(tmp_path: Path) -> None:
     job = job_of(Reductions({0: (1_000,) * 5, 1: (3_000,) * 5}), tmp_path)
     (outcome,) = diagnose(job[1], select=[RULE]).outcomes
     assert outcome.status is Status.NOT_APPLICABLE
-
-
-@pytest.mark.parametrize(
-    ("name", "rank", "true_share"),
-    [("ranks/moe_a2a.bad", 0, 0.42), ("ranks/imbalance.bad", 1, 0.075), ("ddp/straggler_gpu", 1, 0.22)],
-)
-def test_recorded_imbalance(name: str, rank: int, true_share: float, shared: Shared) -> None:
-    """The true saving, bad and fixed measured without the profiler, lies in the interval."""
-    report = reported_pair(shared, name)
-    (found,) = of_rule(report, RULE)
-    assert report.job is not None
-    assert (found.rank, report.job.culprits) == (rank, (rank,))
-    assert found.saving is not None
-    assert found.saving.low_share - 0.005 <= true_share <= found.saving.high_share + 0.005
-    assert found.severity is not Severity.INFO
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(f"ranks/{pair}.fixed" for pair in ("imbalance", "hiccup", "no_sync", "loss_reduce")),
-        *(
-            "ranks/tensor_parallel.fixed",
-            "ranks/tensor_parallel.bad",
-            "ranks/no_sync.bad",
-            "ranks/pipeline.fixed",
-        ),
-        *("ddp/fsdp", "ddp/overlap", "ddp/exposed", "ddp/straggler_cpu"),
-        *(
-            "ranks/moe_a2a.fixed",
-            "ddp/one_bucket",
-        ),  # one GPU is slower by 5 %, and 4 % of the step is waited for it
-    ],
-)
-def test_recorded_jobs_whose_load_is_even(name: str, shared: Shared) -> None:
-    """Also where one rank's kernels are slower beside collectives that wait: it is not the late one."""
-    assert of_rule(reported_pair(shared, name), RULE) == []
-
-
-def of_rule(report: Report, rule: str) -> list[Finding]:
-    return [found for found in report.findings if found.rule == rule]
 
 
 @pytest.mark.parametrize(

@@ -125,11 +125,6 @@ def test_kernels_that_take_twice_as_long_during_a_collective(times: float, said:
         assert "during allreduce" in found[0].message
 
 
-def test_experts_combine_slows_the_gemms_beside_it(shared: Callable[[str], Path]) -> None:
-    found = named(diagnose(shared("jobs/deepseek_v3_train.rank0")), "slowed-by-communication")
-    assert [one.evidence["collective"] for one in found] == ["combine", "combine"]
-
-
 @pytest.mark.parametrize(("name", "said"), [("buffers.bad", True), ("buffers.fixed", False)])
 def test_buffers_sent_before_each_forward_pass(name: str, said: bool, shared: Callable[[str], Path]) -> None:
     """The fixed program takes 7.7 % less."""

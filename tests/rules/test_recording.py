@@ -152,13 +152,6 @@ def test_a_complete_recording_only_says_what_was_left_out() -> None:
     assert "record_shapes=True and with_stack=True" in found["left-out"].advice
 
 
-def test_launches_without_any_device_record(shared: Shared) -> None:
-    found = findings_by_cause(shared("public/hta_a100_no_kernels"))["no-device-records"]
-    assert found.message.startswith("77 launches, but no work of a device: CUPTI")
-    assert "another profiler" in found.message
-    assert found.severity is Severity.INFO
-
-
 def test_device_records_without_times_are_no_missing_records() -> None:
     trace = worked(stepped(), lambda _: True).shifted(5 * MS)
     for event in trace.events:
@@ -171,13 +164,6 @@ def test_device_records_without_times_are_no_missing_records() -> None:
     verdict = str(diagnose(loaded).traces[0].verdict)
     assert "not judged: all 160 GPU records lost their times" in verdict
     assert "export each profile before the next profiler starts" in verdict
-
-
-def test_a_trace_of_the_cpu_alone_lost_nothing(shared: Shared) -> None:
-    assert (
-        not {"no-device-records", "lost-work", "lost-launches"}
-        & findings_by_cause(shared("public/hta_cpu_only")).keys()
-    )
 
 
 def test_launches_whose_work_is_missing_here_and_there() -> None:
@@ -222,11 +208,6 @@ def test_work_without_launches() -> None:
     assert findings_by_cause(trace.load())["lost-launches"].count == 20
 
 
-def test_work_that_was_queued_before_the_recording_is_not_lost(shared: Shared) -> None:
-    for name in ("pairs4/effnet_nchw.bad", "ddp/exposed.rank0", "real/gpt2_train.eager"):
-        assert "lost-launches" not in findings_by_cause(shared(name))
-
-
 @pytest.mark.parametrize(
     ("first", "steps", "causes"), [(0, 4, {"no-warm-up"}), (3, 2, {"few-steps"}), (3, 4, set())]
 )
@@ -268,12 +249,6 @@ def test_a_lane_is_cut_that_ends_a_twentieth_of_the_window_early(last: int, caus
     assert [
         one for one in findings_by_cause(trace.load()) if one in ("lost-work", "truncated-device-lane")
     ] == [cause]
-
-
-@pytest.mark.of_shared(wanted=lambda name: name.startswith(("public/", "seeds/")))
-def test_all_of_it_is_info(shared_trace: Path) -> None:
-    severities = {found.severity for found in findings_by_cause(shared_trace).values()}
-    assert severities <= {Severity.INFO}
 
 
 # -- lane-offset ------------------------------------------------------------------------------------------------------

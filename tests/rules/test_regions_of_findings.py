@@ -164,31 +164,6 @@ def test_repeats_are_named_with_the_function_around() -> None:
     assert first_of(program).by == "30 x mul, add, copy_ in train.py(10): update()"
 
 
-@pytest.mark.parametrize(
-    ("name", "rule", "region", "least", "most"),
-    [
-        ("sixth/off_policy", "host-hotspot", "sample", 0.61, 0.85),
-        ("seventh/denoise_unet", "launch-bound", "hook()", 0.28, 0.52),
-        ("sixth/gan_two", "launch-bound", "120 x mv", 0.37, 0.61),
-        ("seventh/char_rnn", "launch-bound", "64 x abs", 0.40, 0.64),
-        ("fifth/aug_images", "launch-bound", "64 x select", 0.54, 0.78),
-        ("sixth/lm_small_train", "launch-bound", "24 x to", 0.39, 0.63),
-        ("seventh/vit_layers", "launch-bound", "148 x _foreach_add_", 0.03, 0.27),
-        ("seventh/photo_train", "launch-bound", "__torch_function__()", 0.22, 0.46),
-        ("sixth/mlp_finetune", "host-hotspot", "AdamW.step", 0.60, 0.84),
-    ],
-)
-def test_recorded_regions_save_about_what_was_measured(
-    shared: Shared, name: str, rule: str, region: str, least: float, most: float
-) -> None:
-    """The range is 12 points around the measured saving of the fix."""
-    finding = diagnose(shared(f"{name}.bad")).findings[0]
-    assert finding.rule == rule
-    assert region in str(finding.by)
-    assert finding.saving is not None
-    assert least <= finding.saving.share <= most
-
-
 def test_a_region_is_in_the_json_of_a_finding(shared: Shared) -> None:
     finding = diagnose(shared("sixth/lm_small_train.bad")).findings[0]
     assert json.loads(json.dumps(dict(finding.evidence)))["region"].startswith("24 x to")

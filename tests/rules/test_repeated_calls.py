@@ -6,46 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.rules.launches import GEMM, POINTWISE, US, Shared, found, loop, of_rule, steps_of
+from tests.rules.launches import GEMM, POINTWISE, US, loop, of_rule, steps_of
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.finding import Confidence
 
 NODE = "autograd::engine::evaluate_function: "
-
-
-def test_a_loop_and_its_backward_are_one(shared: Shared) -> None:
-    """96 samples of a loss: 8.83 ms a step in a loop, 0.96 ms at once."""
-    (one,) = found(shared("pairs4/sample_loop.bad"), "repeated-calls")
-    assert one.evidence["repeats"] == 96
-    assert one.saving is not None
-    assert one.saving.low_share <= 0.89 <= one.saving.high_share
-    assert one.saving.share == pytest.approx(0.83, abs=0.03)
-
-
-def test_small_copies_one_by_one(shared: Shared) -> None:
-    one = found(shared("pairs4/small_h2d.bad"))[0]
-    assert (one.rule, one.confidence, one.evidence["repeats"]) == ("repeated-calls", Confidence.MEDIUM, 64)
-    assert one.saving is not None
-    assert one.saving.low_share <= 0.74 <= one.saving.high_share
-    assert "copy it once" in one.advice
-    assert str(one.by).startswith("corpus4.py(36)")
-
-
-def test_a_loop_over_experts_is_likely(shared: Shared) -> None:
-    one = found(shared("pairs4/moe_loop.bad"))[0]
-    assert (one.rule, one.confidence, one.evidence["repeats"]) == ("repeated-calls", Confidence.MEDIUM, 8)
-    assert one.saving is not None
-    assert one.saving.low_share <= 0.85 <= one.saving.high_share
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["pairs4/small_h2d.fixed", "pairs4/moe_loop.fixed", "real/gpt2_train.eager", "real/llama_decode.eager",
-     "real/resnet50.eager", "real/vit_infer.eager", "pairs/launch_bound.bad", "slowdown/views.plain",
-     "slowdown/views.stack"],
-)  # fmt: skip
-def test_layers_and_chains_are_no_loops(shared: Shared, name: str) -> None:
-    assert found(shared(name), "repeated-calls") == []
 
 
 def test_picking_one_sample_after_the_other() -> None:

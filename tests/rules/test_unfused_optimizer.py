@@ -4,37 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.rules.launches import US, Shared, above_info, found, loop, of_rule
+from tests.rules.launches import US, loop, of_rule
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose
-from traceanalyzer.model.finding import Severity, Status
-
-
-def test_a_loop_over_parameters_is_told_to_be_fused(shared: Shared) -> None:
-    (one, *rest) = found(shared("pairs/optimizer_loop.bad"))
-    assert (one.rule, one.by, one.cause, one.severity) == (
-        "unfused-optimizer",
-        "AdamW",
-        "loop",
-        Severity.HIGH,
-    )
-    assert one.saving is not None
-    assert one.saving.low_share <= 0.96 <= one.saving.high_share
-    assert (one.evidence["launches"], one.evidence["tensors"]) == (2_400, 300)
-    assert "fused=True" in one.advice
-    assert above_info(rest) == []  # the idle time belongs to one finding
-
-
-@pytest.mark.parametrize(
-    "name", ["pairs/optimizer_loop.fixed", "pairs/clean_train.fixed", "real/resnet50.eager"]
-)
-def test_fused_and_small_optimizers_are_left_alone(shared: Shared, name: str) -> None:
-    assert found(shared(name), "unfused-optimizer") == []
-
-
-def test_foreach_behind_a_busy_gpu_is_only_mentioned(shared: Shared) -> None:
-    (one,) = found(shared("real/gpt2_train.eager"), "unfused-optimizer")
-    assert (one.cause, one.severity, one.evidence["passes"]) == ("foreach", Severity.INFO, 8)
+from traceanalyzer.model.finding import Status
 
 
 def stepping(optimizer: str, ops: list[str], tensors: int) -> TraceBuilder:

@@ -13,7 +13,6 @@ from tests.support.fixtures import FIXTURES
 from tests.support.trace_builder import load_bytes
 from traceanalyzer import Report, Trace, diagnose, load
 from traceanalyzer.model.finding import Status
-from traceanalyzer.render.data.json import render_json
 
 Said = dict[tuple[object, ...], tuple[object, ...]]
 CONVERTED = [
@@ -49,9 +48,3 @@ def test_two_windows_of_one_trace_and_what_is_loaded_late(shared: Callable[[str]
     assert len(trace.python) == whole.traces[0].meta.rows["python"]["python_function"]
     assert said(diagnose(trace, window=(None, middle))) == said(parts[0])
     assert said(diagnose(trace)) == said(whole)
-
-
-@pytest.mark.parametrize("name", ["pairs/item_sync.bad", "public/hta_a100_nccl"])
-def test_the_same_trace_twice_gives_the_same_bytes(name: str, shared: Callable[[str], Path]) -> None:
-    first, second = (render_json(diagnose(load(shared(name)))) for _ in range(2))
-    assert first == second
