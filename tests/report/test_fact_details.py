@@ -157,16 +157,6 @@ def test_kernels_without_an_op_are_their_own_calls() -> None:
     assert (one.values["calls"], one.values["kernels"]) == (3, 3)
 
 
-def test_only_what_communicates_alone_is_waited_for() -> None:
-    trace = Program()
-    reduce = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage)"
-    trace.runs("my::op", 0, 20, ("gemm", 30, 50), (reduce, 100, 10))
-    texts = [fact.text for fact in trace.facts("hotspot")]
-    assert any("Nsight Compute" in text for text in texts)
-    waited = [text for text in texts if "the others wait for the rank" in text]
-    assert all("gemm" not in text and "my::op" not in text for text in waited)
-
-
 def test_each_region_has_its_graph_and_previous_work() -> None:
     """Of two entries with a launch after 30 and 50 us; and of one that launches nothing, all of it."""
     trace = Program()

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.fixtures import FIXTURES
 from tests.support.trace_builder import TraceBuilder
-from traceanalyzer import diagnose, load
+from traceanalyzer import load
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.short_names import short_op
 from traceanalyzer.report.costs import largest_costs
@@ -34,71 +34,6 @@ def named(facts: tuple[Fact, ...], name: str) -> list[Fact]:
 # -- facts ---------------------------------------------------------------------------------------------------
 
 
-def test_the_chain_goes_from_the_step_to_the_kernel(shared: Shared) -> None:
-    one = analysis(shared("seeds/4096_bf16_warm_eager"))
-    chain = named(facts_of(one), "dispatch-chain")[0]
-    parts = [part.split(" ")[0] for part in chain.text.split(" > ")]
-    assert parts[:2] == ["ProfilerStep#3", "matmul_add"] or parts[0].startswith("ProfilerStep#")
-    assert parts[-2].startswith("cu")
-    assert len(chain.event_ids) == len(parts)
-
-
-def test_matmul_becomes_mm_or_bmm(shared: Shared) -> None:
-    facts = facts_of(analysis(shared("seeds/4096_bf16_warm_eager")))
-    (one,) = named(facts, "matmul-resolved")
-    assert one.text.startswith("aten::matmul becomes aten::mm")
-
-
-def test_addmm_is_fused_at_the_dispatcher_only_where_it_copies(shared: Shared) -> None:
-    (copied,) = named(facts_of(analysis(shared("pairs/addmm_copy.bad"))), "addmm-fusion")
-    (fused,) = named(facts_of(analysis(shared("pairs/addmm_copy.fixed"))), "addmm-fusion")
-    assert "at the dispatcher only" in copied.text
-    assert copied.values["copies"] == copied.values["calls"]
-    assert "in the kernel, too" in fused.text
-
-
-def test_launches_that_ask_for_the_occupancy_are_adaptive() -> None:
-    trace = TraceBuilder()
-    trace.op("aten::cumsum", 0, 100 * US)
-    trace.op(
-        "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags", 5 * US, 2 * US, category="cuda_runtime"
-    )
-    for number, at in ((1, 10), (2, 30)):
-        trace.launch("cudaLaunchKernel", at * US, 5 * US, number)
-        trace.kernel((at + 8) * US, 5 * US, number)
-    (one,) = named(facts_of(Analysis(trace.load())), "adaptive-launches")
-    assert (one.values["launches"], one.values["adaptive"]) == (2, 1)
-    assert "aten::cumsum" in one.text
-
-
-def test_what_an_op_before_asked_for_makes_no_launch_adaptive() -> None:
-    """aten::sort asks for the occupancy and launches nothing; then aten::mul launches with its fixed grid."""
-    trace = TraceBuilder()
-    trace.op("aten::sort", 0, 20 * US)
-    trace.op("cudaOccupancyMaxActiveBlocksPerMultiprocessor", 5 * US, 2 * US, category="cuda_runtime")
-    trace.op("aten::mul", 30 * US, 20 * US)
-    trace.launch("cudaLaunchKernel", 35 * US, 5 * US, 1)
-    trace.kernel(43 * US, 5 * US, 1)
-    (one,) = named(facts_of(Analysis(trace.load())), "adaptive-launches")
-    assert (one.values["launches"], one.values["adaptive"]) == (1, 0)
-
-
-@pytest.mark.parametrize(
-    ("name", "bound"), [("pairs/launch_bound.bad", "cpu"), ("pairs/clean_gemm.fixed", "gpu")]
-)
-def test_what_bounds_the_step(shared: Shared, name: str, bound: str) -> None:
-    (one,) = named(facts_of(analysis(shared(name))), "bound")
-    assert one.values["bound"] == bound
-
-
-def test_rates_are_compared_with_the_peak_and_what_is_achievable(shared: Shared) -> None:
-    rates = named(facts_of(analysis(shared("real/gpt2_train.eager"))), "rate")
-    matmul = next(fact for fact in rates if fact.values["kind"] == "matmul")
-    assert matmul.values["peak_tflops"] == 989.5
-    assert 700 < float(matmul.values["achievable_tflops"] or 0) < 800
-    assert 0 < float(matmul.values["tflops"] or 0) < 989.5
-
-
 @pytest.mark.parametrize(
     ("slug", "kind"), [("layout-conversion", "conv"), ("hand-written-attention", "attention")]
 )
@@ -107,21 +42,6 @@ def test_nothing_reaches_more_than_is_achievable(slug: str, kind: str) -> None:
     one = next(fact for fact in rates if fact.values["kind"] == kind)
     assert one.values["tflops"] == one.values["achievable_tflops"]
     assert "all that is achievable" in one.text
-
-
-def test_a_hotspot_that_communicates_is_named_by_the_collective(shared: Shared) -> None:
-    first = named(facts_of(analysis(shared("ddp/straggler_cpu.rank0"))), "hotspot")[0]
-    assert first.values["op"] == "allreduce"
-    assert "the others wait for the rank" in first.text
-
-
-def test_a_profiler_of_kernels_is_not_said_to_explain_copies() -> None:
-    facts = facts_of(analysis(FIXTURES / "exposed-copy" / "bad.json.gz"))
-    copies, products = (fact.text for fact in named(facts, "hotspot"))
-    assert copies.startswith("aten::to: ")
-    assert "Nsight" not in copies
-    assert "Nsight Compute shows why its kernels" in products
-    assert not any("Nsight" in fact.text for fact in named(facts, "bound"))
 
 
 @pytest.mark.parametrize(
@@ -153,38 +73,6 @@ def test_float32_with_tf32_is_told_from_float32_without() -> None:
     assert ["by TF32" in one.text for one in rates] == [False, True]
 
 
-def test_compiled_regions_have_a_hash_and_a_prologue(shared: Shared) -> None:
-    (one,) = named(facts_of(analysis(shared("pairs/graph_break.fixed"))), "compiled-region")
-    assert str(one.values["hash"]).startswith("f6q4qece4m2x")
-    assert one.values["calls"] == 6
-    assert 0 < int(one.values["prologue_ns"] or 0) < int(one.values["total_ns"] or 0)
-
-
-def test_the_profiler_synchronises_at_the_end(shared: Shared) -> None:
-    (one,) = named(facts_of(analysis(shared("pairs/clean_gemm.fixed"))), "profiler-synchronisation")
-    assert one.text.startswith("cudaDeviceSynchronize")
-
-
-def test_steps_of_servers_are_told_apart_by_phase_and_batch() -> None:
-    trace = TraceBuilder()
-    for number, mark in enumerate(["step[DECODE bs=8]", "step[EXTEND bs=2]", "step[DECODE bs=8]"]):
-        at = 100 * US * number
-        trace.annotation(mark, at, 80 * US)
-        trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, number + 1)
-        trace.kernel(at + 12 * US, 30 * US, number + 1)
-    facts = named(facts_of(Analysis(trace.load())), "serving-steps")
-    assert [(fact.values["phase"], fact.values["batch"], fact.values["steps"]) for fact in facts] == [
-        ("decode", 8, 2),
-        ("prefill", 2, 1),
-    ]
-    assert {fact.values["gpu_ns"] for fact in facts} == {30 * US}
-
-
-def test_a_trace_of_the_cpu_alone_has_few_facts(shared: Shared) -> None:
-    facts = facts_of(analysis(shared("public/hta_cpu_only")))
-    assert named(facts, "hotspot") == []
-
-
 # -- costs ---------------------------------------------------------------------------------------------------
 
 
@@ -194,18 +82,6 @@ def test_the_largest_costs_of_the_unprofiled_step(shared: Shared) -> None:
     (first, *_) = largest_costs(analysis(shared("pairs/dataloader.bad")))
     assert (first.name, first.kind) == ("while data is loaded", "idle")
     assert first.share > 0.8
-
-
-def test_what_runs_at_once_is_told_once(shared: Shared) -> None:
-    """Copies beside the product, and work that was queued before the recording, take nothing of the step."""
-    costs = largest_costs(analysis(shared("pairs/h2d_in_compute.fixed")), 100)
-    assert costs[0].name == "aten::matmul"
-    assert sum(cost.share for cost in costs) < 1.05
-
-
-def test_idle_time_that_only_the_profiler_made_is_no_cost(shared: Shared) -> None:
-    costs = largest_costs(analysis(shared("pairs/unfused_pointwise.fixed")))
-    assert [cost.kind for cost in costs if cost.share > 0.05] == ["gpu"]
 
 
 @pytest.mark.parametrize(
@@ -220,14 +96,6 @@ def test_idle_time_that_only_the_profiler_made_is_no_cost(shared: Shared) -> Non
 )  # fmt: skip
 def test_names_are_short(name: str, short: str) -> None:
     assert short_op(name) == short
-
-
-@pytest.mark.parametrize("name", ["pairs/launch_bound.bad", "pairs/clean_train.fixed", "real/gcn.eager"])
-def test_recorded_traces_get_a_verdict_that_names_a_cost(shared: Shared, name: str) -> None:
-    loaded = load(shared(name))
-    (head,) = diagnose(loaded).traces
-    assert " predicted without the profiler (" in head.verdict
-    assert any(cost.name in head.verdict for cost in largest_costs(Analysis(loaded)))
 
 
 @pytest.mark.parametrize(
