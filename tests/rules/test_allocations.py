@@ -7,16 +7,26 @@ from collections.abc import Sequence
 import pytest
 
 from tests.rules.programs import US, Program, found
+from traceanalyzer import Finding, diagnose
+from traceanalyzer.model.finding import Status
 
 
 def asking(
-    calls: Sequence[tuple[str, bool]], steps: int = 6, *, tid: int = 1000, inner: str = "", line: str = ""
-) -> Program:
-    """Steps that make these calls for 200 us each, in an op or not; most tensors come from the cache.
+    calls: Sequence[tuple[str, bool]],
+    steps: int = 6,
+    *,
+    asks: Sequence[int] = range(99),
+    tid: int = 1000,
+    inner: str = "",
+    inner_at: int = 20 * US,
+    line: str = "",
+) -> list[Finding]:
+    """Of steps that make these calls for 200 us each, in an op or not; most tensors come from the cache.
 
     Args:
+        asks: steps that make the calls.
         tid: the thread that calls.
-        inner: a call of the driver's within each.
+        inner: a call of the driver's within each, from `inner_at` on.
     """
     program = Program()
     for number in range(steps):
@@ -25,23 +35,65 @@ def asking(
             program.trace.op("aten::empty", program.now, US)
             program.now += 2 * US
         begin = program.now
-        for name, in_op in calls:
+        for name, in_op in calls if number in asks else ():
             if in_op:
                 program.trace.op("aten::empty", program.now, 210 * US, tid=tid)
             place = 50_000 + program.now // US
             program.trace.launch(name, program.now + US, 200 * US, place, tid=tid)
             if inner:
-                program.trace.launch(inner, program.now + 20 * US, 150 * US, place + 1, tid=tid)
+                program.trace.launch(inner, program.now + US + inner_at, 150 * US, place + 1, tid=tid)
             program.now += 220 * US
         if line:
             program.trace.python(line, begin, program.now - begin, python_id=number + 1)
         program.kernel()
-    return program
+    return found(program.trace, "allocator-thrash")
+
+
+@pytest.mark.parametrize(
+    ("calls", "in_op", "cause"),
+    [
+        (("cudaMalloc",), True, "growing"),
+        (("cudaMalloc", "cudaFree"), True, "full"),
+        (("hipFree", "hipMalloc"), False, "emptied"),
+        (("cudaHostAlloc",), True, "pinned"),
+        (("cuMemCreate", "cuMemMap"), True, "growing"),
+    ],
+)
+def test_cause_of_recurring_allocation(calls: tuple[str, ...], in_op: bool, cause: str) -> None:
+    (thrash,) = asking([(name, in_op) for name in calls])
+    assert (thrash.cause, thrash.count) == (cause, 6 * len(calls))
+    assert thrash.cost_ns > 4 * len(calls) * 150 * US
+
+
+@pytest.mark.parametrize(
+    ("calls", "asks", "count"),
+    [
+        (["cudaMalloc"], range(1, 5), 4),
+        (["cudaMalloc"], range(1, 4), 0),  # half of the steps
+        (["cudaMalloc"] * 4, range(1, 4), 0),
+        (["cudaMalloc", "cudaFree"], range(1), 0),  # first use
+        (["cudaMallocAsync"], range(6), 0),
+    ],
+)
+def test_calls_recur_that_more_than_half_of_six_steps_have(
+    calls: list[str], asks: Sequence[int], count: int
+) -> None:
+    assert sum(one.count for one in asking([(name, True) for name in calls], asks=asks)) == count
+
+
+def test_a_single_step_cannot_tell() -> None:
+    program = Program()
+    program.step(0)
+    program.trace.launch("cudaMalloc", program.now, 900 * US, 77)
+    program.now += 900 * US
+    program.kernel()
+    (outcome,) = diagnose(program.trace.load(), select=["allocator-thrash"]).outcomes
+    assert outcome.status is Status.NOT_APPLICABLE
 
 
 @pytest.mark.parametrize(("steps", "later"), [(9, True), (10, False)])
 def test_in_the_first_ten_steps_the_cache_may_still_grow(steps: int, later: bool) -> None:
-    (one,) = found(asking([("cudaMalloc", True)], steps).trace, "allocator-thrash")
+    (one,) = asking([("cudaMalloc", True)], steps)
     assert one.advice.startswith("First record later steps, schedule(wait=20, warmup=3)") is later
     assert "Pad inputs to a few sizes" in one.advice
 
@@ -50,7 +102,7 @@ def test_in_the_first_ten_steps_the_cache_may_still_grow(steps: int, later: bool
 def test_memory_is_full_where_most_is_given_back_within_ops(in_ops: int, cause: str) -> None:
     """Of two calls that give back; half is not most."""
     calls = [("cudaMalloc", True), *[("cudaFree", place < in_ops) for place in range(2)]]
-    (one,) = found(asking(calls).trace, "allocator-thrash")
+    (one,) = asking(calls)
     assert (one.cause, one.count) == (cause, 6 * 3)
 
 
@@ -77,22 +129,18 @@ def test_what_an_op_frees_last_is_its_workspace(calls: Sequence[str], cause: str
     assert (finding.cause, finding.count) == (cause, 6 * len(calls))
 
 
-def test_the_drivers_call_within_the_runtimes_is_not_another() -> None:
-    (one,) = found(asking([("cudaMalloc", True)], inner="cuMemCreate").trace, "allocator-thrash")
-    assert (one.by, one.count) == ("cudaMalloc", 6)
-    assert one.evidence["called_ns"] == 6 * 200 * US
+@pytest.mark.parametrize("inner_at", [0, 20 * US])
+def test_the_drivers_call_within_the_runtimes_is_not_another(inner_at: int) -> None:
+    (one,) = asking([("cudaMalloc", True)], inner="cuMemCreate", inner_at=inner_at)
+    assert (one.by, one.count, one.evidence["called_ns"]) == ("cudaMalloc", 6, 6 * 200 * US)
 
 
-@pytest.mark.parametrize(("tid", "count"), [(1000, 6), (77, 0)])
-def test_a_thread_that_launches_nothing_holds_up_nobody(tid: int, count: int) -> None:
-    assert (
-        sum(one.count for one in found(asking([("cudaMalloc", True)], tid=tid).trace, "allocator-thrash"))
-        == count
-    )
+def test_a_thread_that_launches_nothing_holds_up_nobody() -> None:
+    assert asking([("cudaMalloc", True)], tid=77) == []
 
 
 def test_pinned_memory_and_that_of_the_device_are_two_findings() -> None:
-    said = found(asking([("cudaMalloc", True), ("cudaHostAlloc", True)]).trace, "allocator-thrash")
+    said = asking([("cudaMalloc", True), ("cudaHostAlloc", True)])
     assert {one.cause: (one.by, one.count) for one in said} == {
         "growing": ("cudaMalloc", 6),
         "pinned": ("cudaHostAlloc", 6),
@@ -101,7 +149,7 @@ def test_pinned_memory_and_that_of_the_device_are_two_findings() -> None:
 
 @pytest.mark.parametrize("line", ["train.py(7): forward", ""])
 def test_the_line_that_asks_is_said_where_stacks_are_recorded(line: str) -> None:
-    (one,) = found(asking([("cudaMalloc", True)], line=line).trace, "allocator-thrash")
+    (one,) = asking([("cudaMalloc", True)], line=line)
     assert (", at train.py:7" in one.message or ", at train.py(7)" in one.message) is bool(line)
     assert (", at " in one.message) is bool(line)
 
@@ -127,15 +175,6 @@ def test_allocator_is_off_if_every_tensor_asks(outside: bool) -> None:
         program.kernel()
     (one,) = found(program.trace, "allocator-thrash")
     assert (one.cause, one.count) == ("off", 4 * 2 + 2 * outside)
-
-
-def test_outer_of_two_simultaneous_calls_counts() -> None:
-    program = asking([("cudaMalloc", True)])
-    for call in [one for one in program.trace.events if one["name"] == "cudaMalloc"]:
-        begin, number = round(call["ts"] * 1000), call["args"]["correlation"] + 1
-        program.trace.launch("cuMemCreate", begin, 150 * US, number, category="cuda_driver")
-    (one,) = found(program.trace, "allocator-thrash")
-    assert (one.by, one.count, one.evidence["called_ns"]) == ("cudaMalloc", 6, 6 * 200 * US)
 
 
 def test_warm_up_steps_that_ask_far_more_often_are_left_out() -> None:
