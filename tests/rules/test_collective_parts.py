@@ -11,46 +11,7 @@ from tests.rules.programs import US, found
 from tests.support.exchanges import BACK, FORWARD, STEPS, T, experts, pipeline
 from tests.support.marked_recordings import findings_by_cause, stepped
 from traceanalyzer.rules.communication.pipeline_bubble import largest_part
-from traceanalyzer.rules.communication.small_buckets import joined_ns, larger_buckets
 from traceanalyzer.rules.communication.uneven_experts import mirrored_exchanges
-
-
-@pytest.mark.parametrize(
-    ("step", "sizes", "bucket", "surplus"),
-    [
-        ([0, 0, 0, 0], [4, 4, 4, 4], [0, 0, 0, 1], [True, True, False, False]),
-        ([0, 0, 1, 1], [4, 4, 4, 4], [0, 0, 1, 1], [True, False, True, False]),  # none goes over a step's end
-        ([0, 0], [10, 10], [0, 1], [False, False]),
-        ([0, 0], [9, 10], [0, 0], [True, False]),  # a bucket holds whole gradients
-        ([0, 0, 0], [4, 25, 4], [0, 0, 1], [True, False, False]),
-        ([0, 1], [4, 4], [0, 1], [False, False]),
-        ([3], [99], [0], [False]),
-    ],
-)
-def test_bucket_fills_until_full_or_end_of_step(
-    step: list[int], sizes: list[int], bucket: list[int], surplus: list[bool]
-) -> None:
-    """Of 10 bytes."""
-    made = larger_buckets(np.array(step), np.array(sizes), 10)
-    assert [one.tolist() for one in made] == [bucket, surplus]
-
-
-@pytest.mark.parametrize(
-    ("sizes", "as_made", "took", "bucket", "joined"),
-    [
-        ([10, 20], [10, 20], [30, 50], [0, 0], [70]),  # 10 ns, and 2 for each byte
-        ([10, 20], [5, 10], [30, 50], [0, 0], [40]),
-        ([10, 20], [10, 20], [30, 50], [0, 1], [30, 50]),
-        ([10, 10], [10, 10], [30, 50], [0, 1], [40, 40]),  # no byte's time is known
-        ([10, 20], [10, 20], [50, 30], [0, 0], [40]),  # nor where more took less
-        ([10, 20], [10, 20], [10, 40], [0, 0], [90]),  # and no latency is below nothing
-    ],
-)
-def test_a_bucket_takes_one_latency_and_the_time_of_its_bytes(
-    sizes: list[int], as_made: list[int], took: list[int], bucket: list[int], joined: list[int]
-) -> None:
-    made = joined_ns(np.array(sizes), np.array(as_made), np.array(took, np.float64), np.array(bucket))
-    assert made.tolist() == pytest.approx(joined)
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from tests.rules.loops import Loop, loop_of
 from tests.rules.programs import US, found
-from tests.support.cached_reports import reported_pair
 from tests.support.exchanges import BACK, FORWARD, STEPS, T, experts, pipeline
 from tests.support.trace_builder import TraceBuilder
-from traceanalyzer import Finding, Severity, Trace, diagnose
-
-Shared = Callable[[str], Path]
+from traceanalyzer import Severity, Trace, diagnose
 
 
 def test_a_pipeline_with_few_micro_batches_idles_for_its_bubble() -> None:
@@ -97,11 +91,6 @@ def test_a_large_exchange_counts_for_more_than_a_small_one() -> None:
     assert (one.evidence["times_sent"], one.evidence["most"]) == (2.75, 3.0)
 
 
-def test_returned_exchange_ends_its_pair() -> None:
-    (one,) = found(experts([(T, 2 * T), (2 * T, T)] * 2), "uneven-experts")
-    assert (one.count, one.evidence["times_sent"]) == (2 * STEPS, 2.0)
-
-
 @pytest.mark.parametrize(
     "trace",
     [
@@ -135,22 +124,6 @@ def test_a_rank_gets_more_from_1_25_times_and_65_536_elements_on(
     sent: int, received: int, said: bool
 ) -> None:
     assert bool(found(experts([(sent, received), (received, sent)]), "uneven-experts")) is said
-
-
-def of_job(shared: Shared, name: str, rule: str) -> list[Finding]:
-    return [one for one in reported_pair(shared, f"ranks/{name}").findings if one.rule == rule]
-
-
-def test_recorded_pipelines(shared: Shared) -> None:
-    (one,) = of_job(shared, "pipeline.bad", "pipeline-bubble")
-    assert (one.ranks, one.evidence["bubble_share"]) == ((0, 1), 0.5)
-    assert of_job(shared, "pipeline.fixed", "pipeline-bubble") == []
-
-
-def test_recorded_experts(shared: Shared) -> None:
-    (one,) = of_job(shared, "moe_a2a.bad", "uneven-experts")
-    assert (one.ranks, one.evidence["times_sent"]) == ((0,), 1.75)
-    assert of_job(shared, "moe_a2a.fixed", "uneven-experts") == []
 
 
 def exchanges(kernel: str, beside: int) -> TraceBuilder:

@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 
 from tests.rules.launches import US
-from tests.rules.programs import PINNED_TO_HOST, Program
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Confidence, Severity
-from traceanalyzer.replay.peer_comparison import ExcessOverPeers, MatchPeers, RemainingShare
-from traceanalyzer.rule import Calls, LostTime, Work
+from traceanalyzer.rule import LostTime, Work
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rules.communication.exposed_communication import Limits, measured_hits, waiting_hits
-from traceanalyzer.rules.communication.straggler import straggler
 from traceanalyzer.timeline.collective_work import Arrivals
 
 
@@ -154,35 +151,3 @@ def test_overlapping_compute_shortens_exposed_time() -> None:
     assert [one.evidence["exposed_ns"] for one in (whole, half) if one.evidence] == [400 * US, 200 * US]
     left: list[Any] = [one.fix for one in (whole, half)]
     assert [np.asarray(one.dur_ns).tolist() for one in left] == [[140 * US] * 2, [170 * US] * 2]
-
-
-@pytest.mark.parametrize(("late", "told"), [(False, True), (True, False)])
-def test_copy_after_host_work_is_not_its_input(late: bool, told: bool) -> None:
-    program = Program()
-    for number in range(4):
-        program.step(number)
-        program.kernel()
-        if not late:
-            program.copy(PINNED_TO_HOST, 1 << 20, 20 * US, ("aten::copy_",))
-        program.trace.op("aten::sort", program.now + US, 300 * US)
-        program.now += 410 * US
-        if late:
-            program.copy(PINNED_TO_HOST, 1 << 20, 20 * US, ("aten::copy_",))
-    analysis = Analysis(program.trace.load())
-    calls = analysis.index(Calls)
-    behind = ExcessOverPeers(
-        rank=3,
-        cpu_ns={"aten::sort": 3_000.0 * US},
-        peers_ns={},
-        compute_ns=1.0,
-        peers_compute_ns=1.0,
-        same_kernels=True,
-        pause="",
-        pause_left=1.0,
-        waits_ns=0.0,
-        step_ns=1.0,
-        rows=calls.rows[calls.name.one_of("aten::sort")],
-        edit=MatchPeers(RemainingShare(np.ones(1)), 1.0),
-    )
-    (hits,) = straggler(calls, analysis.index(Work), behind, None, None)
-    assert ("it copies 1.00 MiB to the host for that" in hits.message) is told
