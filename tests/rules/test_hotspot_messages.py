@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +23,6 @@ def of_ranks(folder: Path, *compute_us: int) -> Finding:
     made = Reductions({rank: [us] * 6 for rank, us in enumerate(compute_us)})
     facts = diagnose(job_of(made, folder), select=["hotspot"]).findings
     return next(one for one in facts if one.rank == 0)
-
-
-def test_kernels_differing_in_size_are_one_hot_kernel(
-    shared: Callable[[str], Path],
-) -> None:
-    """Those of the most costly size take 23.7 ms."""
-    report = diagnose(shared("jobs/lightllm_overlap/rank3"), select=["hotspot"])
-    (said,) = [one.message for one in report.findings if one.rule == "hotspot"]
-    assert said == "fp8_gemm_kernel takes 46.3 ms of GPU time a step, 42.7 % of the predicted step"
-    assert "fp8_gemm_kernel (43 %)" in report.traces[0].summary.limit
 
 
 @pytest.mark.parametrize(("begin_us", "by"), [(315, "allreduce"), (305, "aten::mm")])
@@ -89,14 +78,6 @@ def test_op_at_the_least_share_is_reported(us: int, said: bool) -> None:
         trace.kernel(step * SPAN + 990 * US, 10 * US, 2 * step + 2, name=ADD)
     facts = found(trace.load(), "hotspot")
     assert bool(facts) is said
-
-
-def test_no_rate_above_the_peak_is_printed() -> None:
-    """It takes 138.9 us at the peak."""
-    fact = one(program([mm(120)]))
-    assert "its shapes need more operations than the device does in this time (990 TFLOP/s)" in fact.message
-    assert " % of the compute peak" not in fact.message
-    assert "reaches" not in fact.message
 
 
 def test_far_from_its_peak_few_blocks_are_what_limits_an_op() -> None:
@@ -186,20 +167,6 @@ def test_user_annotation_around_an_op_is_reported(annotation: str, told: bool) -
     (fact,) = found(trace.load(), "hotspot")
     assert ("under the annotation" in fact.message) is told
     assert (annotation in fact.message) is told
-
-
-@pytest.mark.parametrize("before", [0, 1])
-def test_a_call_of_the_op_before_the_first_step_is_not_counted(before: int) -> None:
-    trace = TraceBuilder()
-    for step in range(-before, 4):
-        begin = (step + 1) * 1_000 * US
-        if step >= 0:
-            trace.step(step, begin, 990 * US)
-        trace.op("aten::mm", begin + 2 * US, 50 * US)
-        trace.launch("cudaLaunchKernel", begin + 5 * US, 5 * US, step + 2)
-        trace.kernel(begin + 20 * US, 900 * US, step + 2, name=NVJET)
-    (fact,) = found(trace.load(), "hotspot")
-    assert (fact.count, fact.evidence["gpu_ns"]) == (4, 900 * US)
 
 
 def test_a_device_that_works_in_no_usual_step_has_a_hotspot_too() -> None:

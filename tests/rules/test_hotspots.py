@@ -12,7 +12,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.report.facts import rates
 
-REGION, SPAN = "Torch-Compiled Region: 0/0", 1_000 * US
+SPAN = 1_000 * US
 CAST = (
     "void at::native::vectorized_elementwise_kernel<8, at::native::bfloat16_copy_kernel_cuda"
     "(at::TensorIteratorBase&)::{lambda(float)#1}, Arrays>(int)"
@@ -103,22 +103,11 @@ def test_kernels_have_short_names(kernel: str, short: str) -> None:
     assert short_kernel(kernel) == short
 
 
-def test_an_op_that_takes_little_of_the_step_is_no_hotspot() -> None:
-    assert found(program([Op("aten::mm", NVJET, 8, pause=400)]), "hotspot") == []
-    assert len(found(program([Op("aten::mm", NVJET, 80, pause=400)]), "hotspot")) == 1
-
-
-@pytest.mark.parametrize(("kernel", "fused"), [(NVJET, False), (ADD, True)])
-def test_short_products_cannot_be_fused(kernel: str, fused: bool) -> None:
-    (one,) = found(program([Op("aten::op", kernel, 2)]), "hotspot")
-    assert one.cause == "latency"
-    assert one.advice.startswith("Fuse these kernels") is fused
-
-
 def test_no_op_reaches_more_than_the_peak() -> None:
     quick = program([Op("aten::mm", NVJET, 50, [[4096, 4096], [4096, 4096]], [BF16, BF16])])
     (one,) = found(quick, "hotspot")
-    assert "its shapes need more operations than the device does" in one.message
+    assert "its shapes need more operations than the device does in this time (990 TFLOP/s)" in one.message
+    assert "reaches" not in one.message
     (rate,) = [fact for fact in rates(Analysis(quick)) if fact.values["kind"] == "matmul"]
     assert "more than the peak of 990" in rate.text
     assert " % of the peak" not in rate.text
@@ -143,26 +132,3 @@ def test_what_copies_is_limited_by_where_it_copies(kind: str, size: int, cause: 
     (one,) = found(trace.load(), "hotspot")
     assert one.cause == cause
     assert "Nsight" not in one.advice
-
-
-@pytest.mark.parametrize(("mark", "said"), [("## Call CompiledFxGraph abc ##", False), ("my_loss", True)])
-def test_the_users_own_annotations_say_where_a_hotspot_is(mark: str, said: bool) -> None:
-    trace = TraceBuilder()
-    for step in range(3):
-        begin = step * 1_000 * US
-        trace.step(step, begin, 990 * US)
-        trace.annotation(mark, begin, 500 * US)
-        trace.op("aten::mm", begin + 1 * US, 20 * US)
-        trace.launch("cudaLaunchKernel", begin + 2 * US, 3 * US, step + 1)
-        trace.kernel(begin + 10 * US, 900 * US, step + 1, name=NVJET)
-    (one,) = found(trace.load(), "hotspot")
-    assert (f", under the annotation {mark}" in one.message) == said
-
-
-def test_of_many_shapes_the_mean_by_time_says_what_limits_an_op() -> None:
-    """Four of them take 94 % of the time, near the peak, and ten small ones take little, far from it."""
-    large = [Op("aten::add", ADD, 190, [[8192, 8192 + more]] * 2, [F32, F32]) for more in range(4)]
-    small = [Op("aten::add", ADD, 5, [[256, 256 + more]] * 2, [F32, F32]) for more in range(10)]
-    (one,) = found(program([*large, *small]), "hotspot")
-    assert one.cause == "memory"
-    assert "on average, its calls reach" in one.message
