@@ -53,6 +53,7 @@ def test_the_sequence_that_takes_most_is_named() -> None:
         (("pow", "mean", "rsqrt", "mul"), "Use F.rms_norm or F.layer_norm for the norm written by hand"),
         (("pow", "mul", "tanh", "mul"), "Use F.gelu(x, approximate='tanh')"),
         (("sigmoid", "mul", "mul"), "Use F.silu, or F.glu, for the gate"),
+        (("sigmoid", "mul", "log", "neg"), "Put the chain under torch.compile"),
         (("tanh", "exp", "neg"), "Put the chain under torch.compile"),
         (("exp", "log", "neg"), "Put the chain under torch.compile"),
     ],

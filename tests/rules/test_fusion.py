@@ -10,7 +10,6 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule.views import Work
 from traceanalyzer.rules.kernels.unfused_pointwise import (
     closing_reductions,
-    equal_parts,
     first_ops,
     fused_ns,
     sequences,
@@ -27,51 +26,11 @@ def work_of(*ops: Op) -> Work:
     return Analysis(program(ops, steps=1)).index(Work)
 
 
-@pytest.mark.parametrize(
-    ("durations", "whole", "fused"),
-    [
-        ([100, 40, 80], [1, 1, 1], 40),
-        ([100, 25, 80], [1, 1, 1], 25),  # just a quarter of the longest is of the whole size
-        ([100, 24, 80], [1, 1, 1], 80),
-        ([100, 40, 300], [1, 1, 0], 40),  # what is not whole neither counts nor is the longest
-        ([100, 10, 80], [1, 0, 1], 80),
-    ],
-)
-def test_a_fused_kernel_takes_the_shortest_full_size_time(
-    durations: list[int], whole: list[int], fused: float
-) -> None:
-    """Beside another chain, which has no part in it."""
-    found = fused_ns(
-        np.array([*durations, 7, 9]),
-        np.array([0, 0, 0, 1, 1]),
-        np.array([*whole, 1, 1], bool),
-        np.zeros(5, bool),
-        0.25,
-    )
-    assert found.tolist() == [fused, 7.0]
-
-
 def test_a_fused_softmax_takes_as_long_as_the_softmax() -> None:
     """A cast of 40 ns, a softmax of 90 ns and a logarithm of 60 ns over the same elements."""
     by_row = np.array([False, True, False])
     found = fused_ns(np.array([40, 90, 60]), np.zeros(3, np.int64), np.ones(3, bool), by_row, 0.25)
     assert found.tolist() == [90.0]
-
-
-@pytest.mark.parametrize(
-    ("length", "parts"),
-    [
-        (3, [3]),
-        (10, [10]),
-        (11, [6, 5]),
-        (20, [10, 10]),
-        (21, [7, 7, 7]),
-    ],
-)
-def test_long_chains_are_cut_into_parts_of_ten(length: int, parts: list[int]) -> None:
-    found = equal_parts(np.array([0] * length + [1] * 2), 10)
-    assert np.bincount(found).tolist() == [*parts, 2]
-    assert (np.diff(found) >= 0).all()
 
 
 @pytest.mark.parametrize(

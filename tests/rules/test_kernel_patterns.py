@@ -16,31 +16,11 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Severity, Status
 from traceanalyzer.rule import Work
 from traceanalyzer.rules.kernels.dtype_casts import neighbors_of
-from traceanalyzer.rules.kernels.unfused_pointwise import shown
 
 CAST = (
     "void at::native::vectorized_elementwise_kernel<8, at::native::bfloat16_copy_kernel_cuda"
     "(at::TensorIteratorBase&)::{lambda(float)#1}, Arrays>(int)"
 )
-
-
-def test_three_pointwise_kernels_over_one_size_are_a_chain() -> None:
-    (one,) = found(program([*pointwise(BIG, BIG, BIG), Op("aten::mm", NVJET, 100)]), "unfused-pointwise")
-    assert (one.evidence["chains"], one.evidence["kernels_in_chains"]) == (6, 18)
-    assert one.cost_share == pytest.approx(80 / 224, abs=0.03)
-
-
-@pytest.mark.parametrize(
-    ("ops", "gate"), [(("sigmoid", "mul", "mul"), True), (("sigmoid", "mul", "log", "neg"), False)]
-)
-def test_a_loss_with_a_sigmoid_is_told_nothing_of_gates(ops: tuple[str, ...], gate: bool) -> None:
-    chain = [Op(f"aten::{op}", ADD, 40, BIG, [F32, F32]) for op in ops]
-    (one,) = found(program([*chain, Op("aten::mm", NVJET, 100)]), "unfused-pointwise")
-    assert ("F.silu" in one.advice) == gate
-
-
-def test_two_pointwise_kernels_are_none() -> None:
-    assert found(program([*pointwise(BIG, BIG), Op("aten::mm", NVJET, 100)]), "unfused-pointwise") == []
 
 
 def test_a_reduction_and_its_row_belong_to_the_chain() -> None:
@@ -122,12 +102,6 @@ def test_optimizer_kernels_are_not_short_of_blocks() -> None:
         "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor<float>>(int)"
     )
     assert found(program([Op("aten::_fused_adamw_", kernel, 200, grid=36)]), "low-occupancy") == []
-
-
-def test_long_sequences_of_ops_are_cut_and_say_so() -> None:
-    assert shown(["mul", "add"]) == "mul > add"
-    assert shown(["mul"] * 13).endswith("mul > ...")
-    assert len(shown(["vectorized_elementwise_kernel(AUnaryFunctor)"] * 5)) < 120
 
 
 def test_a_few_blocks_beside_other_work_are_no_loss() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.rules.kernel_programs import F32, NVJET, SGEMM, Op, found, program
+from tests.rules.kernel_programs import F32, SGEMM, Op, found, program
 
 POINTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::Functor>(int)"
 GAMMA_BETA = "void at::native::(anonymous namespace)::GammaBetaBackwardCUDAKernelTemplate<float, float>(long)"
@@ -47,18 +47,7 @@ def test_double_gradients_are_not_sent_to_compile_silently() -> None:
     assert "torch.func" in one.advice
 
 
-EQ, REDUCE = (
-    "elementwise_kernel<128, 4, at::native::compare_kernel>",
-    "void at::native::reduce_kernel<512, 1>(int)",
-)
-
-
-def test_batch_norm_converts_its_own_statistics() -> None:
-    convert = "unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>"
-    conv = Op("aten::cudnn_convolution", NVJET, 100)
-    own = Op("aten::copy_", convert, 40, grid=1, inside="aten::native_batch_norm")
-    assert found(program([conv, own] * 4), "dtype-casts") == []
-    assert found(program([conv, replace(own, inside="aten::_to_copy")] * 4), "dtype-casts")
+REDUCE = "void at::native::reduce_kernel<512, 1>(int)"
 
 
 def test_a_product_of_few_blocks_is_told_to_split_the_sum() -> None:
