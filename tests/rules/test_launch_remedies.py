@@ -106,6 +106,7 @@ def test_waits_of_most_steps_stand_in_the_way_of_a_graph(steps: int, cause: str)
 def test_an_optimizer_within_the_steps_is_captured_with_them(trained: int, said: bool) -> None:
     (one,) = of_rule(stepped(trained=trained), "launch-bound")
     assert ("capturable=True" in one.advice) is said
+    assert ("the model's graphs do not contain the optimizer" in one.advice) is said
 
 
 @pytest.mark.parametrize(
@@ -123,18 +124,7 @@ def test_an_optimizer_within_the_steps_is_captured_with_them(trained: int, said:
 def test_a_compiler_fuses_pointwise_kernels_of_real_numbers(kernel: str, cause: str) -> None:
     (one,) = of_rule(stepped(kernel=kernel, grows=1), "launch-bound")
     assert one.cause == cause
-
-
-@pytest.mark.parametrize(("op", "said"), [("vllm::gemm", True), ("my_vllm::gemm", False)])
-def test_of_vllm_it_is_said_what_captures_graphs_there(op: str, said: bool) -> None:
-    """Its ops tell that it runs, without any stacks."""
-    trace = stepped(grows=1)
-    for event in trace.events:
-        if event["name"] == "aten::mm":
-            event["name"] = op
-    (one,) = of_rule(trace, "launch-bound")
-    assert one.cause == "batch"
-    assert one.advice.startswith("In vLLM, remove enforce_eager=True") is said
+    assert ("100 % of the launches can be fused" in one.advice) is (cause == "compile")
 
 
 def test_stacking_repetitions_is_advised_once() -> None:
@@ -174,7 +164,7 @@ def test_a_single_late_batch_does_not_make_fetching_slow() -> None:
 )
 def test_repeats_that_look_like_layers_are_not_to_be_stacked(last: str, stacked: bool) -> None:
     (one,) = found(rollout(16, ("aten::mul", "aten::linear", last)).trace, "launch-bound")
-    assert "about 16 repetitions" in one.message
+    assert "about 16 repetitions of one sequence of ops (a loop or layers; about 3 ops each: " in one.message
     assert (STACKED in one.advice) is stacked
 
 
@@ -233,32 +223,11 @@ def test_waiting_for_ranks_is_reported_above_a_share(least: str, told: bool) -> 
     )
 
 
-def test_a_loop_with_branches_is_named_by_its_repeats_and_ops() -> None:
-    made = rollout(16, ("aten::mul", "aten::linear", "aten::tanh"))
-    (one,) = found(made.trace, "launch-bound")
-    assert "about 16 repetitions of one sequence of ops (a loop or layers; about 3 ops each: " in one.message
-    assert one.evidence["loop_launches"] >= 48
-    assert "stack their inputs and run them as one batch." in one.advice
-
-
 def test_ops_that_come_in_no_order_are_no_loop() -> None:
     names = tuple(f"aten::op{number}" for number in range(60))
     (one,) = found(rollout(1, names).trace, "launch-bound")
     assert "loop" not in one.evidence
     assert "the CPU launches 6" in one.message
-
-
-def test_ops_that_are_not_in_each_repeat_are_no_loop(shared: Shared) -> None:
-    """Two convolutions between ten gradients that are stored: what comes ten times launches nothing."""
-    (one,) = selected(shared("real/cnn_lab.eager"), "launch-bound").findings
-    assert "loop" not in one.evidence
-
-
-def test_line_with_few_launches_does_not_name_the_loop(shared: Shared) -> None:
-    (one,) = selected(shared("slowdown/decode.stack"), "launch-bound").findings
-    assert one.evidence["loop"].endswith(")")
-    *_, one = selected(shared("pairs4/small_h2d.bad"), "launch-bound").findings
-    assert one.evidence["loop"].endswith("at corpus4.py(36): step")
 
 
 def test_a_cache_that_grows_is_to_be_of_a_fixed_size(shared: Shared) -> None:
