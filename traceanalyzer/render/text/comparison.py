@@ -55,17 +55,20 @@ def _fitting(reason: str, room: int) -> str:
 def _axes(page: Page, found: Comparison) -> None:
     page.blank()
     step, device = found.axes.step, found.axes.device
+    rows: list[tuple[str, int, int, str, str]] = []
     if step is not None:
-        own_pace = step.base_raw_ns, step.new_raw_ns
+        raw = step.base_raw_ns, step.new_raw_ns
         recorded = f"recorded {formatting.times(step.base_recorded_ns, step.new_recorded_ns)}"
-        if own_pace != (step.base_ns, step.new_ns):
-            recorded = f"raw {formatting.times(*own_pace)}"
-        _axis(page, "Step", step.base_ns, step.new_ns, str(step.word), recorded)
-    if step is not None and step.base_cpu_ns and step.new_cpu_ns:
-        _axis(page, "CPU", step.base_cpu_ns, step.new_cpu_ns, "", "unblocked, raw")
+        note = recorded if raw == (step.base_ns, step.new_ns) else f"raw {formatting.times(*raw)}"
+        rows.append(("Step", step.base_ns, step.new_ns, str(step.word), note))
+        if step.base_cpu_ns and step.new_cpu_ns:
+            rows.append(("CPU", step.base_cpu_ns, step.new_cpu_ns, "", "unblocked, raw"))
     if device is not None:
-        told = f"beyond noise {formatting.signed_ns(device.real_ns)}"
-        _axis(page, "GPU", device.base_ns, device.new_ns, str(device.word), told)
+        note = f"beyond noise {formatting.signed_ns(device.real_ns)}"
+        rows.append(("GPU", device.base_ns, device.new_ns, str(device.word), note))
+    for name, base_ns, new_ns, word, note in rows:
+        change = formatting.percent(new_ns / base_ns - 1) if base_ns else ""
+        page.put(f"{name:7} {formatting.times(base_ns, new_ns):22} {change:>9}  {word:8} {note}")
     counters = formatting.changed(found)
     if not counters:
         page.put("Exact   no counter differs: launches, work, copies, waits and allocations are the same")
@@ -74,11 +77,6 @@ def _axes(page: Page, found: Comparison) -> None:
         page.put(line + shortened(printable(", ".join(one.where)), page.width - len(line)))
     if len(counters) > _COUNTERS:
         page.put(f"and {len(counters) - _COUNTERS} more", indent=8)
-
-
-def _axis(page: Page, name: str, base_ns: int, new_ns: int, word: str, note: str) -> None:
-    change = formatting.percent(new_ns / base_ns - 1) if base_ns else ""
-    page.put(f"{name:7} {formatting.times(base_ns, new_ns):22} {change:>9}  {word:8} {note}")
 
 
 def _regions(page: Page, found: Comparison) -> None:
@@ -141,24 +139,18 @@ def _faults(page: Page, found: Comparison) -> None:
         page.put(f"{len(faults) - _FAULTS} others", indent=2)
 
 
-def _rank_lines(found: Comparison) -> list[str]:
-    """Ranks with their steps, those that changed alike together."""
-    alike: dict[tuple[str, str], list[int]] = {}
-    for one in found.ranks:
-        ns = [("missing" if at is None else format_ns(at)) for at in (one.base_ns, one.new_ns)]
-        told = " (other work)" * one.other_work, f"{ns[0]} -> {ns[1]}  {one.word}"
-        alike.setdefault(told, []).append(one.rank or 0)
-    return [f"{ranks_in_words(ranks)}{work}: {told}" for (work, told), ranks in alike.items()]
-
-
 def _footer(page: Page, found: Comparison) -> None:
     page.blank()
     rungs = ", ".join(f"{rung} {share:.0%}" for rung, share in found.rungs.items() if share >= 0.005)
     page.put(f"GPU time matched by: {rungs}".replace("%", " %"))
-    lines = _rank_lines(found)
-    for line in lines[:_RANKS]:
-        page.put(line)
-    if len(lines) > _RANKS:
-        page.put(f"and {len(lines) - _RANKS} more")
+    alike: dict[str, list[int]] = {}
+    for one in found.ranks:
+        ns = [("missing" if at is None else format_ns(at)) for at in (one.base_ns, one.new_ns)]
+        change = f"{' (other work)' * one.other_work}: {ns[0]} -> {ns[1]}  {one.word}"
+        alike.setdefault(change, []).append(one.rank or 0)
+    for change, ranks in list(alike.items())[:_RANKS]:
+        page.put(f"{ranks_in_words(ranks)}{change}")
+    if len(alike) > _RANKS:
+        page.put(f"and {len(alike) - _RANKS} more")
     for note in found.notes[:5]:
         page.put(f"note: {shortened(printable(note), 2 * page.width - 8)}", hang=6)

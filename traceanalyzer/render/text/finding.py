@@ -68,18 +68,16 @@ def put_fitted(
         whole: a sentence is never cut, even if it takes more lines: half a sentence of advice is none.
     """
     text = short_paths(text[: _MOST_ROOMS * _MOST_ROOMS * lines * page.width])
-    uncut = [text, *_sentences(text)] if whole else list(_without_evidence(text))
-    for trial in [*uncut, *([] if whole else _shorter(text, lines, page))]:
+    sentences = [text[: end.start()] for end in re.finditer(r"(?<=[.]) (?=[A-Z`(]|\w+=)", text)]
+    trials = (
+        [text, *reversed(sentences)] if whole else [*_without_evidence(text), *_shorter(text, lines, page)]
+    )
+    for trial in trials:
         own = Page(page.width)
         own.put(trial, indent=indent, hang=hang)
         if len(own.lines) <= lines and max(map(len, own.lines), default=0) <= page.width:
             break
     page.put(trial, indent=indent, hang=hang, style=style)
-
-
-def _sentences(text: str) -> list[str]:
-    """Ever shorter beginnings of the text that are whole sentences."""
-    return [text[: end.start()] for end in reversed(list(re.finditer(r"(?<=[.]) (?=[A-Z`(]|\w+=)", text)))]
 
 
 def _without_evidence(text: str) -> Iterator[str]:
@@ -106,12 +104,7 @@ def _shorter(text: str, lines: int, page: Page) -> list[str]:
     return [*long, *words, text[: max(room // 2, 20)]]
 
 
-SEVERITY_STYLES = {
-    Severity.HIGH: "red",
-    Severity.MEDIUM: "yellow",
-    Severity.LOW: "blue",
-    Severity.INFO: "dim",
-}
+SEVERITY_STYLES = dict(zip(Severity, ("red", "yellow", "blue", "dim"), strict=True))
 _OF_THE_GPU = ("copies", "kernels")  # groups of rules
 _CPU_FIRST = "The CPU is the limit: until that changes, fixing this saves nothing. "
 _LEAST_REST = 40  # characters of what happened that deserve a line

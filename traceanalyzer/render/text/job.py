@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from traceanalyzer.job.rates import Rate
-from traceanalyzer.model.report import Clock, Iteration, Iterations, JobReport, RankReport, Slowdown
+from traceanalyzer.model.report import (
+    Clock,
+    Iteration,
+    Iterations,
+    JobReport,
+    PartChange,
+    RankReport,
+    Slowdown,
+)
 from traceanalyzer.model.step_times import median
 from traceanalyzer.model.units import format_bytes, format_ns
 from traceanalyzer.render.text.page import Page, as_text
@@ -21,14 +29,14 @@ _COLUMNS, _COLLECTIVE = 80, 13
 def render_collectives(told: CollectivesReport) -> str:
     """The groups, a line per kind, group and size, then one per clock; none is wider than 80 columns."""
     found, clocks = told.collectives, told.clocks
-    groups = {_key(one): one for one in found}
+    groups = {(one.group, one.ranks): one for one in found}
     names = {key: f"g{number}" for number, key in enumerate(groups, 1)}
+    named = [(names[one.group, one.ranks], one) for one in found]
     lines = [_group(names[key], one) for key, one in groups.items()]
-    lines += ["", *_table([_RATE_TITLES, *(_rate_row(names[_key(one)], one) for one in found)])]
-    lines += [""]
-    for one in found:
+    lines += ["", *_table([_RATE_TITLES, *(_rate_row(name, one) for name, one in named)]), ""]
+    for name, one in named:
         if one.slow:
-            lines.append(f"slow link: {one.collective} of {names[_key(one)]} moves {one.busbw:.1f} GB/s,")
+            lines.append(f"slow link: {one.collective} of {name} moves {one.busbw:.1f} GB/s,")
             lines.append(f"    the median of groups that do the same {one.beside:.1f}")
     lines += [
         "algbw and busbw in GB/s (1e9 bytes) as nccl-tests define them; transfer from the",
@@ -40,10 +48,6 @@ def render_collectives(told: CollectivesReport) -> str:
         lines += ["", *slowdown_lines(told.slowdown)]
     lines += [f"rank {rank}: no collective in common with another rank" for rank in told.alone]
     return as_text(lines)
-
-
-def _key(one: Rate) -> tuple[str, tuple[int, ...]]:
-    return one.group, one.ranks
 
 
 def _group(name: str, one: Rate) -> str:
@@ -72,14 +76,10 @@ def _rate_row(name: str, one: Rate) -> tuple[str, ...]:
         size,
         str(one.count),
         format_ns(one.transfer_ns),
-        *((_speed(one.algbw), _speed(one.busbw)) if one.bytes else ("", "")),
+        *((f"{speed:.{2 * (speed < 100)}f}" if one.bytes else "") for speed in (one.algbw, one.busbw)),
         "" if one.overlap is None else f"{one.overlap:.0%}".replace("%", " %"),
         format_ns(one.waiting_ns),
     )
-
-
-def _speed(value: float) -> str:
-    return f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
 
 def _clock(rank: int, clock: Clock) -> tuple[str, ...]:
@@ -119,9 +119,9 @@ def put_iterations(page: Page, iterations: Iterations) -> None:
     at = next(one.name for one in each if one.diagnosed)
     step = "" if iterations.step_ns is None else f", step {format_ns(iterations.step_ns)} in the median"
     page.put(f"{len(each)} iterations, {each[0].name} to {each[-1].name}{step}; the findings are of {at}")
-    told = [(one, _difference(one)) for one in each]
-    for one, words in [pair for pair in told if pair[1]][:_SHOWN_ITERATIONS]:
-        page.put(f"iteration {one.name}: {words}")
+    told = {one.name: words for one in each if (words := _difference(one))}
+    for name, words in list(told.items())[:_SHOWN_ITERATIONS]:
+        page.put(f"iteration {name}: {words}")
     if any(one.diagnosed and one.more_ns for one in each):
         page.put("To see what the others say, pass the files of one of these alone.", style="dim")
     if iterations.noise_ns is None:
@@ -134,7 +134,7 @@ def put_iterations(page: Page, iterations: Iterations) -> None:
 def _difference(one: Iteration) -> str:
     told = []
     if one.more_ns is not None:
-        parts = [_part(part.part, part.more_ns, part.rank) for part in one.parts]
+        parts = [_part(part) for part in one.parts]
         what = f"a step takes {format_ns(abs(one.more_ns))} {'more' if one.more_ns > 0 else 'less'} than the others"
         told.append(f"{what}: {', '.join(parts)}" if parts else what)
     if one.program_share < _SAME_PROGRAM:
@@ -143,10 +143,10 @@ def _difference(one: Iteration) -> str:
     return "; ".join(told)
 
 
-def _part(part: str, more_ns: int, rank: int | None) -> str:
-    kind, _, cause = part.partition(":")
-    where = "" if rank is None else f" on rank {rank}"
-    return f"{kind}{f' ({cause})' * bool(cause)} {format_ns(abs(more_ns))}{where}"
+def _part(part: PartChange) -> str:
+    kind, _, cause = part.part.partition(":")
+    where = "" if part.rank is None else f" on rank {part.rank}"
+    return f"{kind}{f' ({cause})' * bool(cause)} {format_ns(abs(part.more_ns))}{where}"
 
 
 def put_ranks(page: Page, job: JobReport, *, most: int = _RANKS, legend: bool = True) -> None:

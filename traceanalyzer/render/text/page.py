@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
+from typing import Any
 
 import click
 
@@ -23,15 +25,11 @@ _FRAME = regex(r"\S+\.py\(\d+\): [\w<>.]+[,;:]?")
 
 def stream_width() -> int:
     """Columns of the terminal, within what a page can have; of files and pipes 80."""
-    import shutil
-
     return min(max(shutil.get_terminal_size((FILE_WIDTH, 24)).columns, NARROWEST), WIDEST)
 
 
 def stream_height() -> int:
     """Lines of the terminal; of files and pipes 24."""
-    import shutil
-
     return shutil.get_terminal_size((FILE_WIDTH, 24)).lines
 
 
@@ -100,22 +98,12 @@ def joined_frames(text: str, room: int) -> str:
 
 def _wrapped(text: str, width: int, indent: int, hang: int) -> Iterator[str]:
     """Lines of the width; only paths are longer where they must be, so that they can be copied."""
-    lines = textwrap.wrap(
-        text,
-        width,
-        initial_indent=" " * indent,
-        subsequent_indent=" " * (indent + hang),
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
-    for line in lines:
-        yield from [line] if len(line) <= width or "/" in line.split(" ")[-1] else _broken(line, width)
-
-
-def _broken(line: str, width: int) -> list[str]:
-    """A line that holds a word longer than the page: the word goes on below where it began."""
-    begin = len(line) - len(line.lstrip())
-    return textwrap.wrap(line, width, subsequent_indent=" " * begin, drop_whitespace=True)
+    indents: dict[str, Any] = {"initial_indent": " " * indent, "subsequent_indent": " " * (indent + hang)}
+    for line in textwrap.wrap(text, width, **indents, break_on_hyphens=False, break_long_words=False):
+        if len(line) <= width or "/" in line.split(" ")[-1]:
+            yield line
+        else:  # a word longer than the page goes on below where it began
+            yield from textwrap.wrap(line, width, subsequent_indent=" " * (len(line) - len(line.lstrip())))
 
 
 def bar(sizes: Sequence[int], width: int) -> list[int]:

@@ -27,11 +27,7 @@ def render_regions(
     width: int = 100,
     ascii_only: bool = False,
 ) -> str:
-    """The regions of a typical step, `depth` levels of them, those with the highest cost first.
-
-    Args:
-        by: cpu, gpu, idle or residual; None for cpu or gpu, whichever takes longer.
-    """
+    """The regions of a typical step, `depth` levels of them, the highest cost first; `by` as of `cost_of`."""
     cost = cost_of(regions, by)
     whole = format_ns(round(regions.step_ns))
     base = "without the profiler" if regions.replayed else "as recorded, without GPU work"
@@ -40,15 +36,10 @@ def render_regions(
     note += "; of peak: the operations' share of GPU time" if rates else ""
     columns = (*_COLUMNS, *_RATES)[: len(_COLUMNS) + (0 if rates is None else 1 + (width >= _WIDE))]
     lines = [head, note, "", _line(columns, "region", width)]
-    left = sum(_WIDTHS[: len(columns)]) + 2 * len(columns)
-    lines += [
-        _line(
-            _cells(regions, rates, node)[: len(columns)],
-            "  " * level + shown_name(regions, node, width - left - 2 * level),
-            width,
-        )
-        for node, level in listed_regions(regions, cost, depth)
-    ]
+    room = width - sum(_WIDTHS[: len(columns)]) - 2 * len(columns)
+    for node, level in listed_regions(regions, cost, depth):
+        name = "  " * level + shown_name(regions, node, room - 2 * level)
+        lines.append(_line(_cells(regions, rates, node)[: len(columns)], name, width))
     return as_text([printable(line) for line in lines], ascii_only=ascii_only)
 
 
@@ -61,12 +52,8 @@ def render_sums(
 ) -> str:
     """`Regions.by_name` as text, one line for each name; from 100 columns on also the CPU time with all inside."""
     if not rows["name"].any():
-        why = (
-            "the step has no backward pass"
-            if kind == "phase"
-            else "record with Python stacks (with_stack=True)"
-        )
-        return f"No {kind} is known: {why}.\n"
+        whys = {"phase": "the step has no backward pass"}
+        return f"No {kind} is known: {whys.get(kind, 'record with Python stacks (with_stack=True)')}.\n"
     shown = len(_SUMS) - (width < _WIDE)
     note = (
         f"Cost of each {kind} per step, forward plus backward, without the {kind}s in it; CPU without the profiler, "

@@ -82,9 +82,8 @@ def _causes(time: DeviceTime) -> Iterator[tuple[str, int, list[str]]]:
             known = {op: of_op for op, of_op in ops.get(name, {}).items() if not _LAUNCH.match(op)}
             named = list(known)[:NAMED_OPS] if sum(known.values()) >= _MOST * ns else []
             if named and name in _BEFORE and "GraphLaunch" not in named[0]:
-                named[0] = (
-                    f"before {named[0]}"  # before its kernels; the launch of a CUDA graph comes before that
-                )
+                # Before its kernels; the launch of a CUDA graph comes before that.
+                named[0] = f"before {named[0]}"
             yield in_words(name), ns, named
     rest = sum(ns for _, ns in largest[LARGEST_CAUSES:])
     if rest:
@@ -168,26 +167,20 @@ def _ranks(ranks: Sequence[int | None]) -> str:
 
 
 def _rules(page: Page, outcomes: Sequence[Outcome], listed: Collection[str], *, several: bool) -> None:
-    """How many rules ran and what they found; which say nothing, do not apply, or failed, each reason once.
-
-    What is clear and not named found nothing.
-    """
-    found, clear = (
-        {outcome.rule for outcome in outcomes if outcome.status is status}
-        for status in (Status.FOUND, Status.CLEAR)
-    )
+    """How many rules ran and what they found; which say nothing, do not apply, or failed, each reason once."""
+    by_status = {status: [one for one in outcomes if one.status is status] for status in Status}
+    found, clear = ({one.rule for one in by_status[status]} for status in (Status.FOUND, Status.CLEAR))
     if found or clear:
         noted = len(found - set(listed))
         also = f", {noted} noted above in this footer" if noted else ""
         counts = f"{len(found) - noted} with findings{also}, {len(clear - found)} clear"
         page.pair("rules", f"{len(found | clear)} ran: {counts}")
-    unsaid = (one for one in outcomes if one.status is Status.CLEAR and one.why and one.rule not in found)
+    unsaid = (one for one in by_status[Status.CLEAR] if one.why and one.rule not in found)
     _reasons(page, unsaid, several=several)
     for status in (Status.NOT_APPLICABLE, Status.FAILED):
-        concerned = [outcome for outcome in outcomes if outcome.status is status]
-        if concerned:
-            page.pair("rules", f"{len({outcome.rule for outcome in concerned})} {status}")
-        _reasons(page, concerned, several=several)
+        if by_status[status]:
+            page.pair("rules", f"{len({one.rule for one in by_status[status]})} {status}")
+        _reasons(page, by_status[status], several=several)
 
 
 def _reasons(page: Page, outcomes: Iterable[Outcome], *, several: bool) -> None:
@@ -200,17 +193,14 @@ def _reasons(page: Page, outcomes: Iterable[Outcome], *, several: bool) -> None:
         page.put(f"{', '.join(rules)}{where}: {why}", indent=11, hang=3)
 
 
-def _not_understood(meta: Meta) -> list[str]:
-    kinds = {
-        "not understood": meta.not_understood,
-        "of unknown categories": meta.unknown_categories,
-        "mended": meta.anomalies,
-    }
-    counted = ((kind, counts, sorted(counts.items())) for kind, counts in kinds.items() if counts)
-    return [
-        f"{sum(counts.values()):,} {kind}: {', '.join(f'{name} {count:,}' for name, count in ordered)}"
-        for kind, counts, ordered in counted
-    ]
+def _not_understood(meta: Meta) -> Iterator[str]:
+    kinds = ("not understood", "of unknown categories", "mended")
+    for kind, counts in zip(
+        kinds, (meta.not_understood, meta.unknown_categories, meta.anomalies), strict=True
+    ):
+        if counts:
+            named = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
+            yield f"{sum(counts.values()):,} {kind}: {named}"
 
 
 def put_trace(page: Page, trace: TraceReport, *, several: bool) -> None:
@@ -224,7 +214,10 @@ def put_trace(page: Page, trace: TraceReport, *, several: bool) -> None:
         page.pair(f"device {ordinal}", _device(known.get(ordinal, Device(ordinal)), busy.get(ordinal)))
     if not known and not busy:
         page.pair("device", f"none: {unavailable.get('busy', 'no event of a GPU')}")
-    page.pair("window", _window(trace))
+    window = trace.window
+    start, end = (format_offset(side - meta.origin_ns) for side in (window.start_ns, window.end_ns))
+    asked = ", as asked for with --window" * window.asked
+    page.pair("window", f"{format_ns(window.length_ns)}, from {start} to {end}{asked}")
     page.pair("steps", _steps(trace.steps, unavailable.get("steps", "unknown")) + _recorded(trace))
     if trace.steps is not None and trace.steps.cold is not None:
         page.pair("cold start", _cold(trace.steps.cold))
@@ -241,13 +234,6 @@ def _device(device: Device, busy: float | None) -> str:
     known += [f"{device.sms} SMs"] if device.sms else []
     known += [format_bytes(device.memory_bytes)] if device.memory_bytes else []
     return ", ".join(known) + ("" if busy is None else f"; busy {format_share(busy)} of the window")
-
-
-def _window(trace: TraceReport) -> str:
-    window = trace.window
-    start, end = (format_offset(side - trace.meta.origin_ns) for side in (window.start_ns, window.end_ns))
-    asked = ", as asked for with --window" if window.asked else ""
-    return f"{format_ns(window.length_ns)}, from {start} to {end}{asked}"
 
 
 def _steps(steps: StepsSummary | None, why: str) -> str:
@@ -300,12 +286,9 @@ def render_text(
     pedantic: bool = False,
     height: int = LINES,
 ) -> str:
-    """The report as text: one screen, or with `verbose` all that is known.
+    """The report as text: one screen for a terminal of `height` lines, or with `verbose` all that is known.
 
-    Args:
-        height: lines of the terminal.
-        quiet: the findings alone.
-        pedantic: findings of low confidence, too.
+    `quiet` has the findings alone, `pedantic` those of low confidence, too.
     """
     page = Page(width, colour, ascii_only)
     parts = triage(report, pedantic=pedantic)
@@ -340,11 +323,9 @@ def _all(page: Page, report: Report, parts: Triage, *, quiet: bool) -> None:
 def _verdicts(page: Page, traces: Sequence[TraceReport]) -> None:
     """Each rank's, or of one job and of many ranks the slowest's: the others' stand with their time."""
     slowest = _speaking(traces)
-    if slowest is not None:
-        _verdict(page, slowest, f"rank {slowest.rank}{', the slowest' * (slowest.step is not None)}: ")
-        return
-    for trace in traces:
-        _verdict(page, trace, f"rank {trace.rank}: " if len(traces) > 1 else "")
+    for trace in traces if slowest is None else [slowest]:
+        role = ", the slowest" * (trace is slowest and trace.step is not None)
+        _verdict(page, trace, f"rank {trace.rank}{role}: " if len(traces) > 1 else "")
 
 
 def _speaking(traces: Sequence[TraceReport]) -> TraceReport | None:

@@ -35,12 +35,7 @@ _LABEL = 7  # columns of `Step`, `Limit`, `Fix` and `Next`
 
 
 def put_screen(page: Page, report: Report, parts: Triage, *, quiet: bool, height: int = LINES) -> None:
-    """Verdict, findings, where the time goes and what to do next, in `height` lines.
-
-    Args:
-        quiet: the findings alone.
-        height: lines of the terminal; a screen has `LINES` at least, of a job `LINES_OF_JOB`.
-    """
+    """Verdict, findings (`quiet`: these alone), where the time goes and what to do next, in `height` lines or more."""
     head, tail = (Page(page.width, page.colour, page.ascii_only) for _ in range(2))
     if not quiet:
         _head(head, report, parts)
@@ -212,9 +207,21 @@ def _tail(page: Page, report: Report, parts: Triage) -> None:
     if report.job is not None:
         put_ranks(page, report.job, most=_JOB_ROWS, legend=False)
     _next(page, report, parts)
-    for one in [one for one in report.outcomes if one.status is Status.FAILED][:_FAILED]:
+    rules = {status: [one for one in report.outcomes if one.status is status] for status in Status}
+    for one in rules[Status.FAILED][:_FAILED]:
         put_fitted(page, f"{'Failed':<{_LABEL}}{one.rule}: {one.why}", 1, hang=_LABEL)
-    page.put(_left_out(report, parts), style="dim")
+    failed, idle, found, clear = (
+        {one.rule for one in rules[status]}
+        for status in (Status.FAILED, Status.NOT_APPLICABLE, Status.FOUND, Status.CLEAR)
+    )
+    ran, judged = found | clear, any(trace.accounting for trace in report.traces)
+    told = [f"{len(ran)} rule{'s' * (len(ran) != 1)}{' about the recording' * (not judged)} ran"]
+    if others := len(idle - ran):
+        told += [f"{others} other{'s do' if others > 1 else ' does'} not apply to this trace"]
+    told += [f"{len(failed)} failed"] if failed else []
+    costly = any(finding.cost_ns for finding in parts.profilers_own.values())
+    own = " Findings about the profiler itself are not shown." * costly
+    page.put(f"{', '.join(told)}.{own} --verbose shows all.{hidden_words(parts)}", style="dim")
 
 
 def _next(page: Page, report: Report, parts: Triage) -> None:
@@ -232,20 +239,6 @@ def _next(page: Page, report: Report, parts: Triage) -> None:
     if any(trace.accounting for trace in report.traces):
         for advice in sorted({f.advice for f in parts.profilers_own.values() if not f.cost_ns and f.advice}):
             put_fitted(page, f"{'Record':<{_LABEL}}{advice}", 1, hang=_LABEL)
-
-
-def _left_out(report: Report, parts: Triage) -> str:
-    idle = {one.rule for one in report.outcomes if one.status is Status.NOT_APPLICABLE}
-    failed = {one.rule for one in report.outcomes if one.status is Status.FAILED}
-    ran = {one.rule for one in report.outcomes if one.status in (Status.FOUND, Status.CLEAR)}
-    judged = any(trace.accounting for trace in report.traces)
-    told = [f"{len(ran)} rule{'s' * (len(ran) != 1)}{' about the recording' * (not judged)} ran"]
-    if others := len(idle - ran):
-        told += [f"{others} other{'s do' if others > 1 else ' does'} not apply to this trace"]
-    told += [f"{len(failed)} failed"] if failed else []
-    costly = any(finding.cost_ns for finding in parts.profilers_own.values())
-    own = " Findings about the profiler itself are not shown." * costly
-    return f"{', '.join(told)}.{own} --verbose shows all.{hidden_words(parts)}"
 
 
 def hidden_words(parts: Triage) -> str:
