@@ -13,6 +13,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import StepEstimate
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.regions.regions import Regions
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule.evidence_texts import display_names, launched_in_steps, uncovered_ns
@@ -32,14 +33,9 @@ _AS_RECORDED = frozenset(TEXTS[cause].idle for cause in _SAME)
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One item of a step.
+    """One item of a step on the first device: an op, a kernel without op, or why nothing ran: "while data is loaded".
 
-    Attributes:
-        name: an op, a kernel without op, or why nothing ran: "while data is loaded".
-        kind: whether a device was at work ("gpu"), exchanged data with others ("communication") or with the host
-            ("copy"), or did nothing ("idle"); "cpu" of an op's time on the CPU, where no device was recorded.
-        step_ns: its time in a step on the first device.
-        share: of the step (0 to 1).
+    `kind` is "cpu" of an op's time on the CPU, where no device was recorded.
     """
 
     name: str
@@ -75,13 +71,15 @@ def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
     took_ns = np.minimum(uncovered_ns(on_device)[counts], unwaited_ns)
     of_step, shared = launched_in_steps(every), every.kind.one_of("communication")
     own = of_step & ~shared & ~every.kind.one_of(*_LINK_COPIES)
-    times = _gpu_ns(every[own], took_ns[own], len(usual))
+    times = _gpu_ns(display_names(every[own]), took_ns[own], len(usual))
     copies: dict[str, float] = {}
     for kind, words in _LINK_COPIES.items():
         moved = of_step & every.kind.one_of(kind)
-        taken = _gpu_ns(every[moved], took_ns[moved], len(usual))
-        copies |= {f"{words} in {name}": ns for name, ns in taken.items()}
-    exchanged = _exchanged_ns(every[of_step & shared], took_ns[of_step & shared], len(usual))
+        copies |= _gpu_ns(display_names(every[moved]), took_ns[moved], len(usual), f"{words} in {{}}")
+    shared &= of_step
+    # The op around a collective is whatever happened to start it.
+    named = collective_names(every[shared]) if shared.any() else Texts.none(0)
+    exchanged = _gpu_ns(named, took_ns[shared], len(usual), "{} (exposed communication)")
     idle_ns = _idle_ns(idle[(idle.device == device) & np.isin(idle.step, usual)], steps, len(usual))
     work_ns = sum(times.values()) + sum(copies.values())
     exchanged = fitted_communication(analysis, work_ns, exchanged)
@@ -118,15 +116,9 @@ def _order(cost: Cost) -> tuple[float, str]:
     return -cost.step_ns, cost.name
 
 
-def _gpu_ns(work: Work, took_ns: NDArray[np.int64], steps: int) -> dict[str, float]:
-    """Time by what the user called, per step."""
-    return {name: ns / max(steps, 1) for name, ns in display_names(work).sums(took_ns).items()}
-
-
-def _exchanged_ns(work: Work, took_ns: NDArray[np.int64], steps: int) -> dict[str, float]:
-    """Time by collective, per step: the op around it is whatever happened to start it."""
-    sums = collective_names(work).sums(took_ns) if len(work) else {}
-    return {f"{name} (exposed communication)": ns / max(steps, 1) for name, ns in sums.items()}
+def _gpu_ns(names: Texts, took_ns: NDArray[np.int64], steps: int, words: str = "{}") -> dict[str, float]:
+    """Time of work by name, per step."""
+    return {words.format(name): ns / max(steps, 1) for name, ns in names.sums(took_ns).items()}
 
 
 def fitted_communication(analysis: Analysis, work_ns: float, exchanged: dict[str, float]) -> dict[str, float]:

@@ -109,9 +109,7 @@ def _of_each(ranks: Ranks, said: Sequence[OfRank], limits: Mapping[str, int | fl
     findings, faults = triaged(findings, faults, outcomes)
     return Report(
         traces=tuple(
-            _with_verdict(
-                _agreeing_head(left_together(one.head, findings), own, findings), findings, one.costs
-            )
+            _with_verdict(_alone(one.head, own, findings), findings, one.costs)
             for own, one in zip(faults, said, strict=True)
         ),
         findings=findings,
@@ -121,7 +119,8 @@ def _of_each(ranks: Ranks, said: Sequence[OfRank], limits: Mapping[str, int | fl
     )
 
 
-def _agreeing_head(head: TraceReport, faults: tuple[Fault, ...], findings: Sequence[Finding]) -> TraceReport:
+def _alone(head: TraceReport, faults: tuple[Fault, ...], findings: Sequence[Finding]) -> TraceReport:
+    head = left_together(head, findings)
     return replace(head, faults=faults, together=agreeing(head.together, head.step, faults, findings))
 
 
@@ -183,9 +182,8 @@ def _of_job(
     findings, (faults,) = triaged(findings, faults_of_all, outcomes)
     together = None if forecast is None else forecast.fixed(job.fixes)
     together = None if forecast is None else agreeing(together, forecast.step, faults, findings)
-    what_if = (
-        attempt(unavailable, "as peers", partial(_as_peers, forecast, as_peers), None) if as_peers else None
-    )
+    peers = partial(_as_peers, forecast, as_peers)
+    what_if = attempt(unavailable, "as peers", peers, None) if as_peers else None
     report = job_report(ranks, said, view, forecast, together, findings, unavailable)
     return Report(
         traces=tuple(

@@ -38,14 +38,7 @@ Value = int | float | str | None
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One statement.
-
-    Attributes:
-        name: kebab-case kind; several facts may have the same.
-        text: one sentence.
-        values: the numbers and names in it, units in their names; shares are 0 to 1.
-        event_ids: events to look at, the outermost first.
-    """
+    """One statement of a kind in kebab-case, the numbers and names in it, and events to look at, the outer first."""
 
     name: str
     text: str
@@ -54,6 +47,10 @@ class Fact:
 
 
 Facts = Iterator[Fact]
+
+
+def _fact(name: str, text: str, event_ids: tuple[int, ...] = (), /, **values: Value) -> Fact:
+    return Fact(name, text, values, event_ids)
 
 
 def ids_of(*views: Calls | Work) -> tuple[int, ...]:
@@ -87,14 +84,9 @@ def hotspots(analysis: Analysis) -> Facts:
             f"{short_op(str(name))}: {100 * share:.0f} % of GPU time, {calls:,} calls, {format_ns(found.total_ns)} "
             f"in {len(steps)} step{'s' * (len(steps) != 1)}{_who_says_more(found)}"
         )
-        values: dict[str, Value] = {
-            "op": str(name),
-            "share": share,
-            "calls": calls,
-            "kernels": len(found),
-            "gpu_ns": found.total_ns,
-        }
-        yield Fact("hotspot", text, values, ids_of(found[np.array([int(np.argmax(found.dur_ns))])]))
+        longest = ids_of(found[np.array([int(np.argmax(found.dur_ns))])])
+        amounts = {"share": share, "calls": calls, "kernels": len(found), "gpu_ns": found.total_ns}
+        yield _fact("hotspot", text, longest, op=str(name), **amounts)
 
 
 def _who_says_more(found: Work) -> str:
@@ -123,13 +115,8 @@ def what_bounds(analysis: Analysis) -> Facts:
         f"{words.get(bound, bound)} ({format_ns(base.cpu_ns)} of CPU and {format_ns(base.gpu_ns)} of GPU "
         f"time in a step of {format_ns(step.unprofiled_ns)})"
     )
-    values: dict[str, Value] = {
-        "bound": step.bound,
-        "cpu_ns": round(base.cpu_ns),
-        "gpu_ns": round(base.gpu_ns),
-        "step_ns": round(step.unprofiled_ns),
-    }
-    yield Fact("bound", text, values)
+    times = {"cpu_ns": round(base.cpu_ns), "gpu_ns": round(base.gpu_ns), "step_ns": round(step.unprofiled_ns)}
+    yield _fact("bound", text, bound=step.bound, **times)
 
 
 def compiled_regions(analysis: Analysis) -> Facts:
@@ -151,16 +138,11 @@ def compiled_regions(analysis: Analysis) -> Facts:
             f"{format_ns(found.total_ns / len(found))} each, {format_ns(prologue)} before its first launch"
             + (f"; graph {hashes[0][:12]}" if hashes else "")
         )
-        values: dict[str, Value] = {
-            "region": name,
-            "calls": len(found),
-            "prologue_ns": prologue,
-            "total_ns": found.total_ns,
-            "hash": hashes[0] if hashes else None,
-            "lookups": len(lookups),
-            "lookup_ns": lookups.total_ns,
-        }
-        yield Fact("compiled-region", text, values, ids_of(found[_FIRST], inside[_FIRST[: len(inside)]]))
+        amounts = {"calls": len(found), "prologue_ns": prologue, "total_ns": found.total_ns}
+        guards = {"lookups": len(lookups), "lookup_ns": lookups.total_ns}
+        known = {"hash": hashes[0] if hashes else None, **guards}
+        events = ids_of(found[_FIRST], inside[_FIRST[: len(inside)]])
+        yield _fact("compiled-region", text, events, region=name, **amounts, **known)
 
 
 def rates(analysis: Analysis) -> Facts:
@@ -190,15 +172,9 @@ def _rate(kind: str, types: str, peaks: Peaks | None, done: float, peak: float |
         text += f" and {100 * done / usual:.0f} % of the achievable {usual:,.0f}"
     elif usual is not None and peak and done <= peak:
         text += f", all that is achievable: well-shaped work usually reaches {usual:,.0f}"
-    values: dict[str, Value] = {
-        "kind": kind,
-        "dtypes": types,
-        "tflops": done,
-        "peak_tflops": peak,
-        "achievable_tflops": None if usual is None else max(usual, done),
-        "gpu_ns": gpu_ns,
-    }
-    return Fact("rate", text, values)
+    achievable = None if usual is None else max(usual, done)
+    speeds = {"tflops": done, "peak_tflops": peak, "achievable_tflops": achievable}
+    return _fact("rate", text, kind=kind, dtypes=types, **speeds, gpu_ns=gpu_ns)
 
 
 _CHAINS = 3  # top ops whose way to the device is told
@@ -215,21 +191,13 @@ def dispatch_chains(analysis: Analysis) -> Facts:
         order = np.argsort(costliest.dur_ns, kind="stable")
         one = costliest[order[[len(order) // 2]]]
         chain = _ancestors(one.launch)
-        parts = [
-            f"{name} {format_ns(total)} ({format_ns(own)} self)"
-            for name, total, own in zip(
-                chain.name.values(), chain.dur_ns.tolist(), chain.self_ns.tolist(), strict=True
-            )
-        ]
+        columns = chain.name.values(), chain.dur_ns.tolist(), chain.self_ns.tolist()
+        calls = zip(*columns, strict=True)
+        parts = [f"{name} {format_ns(total)} ({format_ns(own)} self)" for name, total, own in calls]
         parts.append(f"{short_op(str(one.name[0]))} {format_ns(one.total_ns)} on the GPU")
-        values = {
-            "op": op,
-            "calls": len(distinct(found.outer_op.rows)),
-            "gpu_ns": found.total_ns,
-            "kernel_ns": one.total_ns,
-            "depth": len(chain),
-        }
-        yield Fact("dispatch-chain", " > ".join(parts), values, ids_of(chain, one))
+        amounts = {"calls": len(distinct(found.outer_op.rows)), "gpu_ns": found.total_ns}
+        amounts |= {"kernel_ns": one.total_ns, "depth": len(chain)}
+        yield _fact("dispatch-chain", " > ".join(parts), ids_of(chain, one), op=op, **amounts)
 
 
 def _ancestors(call: Calls) -> Calls:
@@ -252,9 +220,7 @@ def matmul_resolved(analysis: Analysis) -> Facts:
     for name, found in inside.by(outer):
         became = found.name.sums(np.ones(len(found), np.int64))
         words = ", ".join(f"{op} ({count:,} times)" for op, count in became.items())
-        yield Fact(
-            "matmul-resolved", f"{name} becomes {words}", {"op": name, **became}, ids_of(found[_FIRST])
-        )
+        yield _fact("matmul-resolved", f"{name} becomes {words}", ids_of(found[_FIRST]), op=name, **became)
 
 
 def addmm_launches(analysis: Analysis) -> Facts:
@@ -278,8 +244,8 @@ def addmm_launches(analysis: Analysis) -> Facts:
             if seeded
             else f"is fused in the kernel, too: the bias is added in its epilogue, {each:.1f} kernels a call"
         )
-        values = {"op": name, "calls": count, "copies": seeded, "kernels_per_call": float(each)}
-        yield Fact("addmm-fusion", f"{name} {words}", values, ids_of(of_name[np.array([0])]))
+        amounts = {"calls": count, "copies": seeded, "kernels_per_call": float(each)}
+        yield _fact("addmm-fusion", f"{name} {words}", ids_of(of_name[_FIRST]), op=name, **amounts)
 
 
 def adaptive_launches(analysis: Analysis) -> Facts:
@@ -297,11 +263,10 @@ def adaptive_launches(analysis: Analysis) -> Facts:
     asking = runtime[launches[adaptive]]
     ops = asking.outer_op.name.sums(np.ones(len(asking), np.int64))
     words = f"; most by {', '.join(list(ops)[:3])}" if ops else ""
-    text = (
-        f"{len(asking):,} of {len(launches):,} kernel launches query the occupancy first and adapt their grid"
-    )
-    values = {"launches": len(launches), "adaptive": len(asking)}
-    yield Fact("adaptive-launches", text + words, values, ids_of(asking[np.arange(min(len(asking), 1))]))
+    counts = f"{len(asking):,} of {len(launches):,}"
+    text = f"{counts} kernel launches query the occupancy first and adapt their grid{words}"
+    first = ids_of(asking[np.arange(min(len(asking), 1))])
+    yield _fact("adaptive-launches", text, first, launches=len(launches), adaptive=len(asking))
 
 
 def profilers_own(analysis: Analysis) -> Facts:
@@ -311,16 +276,14 @@ def profilers_own(analysis: Analysis) -> Facts:
     every = Calls(calls.events, np.flatnonzero(matching(trace.lanes.cpu, "category", "overhead".__eq__)))
     buffers = every[every.name.matches(BUFFER_OVERHEAD)]
     if len(buffers):
-        text = (
-            f"the profiler requested buffers {len(buffers):,} times, {format_ns(buffers.total_ns)} in total"
-        )
-        values = {"count": len(buffers), "total_ns": buffers.total_ns}
-        yield Fact("profiler-buffers", text, values, ids_of(buffers))
+        times = f"{len(buffers):,} times, {format_ns(buffers.total_ns)} in total"
+        text, values = f"the profiler requested buffers {times}", {"count": len(buffers)}
+        yield _fact("profiler-buffers", text, ids_of(buffers), **values, total_ns=buffers.total_ns)
     final = Calls(calls.events, syncs.row[syncs.profiler])
     if len(final):
         last = final[np.array([len(final) - 1])]
         text = f"{last.name[0]} of {format_ns(last.total_ns)} at the end is the profiler's own"
-        yield Fact("profiler-synchronisation", text, {"total_ns": last.total_ns}, ids_of(last))
+        yield _fact("profiler-synchronisation", text, ids_of(last), total_ns=last.total_ns)
 
 
 def serving_steps(analysis: Analysis) -> Facts:
@@ -345,13 +308,8 @@ def serving_steps(analysis: Analysis) -> Facts:
         cpu, gpu = int(median(marks.dur_ns[own])), int(median(gpu_ns[own]))
         requests = "" if batch < 0 else f" of {batch} request{'s' * (batch != 1)}"
         times = f"median {format_ns(cpu)} on the CPU, {format_ns(gpu)} of GPU work"
-        values: dict[str, Value] = {
-            "phase": phase,
-            "batch": batch if batch >= 0 else None,
-            "steps": len(own),
-            "cpu_ns": cpu,
-            "gpu_ns": gpu,
-        }
+        values: dict[str, Value] = {"phase": phase, "batch": batch if batch >= 0 else None, "steps": len(own)}
+        values |= {"cpu_ns": cpu, "gpu_ns": gpu}
         # Nothing marks where the last one ends.
         whole = own[own < len(marks) - 1]
         if len(whole):
@@ -364,17 +322,13 @@ def serving_steps(analysis: Analysis) -> Facts:
             times += words
             values |= {"between_ns": between, "between_idle_ns": idle, **rates}
         text = f"{phase}{requests}: {len(own):,} steps, {times}"
-        yield Fact("serving-steps", text, values, ids_of(marks[own[:1]]))
+        yield _fact("serving-steps", text, ids_of(marks[own[:1]]), **values)
 
 
 def _token_rates(
     phase: str | None, batch: int, marks: list[str], time_ns: int
 ) -> tuple[str, dict[str, Value]]:
-    """Tokens a second, and time for each, in words and as values; empty where the marks have no numbers of tokens.
-
-    Args:
-        time_ns: of all these steps, from each to the next.
-    """
+    """Tokens a second in all these steps, and time for each, in words and as values; empty where no mark tells."""
     words, values = "", dict[str, Value]()
     counts = np.sum([prompt_and_new_tokens(mark) for mark in marks], axis=0).tolist()
     for kind, count in zip(("prompt", "new"), counts, strict=True):
@@ -402,22 +356,13 @@ def kernel_counters(analysis: Analysis) -> Facts:
     for counter, kernels in sorted(sums.items()):
         total, most = sum(kernels.values()), max(kernels, key=kernels.__getitem__)
         largest = f"; {short_op(most)} has {100 * kernels[most] / total:.0f} %" if total else ""
-        values: dict[str, Value] = {"counter": counter, "sum": total, "kernels": len(rows), "most": most}
-        yield Fact("kernel-counter", f"{counter}: {total:,.0f} in {len(rows):,} kernels{largest}", values)
+        text = f"{counter}: {total:,.0f} in {len(rows):,} kernels{largest}"
+        yield _fact("kernel-counter", text, counter=counter, sum=total, kernels=len(rows), most=most)
 
 
 BUILDERS: tuple[Callable[[Analysis], Facts], ...] = (
-    what_bounds,
-    hotspots,
-    rates,
-    dispatch_chains,
-    matmul_resolved,
-    addmm_launches,
-    adaptive_launches,
-    compiled_regions,
-    serving_steps,
-    profilers_own,
-    kernel_counters,
+    *(what_bounds, hotspots, rates, dispatch_chains, matmul_resolved, addmm_launches, adaptive_launches),
+    *(compiled_regions, serving_steps, profilers_own, kernel_counters),
 )
 
 
