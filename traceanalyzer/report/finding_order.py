@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field, replace
 from functools import cache
+from itertools import islice
 
 from traceanalyzer.job.links import RankLinks
 from traceanalyzer.job.loads import RankLoads
@@ -14,7 +15,7 @@ from traceanalyzer.model.report import Fault, Report, fixed_along
 from traceanalyzer.replay.peer_comparison import ExcessOverPeers
 from traceanalyzer.rule.claims import REGION, Claims
 from traceanalyzer.rule.faults import FaultOf
-from traceanalyzer.rule.registry import Kind, all_rules, kind_of
+from traceanalyzer.rule.registry import Kind, Rule, all_rules, kind_of
 from traceanalyzer.rule.severity import ranked
 
 Faults = tuple[Fault, ...]
@@ -22,11 +23,9 @@ Faults = tuple[Fault, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Members:
-    """Findings of one fault, the first as ranked; `stands` is that one with what holds of all of them.
+    """Findings of the fault with this number in its trace; `stands` is the first with what holds of all of them.
 
-    Attributes:
-        number: of the fault in the `FaultOf` of its trace.
-        behind: `id` of the findings that say why the first one's work is there.
+    `behind` holds the `id` of the findings that say why the first one's work is there.
     """
 
     trace: int
@@ -99,14 +98,15 @@ def turn_of(finding: Finding, severity: Severity) -> int:
     """
     if severity is Severity.INFO:
         return 2
-    claims, kind = _claims_of(finding), kind_of(finding.rule)
-    rest = (claims is Claims.LAUNCHES and finding.cause != REGION) or kind is Kind.REMAINDER
+    rule, kind = _rule_of(finding), kind_of(finding.rule)
+    launches = rule is not None and rule.claims is Claims.LAUNCHES
+    rest = (launches and finding.cause != REGION) or kind is Kind.REMAINDER
     rest |= kind is Kind.ONCE and severity is not Severity.HIGH
     return int(rest or severity.rank > Severity.MEDIUM.rank)
 
 
-def _claims_of(finding: Finding) -> Claims | None:
-    return next((one.claims for one in all_rules() if one.slug == finding.rule), None)
+def _rule_of(finding: Finding) -> Rule | None:
+    return next((one for one in all_rules() if one.slug == finding.rule), None)
 
 
 @cache
@@ -130,17 +130,16 @@ def generality(finding: Finding) -> int:
     if finding.cause == REGION:
         # Waits within a region of code stand in the way of its remedy.
         return int(finding.evidence.get("region_syncs", 0) > 0)
-    claims = _claims_of(finding)
+    rule = _rule_of(finding)
     # What takes all launches off the CPU has a remedy of its own.
-    return int(claims is not None and claims >= Claims.GENERAL and claims is not Claims.LAUNCHES)
+    return int(rule is not None and rule.claims >= Claims.GENERAL and rule.claims is not Claims.LAUNCHES)
 
 
 def _groups(findings: Sequence[Finding], faults: Sequence[FaultOf]) -> list[_Members]:
     found: list[_Members] = []
-    first = 0
+    rest = iter(findings)
     for trace, of_trace in enumerate(faults):
-        own = findings[first : first + len(of_trace.number)]
-        first += len(own)
+        own = list(islice(rest, len(of_trace.number)))
         members: list[list[Finding]] = [[] for _ in of_trace.savings]
         behind = {
             id(own[one]): frozenset(id(own[reason]) for reason in reasons)
@@ -166,8 +165,8 @@ def _groups(findings: Sequence[Finding], faults: Sequence[FaultOf]) -> list[_Mem
 
 def _title(finding: Finding) -> str:
     """What its rule's page is headed by, and what the finding is named by."""
-    titles = {rule.slug: rule.title for rule in all_rules()}
-    title = titles.get(finding.rule, finding.rule).rstrip(".")
+    rule = _rule_of(finding)
+    title = (rule.title if rule else finding.rule).rstrip(".")
     return f"{title}: {finding.by}" if finding.by else title
 
 
@@ -180,11 +179,8 @@ _UNOWNED_SHARE = 0.1  # of the window; more idle time than this wants to be seen
 class Triage:
     """Findings by their numbers, which count all findings from 1, as other outputs have them.
 
-    Attributes:
-        profilers_own: what the profiler itself did and nobody can change.
-        minor: what is too little to act on.
-        pedantic: what is printed with --pedantic only.
-        others: all other findings, those that a report counts.
+    Apart from `others`, which a report counts, are what the profiler itself did, what is too little to act on, and what
+    is printed with --pedantic only.
     """
 
     profilers_own: dict[int, Finding] = field(default_factory=dict)
@@ -207,15 +203,10 @@ def triage(report: Report, *, pedantic: bool = False) -> Triage:
 def triaged(
     findings: Sequence[Finding], faults: Sequence[Sequence[Fault]], outcomes: Sequence[Outcome]
 ) -> tuple[tuple[Finding, ...], list[tuple[Fault, ...]]]:
-    """Faults that ask for something before those that do not, so that the numbers of what is listed have no holes.
+    """Findings and faults of each trace, renumbered: what asks for something first, so that its numbers have no holes.
 
-    Of those that are listed, what needs no fix stands last.
-
-    Of faults that are worth much the first findings stand before what else these remove, and evidence that is worth
-    little stands after the next fault.
-
-    Returns:
-        The findings, and the faults of each trace with the numbers that their findings have now.
+    Of those that are listed, what needs no fix stands last. Of faults that are worth much the first findings stand
+    before what else these remove, and evidence that is worth little stands after the next fault.
     """
     sides = _sides(findings, outcomes)
     sure = {one.fault for one in findings if not one.doubtful}

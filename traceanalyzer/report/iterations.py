@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import hypot, sqrt
 
@@ -29,14 +30,7 @@ _PARTS = 3  # that are named
 
 @dataclass(frozen=True, slots=True)
 class FileSummary:
-    """What one file says, a few kB.
-
-    Attributes:
-        rank: as it declares; None where it does not.
-        step_ns: int64, its steps, but for cold ones and those at either end that launch nothing.
-        parts_ns: class -> ns a step, of all its devices.
-        program: as of `sketch`.
-    """
+    """What one file says, a few kB: its usual steps, ns a step by class of all its devices, and its `sketch`."""
 
     rank: int | None
     step_ns: NDArray[np.int64]
@@ -53,19 +47,14 @@ def file_summary(analysis: Analysis, _: None, __: None) -> FileSummary:
         begin, end = steps.in_use
         took = np.asarray(durations, np.int64)[begin:end][steps.steady[begin:end]]
         working = max(steps.working, 1)
-    parts: dict[str, float] = {}
+    parts = Counter[str]()
     for device in head.accounting:
-        for part, ns in device.parts_ns.items():
-            parts[part] = parts.get(part, 0.0) + ns / working
+        parts.update({part: ns / working for part, ns in device.parts_ns.items()})
     return FileSummary(analysis.trace.meta.rank, took, parts, sketch(analysis.trace))
 
 
 def iterations_of(ranks: Ranks, read: Sequence[str]) -> Iterations | None:
-    """What is said of the iterations whose files the ranks know; None where there is but one.
-
-    Args:
-        read: files of the diagnosed iteration.
-    """
+    """What is said of the iterations whose files the ranks know; None where there is but one. `read` is diagnosed."""
     files = [file for one in ranks.iterations.values() for file in one]
     told = ranks.once(file_summary, files)
     return compared_iterations(ranks.iterations, told, frozenset(read)) if files else None
@@ -74,11 +63,7 @@ def iterations_of(ranks: Ranks, read: Sequence[str]) -> Iterations | None:
 def compared_iterations(
     iterations: Mapping[str, Sequence[str]], told: Mapping[str, FileSummary | Exception], read: frozenset[str]
 ) -> Iterations:
-    """Which of them differ from the others beyond the noise, and in what.
-
-    Args:
-        told: file -> its summary, or why there is none.
-    """
+    """Which of them differ from the others beyond the noise, and in what; `told` is by file, or why it has nothing."""
     own = {name: _by_rank(files, told) for name, files in iterations.items()}
     at = next(name for name, files in iterations.items() if read & set(files))
     slowest = {name: _slowest(one) for name, one in own.items()}
@@ -146,11 +131,8 @@ def _usual(values: Floats, at: int) -> float:
 def _within(steps: Sequence[Floats]) -> float | None:
     """How steps spread within iterations, as a standard deviation; None where each has but one."""
     # Without the least of each iteration, as its median is one of an odd number of steps.
-    several = [
-        np.sort(np.abs(one - median(one)))[1:] * sqrt(len(one) / (len(one) - 1))
-        for one in steps
-        if len(one) > 1
-    ]
+    off = (np.sort(np.abs(one - median(one)))[1:] for one in steps if len(one) > 1)
+    several = [one * sqrt((len(one) + 1) / len(one)) for one in off]
     return _NORMAL * median(np.concatenate(several)) if several else None
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from traceanalyzer.job.ranks import Rank, Ranks
@@ -28,13 +29,9 @@ Group = Sequence[Brief]
 
 @dataclass(frozen=True, slots=True)
 class OfJob:
-    """What is said of a job, as `Judgement` has it of a trace.
+    """What is said of a job, as `Judgement` has it of a trace: one finding per rule, cause and `by`.
 
-    Attributes:
-        findings: one per rule, cause and `by`.
-        faults: parallel to them.
-        fixes: rank -> the numbers there of the findings of all faults above `info`.
-        failures: the checks that findings failed.
+    `fixes` are, by rank, the numbers there of the findings of all faults above `info`.
     """
 
     findings: tuple[Finding, ...]
@@ -62,7 +59,7 @@ def of_job(ranks: Ranks, said: Sequence[OfRank], forecast: JobForecast | None) -
     findings = [replace(found, severity=blocking_severity(found)) for found in findings]
     findings, kept, failures = _checked(findings, said)
     groups, joined = [groups[at] for at in kept], [joined[at] for at in kept]
-    number = _explained(_numbers([(first.rank, first.fault) for first in joined]), findings)
+    number = _explained(numbered((first.rank, first.fault) for first in joined), findings)
     faults = _faults(number, findings, groups, {own.head.rank: own.faults for own in said}, joined, forecast)
     severities = zip((faults.severities[own] for own in number), findings, strict=True)
     above = [severity is not Severity.INFO and not one.doubtful for severity, one in severities]
@@ -99,11 +96,12 @@ def _worth(joined: Group, most: int) -> set[int]:
 
 
 def _joined(found: Finding, group: Group, forecast: JobForecast | None, *, job: bool) -> Finding:
-    costs = dict.fromkeys(sorted({one.rank for one in group if one.rank is not None}), 0)
+    costs = Counter[int]()
     for one in group:
         if one.rank is not None:
             costs[one.rank] += one.cost_per_step_ns
-    found = replace(found, ranks=tuple(costs), cost_by_rank_ns=tuple(costs.values()))
+    ranks = sorted(costs)
+    found = replace(found, ranks=tuple(ranks), cost_by_rank_ns=tuple(costs[rank] for rank in ranks))
     if found.rank is not None:
         uneven = f"on rank {found.rank}, " * (len(set(costs.values())) > 1)
         title = found.title.replace("This rank", f"Rank {found.rank}")
@@ -133,9 +131,10 @@ def _regraded(found: Finding, saving: Saving) -> Finding:
     return replace(found, saving=saving, severity=severity, advice=_PACE * paced + found.advice)
 
 
-def _numbers(faults: Sequence[tuple[Rank, int]]) -> tuple[int, ...]:
-    known: dict[tuple[Rank, int], int] = {}
-    return tuple(known.setdefault(one, len(known)) for one in faults)
+def numbered(values: Iterable[Hashable]) -> tuple[int, ...]:
+    """Of each value its number among the distinct ones, in order of appearance."""
+    known: dict[Hashable, int] = {}
+    return tuple(known.setdefault(one, len(known)) for one in values)
 
 
 def _explained(number: Sequence[int], findings: Sequence[Finding]) -> tuple[int, ...]:
@@ -158,9 +157,7 @@ def _explained(number: Sequence[int], findings: Sequence[Finding]) -> tuple[int,
         ]
         for other in specific or (reasons if generality(findings[at]) else ()):
             merged = [merged[at] if fault == merged[other] else fault for fault in merged]
-    order = dict.fromkeys(merged)
-    places = {fault: place for place, fault in enumerate(order)}
-    return tuple(places[fault] for fault in merged)
+    return numbered(merged)
 
 
 def _faults(

@@ -16,7 +16,7 @@ from traceanalyzer.job.ranks import JobView, Ranks
 from traceanalyzer.job.rates import Rate, rates
 from traceanalyzer.job.slowdown import of_job
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import median, sums_of
+from traceanalyzer.model.arrays import Floats, median, sums_of
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.records import dataclass
@@ -29,6 +29,7 @@ from traceanalyzer.report.rank_report import OfRank
 from traceanalyzer.report.step_line import by_whom, unexplained_text, without_unit
 from traceanalyzer.report.summary import attempt
 from traceanalyzer.report.words import format_span, listed
+from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.steps import Steps
 
 SAME_SHARE = 0.05
@@ -76,13 +77,9 @@ def _communicates(trace: TraceReport) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CollectivesReport:
-    """What a job's ranks exchange.
+    """What a job's ranks exchange by kind, group and size, their clocks, and how much slower it is than of even ranks.
 
-    Attributes:
-        collectives: by kind, group and size, the longest in all first.
-        clocks: rank -> its clock.
-        slowdown: how much slower the job is than one of even ranks, as recorded.
-        alone: ranks that have no collective in common with another.
+    `alone` are ranks that have no collective in common with another.
     """
 
     collectives: tuple[Rate, ...]
@@ -92,10 +89,7 @@ class CollectivesReport:
 
 
 def collectives_of_job(ranks: Ranks, view: JobView | None) -> CollectivesReport:
-    """
-    Args:
-        view: what `introduce` returned.
-    """
+    """The report, of what `introduce` returned."""
     if view is None:
         raise Unavailable(
             "the traces have no collective in common: rates need those of several ranks of one job"
@@ -131,13 +125,10 @@ _OF_ALL = {
 def culprits_of(findings: Sequence[Finding]) -> tuple[int, ...]:
     """Ranks that others wait for, as the findings above `info` say, each once."""
     comparing = compares_ranks()
-    found = [
-        rank
-        for one in findings
-        if one.rule in comparing and one.severity is not Severity.INFO and one.rank is not None
-        for rank in (one.rank, *one.ranks)
-    ]
-    return tuple(dict.fromkeys(found))
+    wrong = (one for one in findings if one.rule in comparing and one.severity is not Severity.INFO)
+    return tuple(
+        dict.fromkeys(rank for one in wrong if one.rank is not None for rank in (one.rank, *one.ranks))
+    )
 
 
 def job_report(
@@ -151,16 +142,12 @@ def job_report(
 ) -> JobReport:
     """Of ranks that have a collective in common with another; the others are in `unavailable`."""
     heads = {one.head.rank: one.head for one in said}
-    every = sorted(view.waits)
-    held = view.held_up_ns()
-    told = ranks.each(
-        in_steps, {rank: (view.waits[rank].entry, view.waits[rank].waiting_ns, held[rank]) for rank in every}
-    )
+    every, held = sorted(view.waits), view.held_up_ns()
+    told = ranks.each(in_steps, {rank: (view.waits[rank], held[rank]) for rank in every})
     total = max(sum(float(one.sum()) for one in held.values()), 1.0)
+    shares = {rank: float(held[rank].sum()) / total for rank in every}
     reports = tuple(
-        replace(
-            _rank(rank, heads[rank], view, float(held[rank].sum()) / total, forecast), **told.get(rank, {})
-        )
+        replace(_rank(rank, heads[rank], view, shares[rank], forecast), **told.get(rank, {}))
         for rank in every
     )
     alone = {f"rank {rank}": _ALONE for rank in heads if rank not in view.waits}
@@ -171,35 +158,20 @@ def job_report(
     step = None if forecast is None else forecast.step
     uneven = attempt({}, "slowdown", partial(of_job, view), None)
     summary = job_verdict([heads[rank] for rank in every], reports, step, together, culprits, findings)
-    return JobReport(
-        reports,
-        world,
-        missing,
-        step,
-        together,
-        culprits,
-        summary.sentence,
-        summary,
-        slowdown=uneven,
-        unavailable={**unavailable, **alone} or None,
-    )
+    said_of_job = step, together, culprits, summary.sentence, summary
+    unknown = {**unavailable, **alone} or None
+    return JobReport(reports, world, missing, *said_of_job, slowdown=uneven, unavailable=unknown)
 
 
-def in_steps(
-    analysis: Analysis, collectives: tuple[np.ndarray, np.ndarray, np.ndarray], _: None
-) -> dict[str, Any]:
-    """Fields of `RankReport`: how long each step is, and what it waits and holds up the others.
-
-    Args:
-        collectives: entries of `DeviceWork`, what the rank waits in each, and the others for it.
-    """
-    steps, (entry, waiting_ns, held) = analysis.index(Steps), collectives
+def in_steps(analysis: Analysis, collectives: tuple[CollectiveWaits, Floats], _: None) -> dict[str, Any]:
+    """Fields of `RankReport`: how long each step is, what the rank waits in its collectives, and the others for it."""
+    steps, (waited, held) = analysis.index(Steps), collectives
     device = min(steps.bounds_ns, default=None)
     start = steps.cpu_start_ns if device is None else steps.bounds_ns[device][:-1]
-    of_step = steps.of_work[entry]
+    of_step = steps.of_work[waited.entry]
     inside = of_step >= 0
     size, working = len(steps), max(steps.working, 1)
-    waits = sums_of(of_step[inside], waiting_ns[inside], size)
+    waits = sums_of(of_step[inside], waited.waiting_ns[inside], size)
     holds = sums_of(of_step[inside], np.rint(held[inside]).astype(np.int64), size)
     return {
         "step": tuple(steps.number.tolist()),
@@ -279,11 +251,8 @@ def _step(head: TraceReport, ranks: Sequence[RankReport], step: StepEstimate | N
 
 
 def _fix(step: StepEstimate | None, together: StepEstimate | None, findings: Sequence[Finding]) -> str:
-    above = [
-        number
-        for number, one in enumerate(findings, 1)
-        if one.severity is not Severity.INFO and not one.pedantic
-    ]
+    printed = {number: one for number, one in enumerate(findings, 1) if not one.pedantic}
+    above = [number for number, one in printed.items() if one.severity is not Severity.INFO]
     if not above:
         return _possible(findings)
     first = f"finding {above[0]}" + (" first" if len(above) > 1 else "")
@@ -306,24 +275,17 @@ def _possible(findings: Sequence[Finding]) -> str:
 def job_pace(ranks: Sequence[RankReport], step: StepEstimate | None) -> str:
     if step is None:
         return ""
-    known = [
-        (rank.predicted_waiting_ns, rank.rank) for rank in ranks if rank.predicted_waiting_ns is not None
-    ]
-    slowest = min(known)[1]
+    waits = {rank.rank: rank.predicted_waiting_ns for rank in ranks}
+    _, slowest = min((ns, rank) for rank, ns in waits.items() if ns is not None)
     return f"rank {slowest} is the slowest, limited by {_BOUNDS.get(step.bound, step.bound)}"
 
 
 def _whom(
     ranks: Sequence[RankReport], culprits: Sequence[int], step: StepEstimate | None, measured: bool
 ) -> str:
-    """For whom the others wait; empty where no rank holds up the others.
-
-    Args:
-        measured: whether somebody has timed steps without the profiler.
-    """
-    by_rank = {rank.rank: rank for rank in ranks}
+    """For whom the others wait; empty where no rank holds up the others. `measured` steps were timed unprofiled."""
     if culprits:
-        held = max(by_rank[rank].holding_up_ns for rank in culprits)
+        held = max(rank.holding_up_ns for rank in ranks if rank.rank in culprits)
         named, more = sorted(culprits[:_NAMED]), len(culprits) - _NAMED
         names = f"{', '.join(map(str, named))} and {more} more" if more > 0 else listed(named)
         what = f"the other ranks wait{f' {format_ns(held)} a step' * (held > 0)} for"
@@ -334,15 +296,12 @@ def _whom(
     if latest.last_share < _SURE or latest.holding_up_ns < _MUCH * recorded:
         return ""
     peers = [rank.rank for rank in ranks if rank is not latest]
-    others, all_do = (
-        (f"rank {peers[0]} waits", "both") if len(peers) == 1 else ("the other ranks wait", "all")
-    )
+    pair = len(peers) == 1
+    others, all_do = (f"rank {peers[0]} waits", "both") if pair else ("the other ranks wait", "all")
     where = f"in the recording, {others} {format_ns(latest.holding_up_ns)} a step for rank {latest.rank}"
-    if measured:
-        return f"{where}; {all_do} do the same work, and the step was measured without the profiler"
-    return (
-        f"{where}; {all_do} do the same work, so do not trust this wait: time some steps without the profiler"
-    )
+    doubt = "so do not trust this wait: time some steps without the profiler"
+    known = "and the step was measured without the profiler" if measured else doubt
+    return f"{where}; {all_do} do the same work, {known}"
 
 
 def _next_slowest(longest_ns: int, held_ns: int, step: StepEstimate | None) -> str:

@@ -67,11 +67,7 @@ Progress = Callable[[str, int, int], None]
 
 
 class Elsewhere(Ranks):
-    """Ranks that a pool has.
-
-    Attributes:
-        lost: files whose processes ended, with the reason.
-    """
+    """Ranks that a pool has; `lost` are files whose processes ended, with the reason."""
 
     def __init__(
         self, pool: Pool, files: Mapping[Rank, RankFile], template: RankFile, progress: Progress | None
@@ -133,16 +129,9 @@ def in_pool(
     say: Callable[[Elsewhere, JobView | None], T],
     progress: Progress | None = None,
 ) -> T:
-    """What `say` makes of a job of which the pool has the ranks.
+    """What `say` makes of the ranks and of what they have in common; called again without a rank that was lost.
 
-    Args:
-        layout: its files.
-        template: how the files are read and analysed.
-        say: given the ranks and what they have in common; called again without a rank that was lost.
-
-    Raises:
-        UnreadableTrace, NotATrace: as `load_job`.
-        SeveralRanks: a file holds those of several.
+    Raises what `load_job` does, and SeveralRanks: a file holds those of several.
     """
     tasks = [Task(template._replace(path=str(path))) for path in layout.files]
     opened = pool.run(tasks, _counted(progress, len(tasks)))

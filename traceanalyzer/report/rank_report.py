@@ -70,19 +70,12 @@ class Asked:
         settings: Settings | None,
         step_ms: float | str | Sequence[float] | GivenStep | None,
     ) -> Self:
-        """As the arguments of `diagnose`.
-
-        Raises:
-            BadOption: a step time that is not positive.
-        """
+        """As the arguments of `diagnose`. Raises BadOption: a step time that is not positive."""
         return cls(tuple(select), tuple(ignore), tuple((settings or {}).items()), GivenStep.of(step_ms))
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """
-        Raises:
-            BadOption: an unknown rule or limit.
-        """
+        """Raises BadOption: an unknown rule or limit."""
         return _rules(self)
 
 
@@ -95,11 +88,7 @@ def _rules(asked: Asked) -> tuple[Rule, ...]:
 class Brief:
     """What of a rank's finding is compared with those of other ranks; the names are those of `Finding`.
 
-    Attributes:
-        number: its place among the rank's findings.
-        saved_share: of `Finding.saving`; None where there is none.
-        fixable: whether its fix is an edit of the program.
-        fault: its number among the rank's faults.
+    `number` and `fault` are its places among the rank's findings and faults; `fixable` ones are edits of the program.
     """
 
     rank: Rank
@@ -133,11 +122,7 @@ class OfRank:
 
 
 def judged(analysis: Analysis, given: tuple[Rank, int | None], asked: Asked) -> OfRank:
-    """The head of one trace's report, and what the rules say of it.
-
-    Args:
-        given: the rank; of a job replayed as one its predicted step in ns, and the step with all fixes is the job's.
-    """
+    """The head of one trace's report, and what the rules say of it; `given` is the rank and a replayed job's step."""
     with uncollected():
         return _judged(analysis, *given, asked)
 
@@ -173,9 +158,8 @@ def _judged(analysis: Analysis, rank: Rank, of_job_ns: int | None, asked: Asked)
     part = head.steps is not None and head.steps.source.endswith(ALL_CUT)
     replayed = None if part else forecast  # a part of a step has no step time
     alone = of_job_ns is None
-    step, fixed = attempt(
-        unavailable, "step", lambda: _estimates(replayed, said if alone else None), _NO_ESTIMATES
-    )
+    estimates = partial(_estimates, replayed, said if alone else None)
+    step, fixed = attempt(unavailable, "step", estimates, _NO_ESTIMATES)
     after: dict[int, StepEstimate] = {}
     if alone:
         after = attempt(unavailable, "steps_after", partial(_steps_after, replayed, said), after)

@@ -33,12 +33,7 @@ _LATER = (Steps,)
 
 
 class Call(NamedTuple):
-    """One question to a rank.
-
-    Attributes:
-        ask: as `Ranks.each` has it.
-        own, shared: what is given to this rank and to all, pickled.
-    """
+    """One question to a rank as `Ranks.each` has it, with what is given to this rank and to all, pickled."""
 
     ask: Ask[Any]
     own: bytes
@@ -46,16 +41,9 @@ class Call(NamedTuple):
 
 
 class RankFile(NamedTuple):
-    """Where a rank's trace is, and as what it is analysed.
+    """Where a rank's trace is, and as what it is analysed: `rank` as it declares or is named, `window` from its origin.
 
-    Attributes:
-        path: its file.
-        rank: as the trace declares it or its file is named; None for neither.
-        note: what was passed over beside it.
-        window: from each trace's origin, in ns.
-        cache: whether the parsed trace is kept in the user's cache directory.
-        jobs: processes that may read it.
-        turn: how often the job was begun again, without ranks that were lost.
+    `note` is what was passed over beside it, `turn` how often the job was begun again, without ranks that were lost.
     """
 
     path: str = ""
@@ -79,11 +67,7 @@ class _State:
 
 @dataclass(slots=True)
 class States:
-    """The ranks of one process.
-
-    Attributes:
-        most_bytes: of memory that the process may hold before ranks go to disk; None for no limit.
-    """
+    """The ranks of one process, which holds `most_bytes` of memory before ranks go to disk; None for no limit."""
 
     most_bytes: int | None = None
     _live: dict[str, Trace | _State] = field(default_factory=dict)
@@ -91,11 +75,7 @@ class States:
     _folder: TemporaryDirectory[str] | None = None
 
     def open(self, file: RankFile) -> Declared:
-        """Read a trace, and say of which rank it is.
-
-        Raises:
-            UnreadableTrace, NotATrace: as `load`.
-        """
+        """Read a trace, and say of which rank it is. Raises what `load` does."""
         trace = load_file(file.path, jobs=file.jobs, cache=file.cache)
         self._live[file.path] = trace
         self._make_room()
@@ -116,11 +96,7 @@ class States:
         return answer
 
     def once(self, file: RankFile, call: Call) -> Any:
-        """What a trace answers that is read for this alone.
-
-        Raises:
-            UnreadableTrace, NotATrace: as `load`.
-        """
+        """What a trace answers that is read for this alone. Raises what `load` does."""
         trace = load_file(file.path, jobs=file.jobs, cache=file.cache)
         return _answered(restricted(trace, file.window), call)
 
