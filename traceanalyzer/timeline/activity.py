@@ -88,10 +88,10 @@ class Activity:
 
     Activities: data_loading, compilation, module_loading, library_start (what a library does before it loads a
     kernel, see `_before_loading`), allocator, capture (of a graph), dispatching (any op or call that lies in no other
-    op), profiler, host_collective (see `_beside`). The sets of capture and profiler reach further than their rows:
-    over all that captures, see `Captures`, and over what prof.step() takes and has no row for. Threads that never
-    launch anything (a loader's workers, pinning) are left out but for host_collective, since their work is not what
-    the device waits for.
+    op), profiler, host_collective (while no other thread runs ops). The sets of capture and profiler reach further
+    than their rows: over all that captures, see `Captures`, and over what prof.step() takes and has no row for.
+    Threads that never launch anything (a loader's workers, pinning) are left out but for host_collective, since their
+    work is not what the device waits for.
 
     Attributes:
         rows: activity -> int64 of shape (rows,), rows of `trace.cpu`.
@@ -121,13 +121,12 @@ class Activity:
             & (pick(nesting.op, nesting.parent) < 0),
         }
         rows = {activity: np.flatnonzero(mask) for activity, mask in chosen.items()}
-        sets = {
-            activity: intervals.union(nesting.start_ns[members], nesting.end_ns[members])
-            for activity, members in rows.items()
-        }
-        sets["host_collective"] = intervals.difference(
-            sets["host_collective"], _beside(nesting, rows["dispatching"], rows["host_collective"])
-        )
+        sets = {activity: _covered_by(nesting, members) for activity, members in rows.items()}
+        if len(collectives := rows["host_collective"]):  # other threads may run ops meanwhile: work goes on
+            ops = rows["dispatching"]
+            elsewhere = ops[~np.isin(nesting.thread[ops], nesting.thread[collectives])]
+            beside = _covered_by(nesting, elsewhere)
+            sets["host_collective"] = intervals.difference(sets["host_collective"], beside)
         query = call & matching(cpu, "name", QUERY.search)
         reached = _before_loading(nesting, launching, rows["module_loading"], call, ~query)
         rows["library_start"] = np.empty(0, np.int64)
@@ -135,7 +134,9 @@ class Activity:
         graphs = captures(trace, nesting)
         rows["capture"], sets["capture"] = graphs.rows, graphs.around
         rows["profiler"] = profiler.row[profiler.stalled >= 0]
-        between = _between_marks(trace, nesting)
+        # From each ProfilerStep mark's end to the next one's start: both are set in prof.step(), so it is all its own.
+        marks = matching(cpu, "name", STEP_MARK.match) & (nesting.thread >= 0)
+        between = np.sort(nesting.end_ns[marks])[:-1], np.sort(nesting.start_ns[marks])[1:]
         starts, ends = (np.concatenate(pair) for pair in zip(profiler.stalls, between, strict=True))
         sets["profiler"] = intervals.union(starts, ends)
         return cls(rows, sets, launching)
@@ -151,19 +152,8 @@ def _launching_threads(trace: Trace, nesting: Nesting, work: DeviceWork) -> Mask
     return threads
 
 
-def _beside(nesting: Nesting, ops: Rows, collectives: Rows) -> intervals.Set:
-    """When threads other than those of the collectives run ops: work goes on meanwhile."""
-    elsewhere = (
-        ops[~np.isin(nesting.thread[ops], nesting.thread[collectives])] if len(collectives) else ops[:0]
-    )
-    return intervals.union(nesting.start_ns[elsewhere], nesting.end_ns[elsewhere])
-
-
-def _between_marks(trace: Trace, nesting: Nesting) -> intervals.Set:
-    """From each ProfilerStep mark's end to the next one's start: both are set in prof.step(), so it is all its own."""
-    marks = matching(trace.lanes.cpu, "name", STEP_MARK.match) & (nesting.thread >= 0)
-    starts, ends = np.sort(nesting.start_ns[marks]), np.sort(nesting.end_ns[marks])
-    return intervals.union(ends[:-1], starts[1:])
+def _covered_by(nesting: Nesting, rows: Rows) -> intervals.Set:
+    return intervals.union(nesting.start_ns[rows], nesting.end_ns[rows])
 
 
 def _before_loading(

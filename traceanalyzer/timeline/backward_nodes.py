@@ -19,9 +19,8 @@ _MOST = 0.95
 
 def hooks_of(events: Events) -> Mask:
     """Which rows of `trace.cpu` are nodes of backward whose hook calls backward; see `Nesting.op`."""
-    op = events.nesting.op
     engine = matching(events.trace.lanes.cpu, "name", lambda name: name.startswith(ENGINE))
-    return np.asarray(engine & (op != np.arange(len(op))))
+    return np.asarray(engine & (events.nesting.op != np.arange(len(engine))))
 
 
 def in_hooks(events: Events, rows: Rows) -> Mask:
@@ -49,10 +48,8 @@ def _recomputed(events: Events) -> Calls:
     plain = inner[~numbered]
     plain = plain[np.isin(plain.parent.rows, again.parent.rows)]
     owner = Work.build(events).launch.index_of_enclosing(plain)
-    plain_nodes = plain[
-        distinct(owner[owner >= 0])
-    ].parent.rows  # nodes that compute gradients without recording any
-    parent = again.parent
+    # Nodes that compute gradients without recording any.
+    plain_nodes, parent = plain[distinct(owner[owner >= 0])].parent.rows, again.parent
     return again[np.isin(parent.rows, plain_nodes) | parent.name.matches(_CHECKPOINT)]
 
 
@@ -95,12 +92,10 @@ def backward_nodes_of(calls: Calls, ops: Calls) -> tuple[Calls, Rows]:
         return nodes, recorder
     position = forward.index_of_enclosing(ops)
     if len(threads) == 1:
-        place = _recording(sequence, nodes, forward)
-        return nodes, pick(position, place)
+        return nodes, pick(position, _recording(sequence, nodes, forward))
     origin = ints(cpu, "fwd_thread")[nodes.rows]
-    unassigned = sorted(
-        threads.tolist(), key=lambda number: int(forward.start_ns[forward.thread == number].min())
-    )
+    by_start = forward.thread[np.argsort(forward.start_ns, kind="stable")]
+    unassigned = list(dict.fromkeys(by_start.tolist()))
     for number in distinct(origin[(origin != NULL_INT) & (origin > 0)]).tolist():
         of_origin = np.flatnonzero(origin == number)
         for thread in unassigned:

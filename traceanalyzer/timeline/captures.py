@@ -55,11 +55,9 @@ def captures(trace: Trace, nesting: Nesting) -> Captures:
     top = nesting.top_op(begin)
     starts = np.where(top >= 0, nesting.start_ns[top], _prepared(trace, nesting, call, begin))
     ends = np.where(top >= 0, nesting.end_ns[top], closed)
-    rows, ends = np.concatenate((making, named)), np.maximum(ends, closed)
+    rows, ends = np.append(making, named), np.maximum(ends, closed)
     around = intervals.union(np.append(nesting.start_ns[rows], starts), np.append(nesting.end_ns[rows], ends))
-    return Captures(
-        distinct(np.concatenate((begin, making, named))), np.sort(nesting.start_ns[begin]), spans, around
-    )
+    return Captures(distinct(np.append(begin, rows)), np.sort(nesting.start_ns[begin]), spans, around)
 
 
 def _closed(nesting: Nesting, begin: Rows, end: Rows) -> tuple[Rows, Rows]:
@@ -76,9 +74,8 @@ def _closed(nesting: Nesting, begin: Rows, end: Rows) -> tuple[Rows, Rows]:
 def _prepared(trace: Trace, nesting: Nesting, call: Mask, begin: Rows) -> Rows:
     """When the device was synchronised for each capture: nothing is launched between that and the capture's begin."""
     syncs = np.flatnonzero(call & matching(trace.lanes.cpu, "name", DEVICE_SYNC.search))
-    launches = call & matching(
-        trace.lanes.cpu, "name", lambda name: bool(LAUNCH.search(name) or COPY_CALL.search(name))
-    )
+    names = trace.lanes.cpu, "name"
+    launches = call & (matching(*names, LAUNCH.search) | matching(*names, COPY_CALL.search))
     launched = np.sort(nesting.start_ns[launches])
     starts = nesting.start_ns[begin].copy()
     synced = np.sort(nesting.start_ns[syncs])

@@ -10,7 +10,7 @@ import numpy as np
 from traceanalyzer.model.analysis import GivenByJob
 from traceanalyzer.model.arrays import Mask, Rows, grouped, pick
 from traceanalyzer.model.records import dataclass
-from traceanalyzer.model.trace import Trace, codes_at, ints
+from traceanalyzer.model.trace import Trace, codes_at, ints_at
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork, find
 
 
@@ -85,8 +85,5 @@ def at_most(name: Rows, grid: Rows, device: Rows, elements: Rows, took: Rows) ->
 
 def _elements(trace: Trace, op: Rows) -> Rows:
     """Sent or received, the larger; -1 where the op is not in the trace."""
-    sent, received = (
-        np.append(ints(trace.lanes.cpu, column), -1)[op] for column in ("in_elements", "out_elements")
-    )
-    either: Rows = np.maximum(np.maximum(sent, received), -1)
-    return either
+    sent, received = (ints_at(trace.lanes.cpu, column, op) for column in ("in_elements", "out_elements"))
+    return np.maximum(np.maximum(sent, received), -1)

@@ -100,7 +100,7 @@ class DeviceWork:
             row=row,
             device=device,
             stream=stream,
-            kind=_read_back(trace, op, _kinds(Kernels(trace, row, device, stream, op))),
+            kind=_kinds(Kernels(trace, row, device, stream, op)),
             start_ns=start,
             end_ns=end,
             call=call,
@@ -130,23 +130,19 @@ def _nothing_ran(trace: Trace) -> Unavailable:
     calls = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
     launches = int((calls & matching(trace.lanes.cpu, "name", LAUNCH.search)).sum())
     if accelerators := _other_accelerators(trace):
-        kinds = " and ".join(
-            f"{count:,} row{'s' * (count > 1)} of {name}" for name, count in accelerators.items()
-        )
-        what = f"the trace has {kinds}, but no kernel, copy or memset with its launch"
+        kinds = [f"{count:,} row{'s' * (count > 1)} of {name}" for name, count in accelerators.items()]
+        what = f"the trace has {' and '.join(kinds)}, but no kernel, copy or memset with its launch"
         return Unavailable(what, "only the CPU's ops can be shown: `traceanalyzer ops`")
     if launches == 0:
         what = "no kernels, copies or memsets in the trace"
         return Unavailable(what, "record with ProfilerActivity.CUDA on a GPU")
     if counters := trace.meta.rows.get("gpu", {}).get(COUNTER_RANGE, 0):
         what = f"{counters:,} kernels have counters of the GPU ({COUNTER_RANGE}), which replace their times"
-        return Unavailable(
-            what, "`traceanalyzer facts` prints the counters; record without them to get times"
-        )
-    what = f"{launches:,} launches, but no device records: the profiler could not record the device"
-    return Unavailable(
-        what, "check permissions, other profilers that hold the device, and the driver's version"
-    )
+        remedy = "`traceanalyzer facts` prints the counters; record without them to get times"
+    else:
+        what = f"{launches:,} launches, but no device records: the profiler could not record the device"
+        remedy = "check permissions, other profilers that hold the device, and the driver's version"
+    return Unavailable(what, remedy)
 
 
 def _other_accelerators(trace: Trace) -> dict[str, int]:
@@ -167,10 +163,8 @@ def _known(values: Rows) -> Rows:
 
 def _calls(trace: Trace, row: Rows) -> Rows:
     calls = np.flatnonzero(matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__))
-    position = find(ints(trace.lanes.cpu, "correlation")[calls], ints(trace.lanes.gpu, "correlation")[row])
-    if len(calls) == 0:
-        return position
-    return np.where(position >= 0, calls[position], -1)
+    correlation = ints(trace.lanes.cpu, "correlation")[calls]
+    return pick(calls, find(correlation, ints(trace.lanes.gpu, "correlation")[row]))
 
 
 def _ops(trace: Trace, nesting: Nesting, row: Rows, call: Rows) -> Rows:
@@ -179,10 +173,8 @@ def _ops(trace: Trace, nesting: Nesting, row: Rows, call: Rows) -> Rows:
     missing = np.flatnonzero(around < 0)
     ops = np.flatnonzero(matching(trace.lanes.cpu, "category", "cpu_op".__eq__))
     if len(missing) and len(ops):
-        position = find(
-            ints(trace.lanes.cpu, "external_id")[ops], ints(trace.lanes.gpu, "external_id")[row[missing]]
-        )
-        around[missing] = pick(ops, position)
+        known = ints(trace.lanes.cpu, "external_id")[ops]
+        around[missing] = pick(ops, find(known, ints(trace.lanes.gpu, "external_id")[row[missing]]))
     return around
 
 
@@ -206,9 +198,8 @@ def _outstanding(device: Rows, launched: Rows, start: Rows, end: Rows, linked: M
         earlier = (device == ordinal) & ~linked & (start < start[of_device[0]])  # in order of start
         instants = launched[of_device]
         before = np.searchsorted(np.sort(instants), instants, side="left") + int(earlier.sum())
-        finished = np.searchsorted(
-            np.sort(np.concatenate((end[of_device], end[earlier]))), instants, side="right"
-        )
+        ends = np.sort(np.concatenate((end[of_device], end[earlier])))
+        finished = np.searchsorted(ends, instants, side="right")
         result[of_device] = np.maximum(before - finished, 0)
     return result
 
@@ -225,14 +216,10 @@ def _kinds(work: Kernels) -> Rows:
     named = copying[codes(gpu, "name")[row]]
     kinds[copy] = np.where(named == _OTHER, recorded[codes(gpu, "copy_kind")[row]], named)[copy]
     kinds[matching(gpu, "category", "gpu_memset".__eq__)[row]] = KINDS.index("memset")
+    # ROCm calls copies of `.item()` to the host copies on the device.
+    reads = pick(matching(work.trace.lanes.cpu, "name", "aten::_local_scalar_dense".__eq__), work.op, False)
+    kinds[reads & (kinds == KINDS.index("copy_d2d"))] = KINDS.index("copy_d2h")
     return kinds
-
-
-def _read_back(trace: Trace, op: Rows, kind: Rows) -> Rows:
-    """The kinds, with the copies of `.item()` to the host: ROCm calls them copies on the device."""
-    reads = matching(trace.lanes.cpu, "name", "aten::_local_scalar_dense".__eq__)
-    wrong = (op >= 0) & reads[op] & (kind == KINDS.index("copy_d2d")) if len(reads) else op < -1
-    return np.where(wrong, KINDS.index("copy_d2h"), kind)
 
 
 @dataclass(frozen=True, slots=True)

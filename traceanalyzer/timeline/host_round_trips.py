@@ -67,12 +67,21 @@ class HostRoundTrips:
         if not (work.call >= 0).any():
             raise Unavailable("no launch calls in the trace: where the host waits cannot be seen")
         size = np.maximum(ints(trace.lanes.gpu, "bytes"), 0)[work.row]
-        copies = _copies(work, nesting, size)
+        # Copies between host and device, by thread and launch.
+        large = (work.call >= 0) & (size >= _MIN_BYTES)
+        copies = np.flatnonzero(large & ((work.kind == _DOWN) | (work.kind == _UP)))
+        copies = copies[np.lexsort((work.call_start_ns[copies], nesting.thread[work.call[copies]]))]
         down, up = copies[:-1], copies[1:]
         trip = (work.kind[down] == _DOWN) & (work.kind[up] == _UP)
         trip &= nesting.thread[work.call[down]] == nesting.thread[work.call[up]]
         trip &= steps.of_work[down] == steps.of_work[up]
-        trip &= _same_elements(size[down], size[up]) & _awaited_before_upload(work, syncs, down, up)
+        # As many elements, of types as wide or of another width.
+        low, high = np.minimum(size[down], size[up]), np.maximum(size[down], size[up])
+        trip &= np.any([high == low * ratio for ratio in _WIDTH_RATIOS], axis=0)
+        # A waiting call starts between each copy's launch and the launch of the copy up.
+        waits = np.sort(syncs.start_ns[~syncs.profiler])
+        first, last = (np.searchsorted(waits, work.call_start_ns[entries]) for entries in (down, up))
+        trip &= last > first
         down, up = down[trip], up[trip]
         closed = _closed([steps.of_work, size, work.kind], copies, down, up)
         down, up = down[closed], up[closed]
@@ -88,36 +97,15 @@ class HostRoundTrips:
         return cls(down, up, start[first], end[first], start[last], end[last], following, thread)
 
 
-def _copies(work: DeviceWork, nesting: Nesting, size: Rows) -> Rows:
-    """Entries of copies between host and device, by thread and launch."""
-    large = (work.call >= 0) & (size >= _MIN_BYTES)
-    copies = np.flatnonzero(large & ((work.kind == _DOWN) | (work.kind == _UP)))
-    return copies[np.lexsort((work.call_start_ns[copies], nesting.thread[work.call[copies]]))]
-
-
 def _following(nesting: Nesting, thread: Rows, end: Rows) -> Rows:
     """When the next row of each thread begins; `end` itself where there is none."""
     following = end.copy()
     for number in distinct(thread).tolist():
-        on_thread, starts = thread == number, nesting.thread_start_ns[number]
+        on_thread, starts = np.flatnonzero(thread == number), nesting.thread_start_ns[number]
         position = np.searchsorted(starts, end[on_thread])
-        following[on_thread] = np.where(
-            position < len(starts), starts[np.minimum(position, len(starts) - 1)], end[on_thread]
-        )
+        there = position < len(starts)
+        following[on_thread[there]] = starts[position[there]]
     return following
-
-
-def _same_elements(first: Rows, other: Rows) -> Mask:
-    """As many elements, of types as wide or of another width."""
-    low, high = np.minimum(first, other), np.maximum(first, other)
-    return np.asarray(np.any([high == low * ratio for ratio in _WIDTH_RATIOS], axis=0))
-
-
-def _awaited_before_upload(work: DeviceWork, syncs: SyncCalls, down: Rows, up: Rows) -> Mask:
-    """Whether a waiting call starts between each copy's launch and the launch of the copy up; bool (copies,)."""
-    waits = np.sort(syncs.start_ns[~syncs.profiler])
-    first, last = (np.searchsorted(waits, work.call_start_ns[copies]) for copies in (down, up))
-    return np.asarray(last > first)
 
 
 def _closed(keys: list[Rows], copies: Rows, down: Rows, up: Rows) -> Mask:
@@ -164,7 +152,14 @@ class AwaitedValues:
         syncs: SyncCalls,
         trips: HostRoundTrips,
     ) -> Self:
-        copy = _small_copies(trace, work)
+        size = ints(trace.lanes.gpu, "bytes")[work.row]
+        # Old ROCm records no size; what goes up may be a batch.
+        small = (
+            (work.call >= 0)
+            & (size <= MAX_BYTES)
+            & ((work.kind == _DOWN) | ((work.kind == _UP) & (size > 0)))
+        )
+        copy = np.flatnonzero(small)
         copy = copy[~among(copy, np.sort(trips.down))]
         wait = syncs.row[~syncs.profiler]
         copying, waiting = called.of(work.call[copy]), called.of(wait)
@@ -175,18 +170,9 @@ class AwaitedValues:
         return cls(op, upwards, _by_scaler(trace, nesting, op), copy[inside[0]], wait[inside[1]])
 
 
-def _small_copies(trace: Trace, work: DeviceWork) -> Rows:
-    size = ints(trace.lanes.gpu, "bytes")[work.row]
-    sized = (work.kind == _DOWN) | (size > 0)  # old ROCm records no size; what goes up may be a batch
-    between = (work.kind == _DOWN) | (work.kind == _UP)
-    return np.flatnonzero(between & sized & (size <= MAX_BYTES) & (work.call >= 0))
-
-
 def _by_scaler(trace: Trace, nesting: Nesting, op: Rows) -> Mask:
-    checked, updated = (
-        np.sort(nesting.start_ns[matching(trace.lanes.cpu, "name", name.__eq__)])
-        for name in (_CHECKED, _UPDATED)
-    )
+    named = (matching(trace.lanes.cpu, "name", name.__eq__) for name in (_CHECKED, _UPDATED))
+    checked, updated = (np.sort(nesting.start_ns[rows]) for rows in named)
     start = nesting.start_ns[op]
     items = np.flatnonzero(matching(trace.lanes.cpu, "name", "aten::item".__eq__)[op])
     last = np.searchsorted(start[items], updated) - 1

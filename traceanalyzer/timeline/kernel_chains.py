@@ -50,13 +50,9 @@ class KernelChains:
         pointwise = name.matches(families.POINTWISE) & ~name.matches(r"^triton_")
         # A compiler fuses a softmax with what stands next to it.
         pointwise |= name.matches(families.SOFTMAX_OF_ROWS)
-        pointwise &= (
-            ~name.matches(families.FILL)
-            & ~name.matches(families.STRIDED_COPY)
-            & ~name.matches(families.INDEXED)
-            & ~name.matches(families.COMPLEX)
-            & (work.kind[order] == KINDS.index("compute"))
-        )
+        pointwise &= work.kind[order] == KINDS.index("compute")
+        for other in (families.FILL, families.STRIDED_COPY, families.INDEXED, families.COMPLEX):
+            pointwise &= ~name.matches(other)
         reduction = name.matches(families.EAGER_REDUCTION)
         fusible = (pointwise | reduction) & ~launched_apart(trace, nesting, pick(work.call, order))
         breaks = ~fusible | ~np.append(False, fusible[:-1]) | after_pauses(work, order)
@@ -64,10 +60,17 @@ class KernelChains:
             breaks |= starts_of_runs(column)
         shapes = Texts.column(trace.lanes.cpu, "input_dims", work.op[order]).numbers(_broadcast_elements)
         sized = bool((shapes[fusible] > 0).any())
-        size = np.where(shapes > 0, shapes, 0) if sized else _elements_of_grid(trace, work.row[order], name)
+        if sized:
+            size = np.maximum(shapes, 0)
+        else:  # blocks of 128 threads, each as many elements as the name's template argument says
+            blocks = Texts.column(trace.lanes.gpu, "grid", work.row[order]).numbers(product_of)
+            each = elements_per_thread(name)
+            size = blocks * np.where(each, each, 4) * 128
         run = np.cumsum(breaks) - 1
         size = np.where(pointwise, size, 0)
-        large = fusible & (size > _SMALL * _largest(run, size)[run])
+        largest = np.zeros(int(run.max(initial=-1)) + 1, np.int64)
+        np.maximum.at(largest, run, size)
+        large = fusible & (size > _SMALL * largest[run])
         run = np.cumsum(breaks | _jumps(run, size, large, _SAME_SIZE if sized else _SAME_GRID)) - 1
         whole = large & pointwise
         # What comes before the first is another's end.
@@ -115,12 +118,6 @@ def _interrupted(work: DeviceWork, nesting: Nesting, entry: Rows, run: Rows) -> 
     return np.asarray((pause_ns > op_ns)[number])
 
 
-def _largest(run: Rows, size: Rows) -> Rows:
-    most = np.zeros(int(run.max(initial=-1)) + 1, np.int64)
-    np.maximum.at(most, run, size)
-    return most
-
-
 def _jumps(run: Rows, size: Rows, large: Mask, most: float) -> Mask:
     """Large kernels whose size differs from that of the large one before them in their run."""
     position = np.flatnonzero(large)
@@ -138,12 +135,6 @@ def _broadcast_elements(dims: str) -> int:
         return elements_of(np.broadcast_shapes(*shapes))
     except ValueError:
         return max(map(elements_of, shapes))
-
-
-def _elements_of_grid(trace: Trace, row: Rows, name: Texts) -> Rows:
-    """Elements by the grid: blocks of 128 threads, each as many elements as the name's template argument says."""
-    blocks, each = Texts.column(trace.lanes.gpu, "grid", row).numbers(product_of), elements_per_thread(name)
-    return np.asarray(blocks * np.where(each, each, 4) * 128)
 
 
 def elements_per_thread(name: Texts) -> Rows:

@@ -59,11 +59,7 @@ class Loop:
 
 
 def step_edges(ops: Calls) -> list[int]:
-    """Positions at which the ops of another step or thread begin, with 0 and the number of ops.
-
-    Args:
-        ops: in order, those of a thread's step in a row.
-    """
+    """Positions at which the ops of another step or thread begin, with 0 and the number of ops; these in a row."""
     inner = np.flatnonzero(np.diff(ops.step) | np.diff(ops.thread)) + 1
     return sorted({0, *inner.tolist(), len(ops)})
 
@@ -72,9 +68,7 @@ def exact_loops(kind: Rows, group: Rows, min_repeats: int) -> list[Loop]:
     """The loop of each group that covers most ops, in each place where it runs, such as once in each layer.
 
     Args:
-        kind: int64 (ops,), equal for equal ops.
-        group: int64 (ops,), from 0, sorted. No loop reaches from one group into the next.
-        min_repeats: fewer repeats make no loop.
+        kind, group: int64 (ops,), equal for equal ops; from 0, sorted. No loop reaches from one group into the next.
     """
     groups = int(group[-1]) + 1 if len(group) else 0
     # First op, period and repeats.
@@ -126,9 +120,7 @@ def approximate_loops(kind: Rows, group: Rows, min_repeats: int, min_share: floa
     A loop begins with an op that recurs at about the same distance.
 
     Args:
-        kind: int64 (ops,), equal for equal ops, from 0.
-        group: int64 (ops,), from 0, sorted.
-        min_repeats: fewer repeats make no loop.
+        kind, group: int64 (ops,), equal for equal ops; both from 0, group sorted.
         min_share: share of its group's ops that a loop covers at least.
     """
     if len(kind) == 0:
@@ -151,10 +143,7 @@ def approximate_loops(kind: Rows, group: Rows, min_repeats: int, min_share: floa
     np.maximum.at(last, owner, place + distance)
     end = np.minimum(last + period, np.cumsum(sizes)[groups])
     chosen = _rarest(np.flatnonzero(enough), groups, repeats, covered)
-    return [
-        Loop(*values)
-        for values in zip(*(column[chosen].tolist() for column in (first, period, repeats, end)), strict=True)
-    ]
+    return [Loop(*values) for values in np.stack((first, period, repeats, end), axis=1)[chosen].tolist()]
 
 
 def _medians(number: Rows, values: Rows, size: int) -> NDArray[np.float64]:
@@ -204,9 +193,7 @@ def nested_loops(kind: Rows, group: Rows, min_repeats: int) -> NestedLoops:
     Inside a repeat, equal ops that run twice in a row are a loop as well.
 
     Args:
-        kind: int64 (ops,), equal for equal ops, from 0.
-        group: int64 (ops,), sorted. No loop reaches from one group into the next.
-        min_repeats: fewer repeats make no loop.
+        kind, group: int64 (ops,), equal for equal ops, from 0; sorted. No loop reaches from one group into the next.
     """
     owner, pending = np.full(len(kind), -1, np.int64), np.ones(len(kind), bool)
     cut = np.append(True, np.diff(group) != 0)[: len(kind)]
@@ -236,9 +223,7 @@ def nested_loops(kind: Rows, group: Rows, min_repeats: int) -> NestedLoops:
         members = np.flatnonzero(owner == number)
         owner[members[~np.isin(kind[members], body)]] = parent
     parents, starts_of, ends, bodies = zip(*loops, strict=True) if loops else ((), (), (), ())
-    return NestedLoops(
-        np.array(parents, np.int64), tuple(starts_of), np.array(ends, np.int64), tuple(bodies), owner
-    )
+    return NestedLoops(np.array(parents, np.int64), starts_of, np.array(ends, np.int64), bodies, owner)
 
 
 def _even_loops(
@@ -253,10 +238,9 @@ def _even_loops(
     before = np.append(-1, kind[places][:-1])
     before[np.append(True, np.diff(stretch[places]) != 0)] = -1
     # A loop begins with an op, or with an op after a certain other one: a sum of two branches, say, after a norm.
-    pair, _ = grouped(
-        [np.tile(stretch[places], 2), np.tile(kind[places], 2), np.append(np.full(len(places), -2), before)]
-    )
+    first = np.append(np.full(len(places), -2), before)
     places = np.tile(places, 2)
+    pair, _ = grouped([stretch[places], kind[places], first])
     order = np.argsort(pair, kind="stable")
     again = np.flatnonzero(np.diff(pair[order]) == 0)
     if len(again) == 0:

@@ -46,12 +46,10 @@ _PHASES = {"extend": "prefill"}
 
 def phase_and_batch(name: str) -> tuple[str | None, int]:
     """("prefill", "decode", "mixed" or what the engine calls it; batch size); None and -1 where the name is silent."""
-    cached = _NEW.match(name)
-    if cached:
+    if cached := _NEW.match(name):
         new, old = int(cached[1]), int(cached[2])
         return "new and cached" if new and old else "new" if new else "cached", new + old
-    context = _CONTEXT.match(name)
-    if context:
+    if context := _CONTEXT.match(name):
         prefills, decodes = int(context[1]), int(context[2])
         phase = "mixed" if prefills and decodes else "prefill" if prefills else "decode"
         return phase, prefills + decodes
@@ -65,8 +63,7 @@ def phase_and_batch(name: str) -> tuple[str | None, int]:
 
 def prompt_and_new_tokens(name: str) -> tuple[int, int]:
     """Tokens of prompts that the step reads, and new tokens that it computes; 0 where the name is silent."""
-    tokens = _TOKENS.match(name)
-    if tokens:
+    if tokens := _TOKENS.match(name):
         return int(tokens[1]), int(tokens[2])
     every = _ALL_TOKENS.search(name)
     count = int(every[1]) if every else 0
@@ -107,22 +104,23 @@ def find_marks(trace: Trace, nesting: Nesting, start: int, end: int) -> Marks:
     annotations = _Annotations.of(trace, nesting, np.flatnonzero(nesting.annotation), end)
     begins, ends, names = annotations.outermost(STEP_MARK)
     if len(begins):
-        digits_of_marks = [_NUMBER.findall(name)[-1] for name in names]
-        fits = [
-            int(digits) if len(digits) <= _MOST_DIGITS else position
-            for position, digits in enumerate(digits_of_marks)
-        ]
-        numbers = np.array(fits, np.int64)
-        return Marks("ProfilerStep", "steps are ProfilerStep marks", numbers, begins, ends)
+        digits = enumerate(_NUMBER.findall(name)[-1] for name in names)
+        numbers = [int(text) if len(text) <= _MOST_DIGITS else place for place, text in digits]
+        return Marks(
+            "ProfilerStep", "steps are ProfilerStep marks", np.array(numbers, np.int64), begins, ends
+        )
     begins, ends, names = annotations.outermost(SERVING_MARK)
     if len(begins):
         source = f"steps are the server's own marks ({names[0]})"
         return _until_the_next(SERVING, source, begins, ends, tuple(names))
+    # Runs of compiled code are ops.
+    compiled = matching(trace.lanes.cpu, "name", COMPILED_REGION.match) & (nesting.thread >= 0)
+    regions = _Annotations.of(trace, nesting, np.flatnonzero(compiled), end)
     return (
         _optimizer(annotations, start, end)
         or _repeated(annotations, start, end)
         or _begun_by(annotations, DATA_LOADING, "a data loader's batch", end)
-        or _begun_by(_compiled_regions(trace, nesting, end), COMPILED_REGION, "a compiled region", end)
+        or _begun_by(regions, COMPILED_REGION, "a compiled region", end)
         or Marks("window", _NO_MARKS, np.array([0]), np.array([start]), np.array([end]), open_end=True)
     )
 
@@ -134,9 +132,8 @@ def _optimizer(annotations: _Annotations, start: int, end: int) -> Marks | None:
         return None
     edges = np.concatenate(([start], ends[:-1]))
     source = "no ProfilerStep marks: a step reaches from one Optimizer.step's end to the next"
-    return Marks(
-        "Optimizer.step", source, np.arange(len(ends)), edges, np.append(ends[:-1], end), open_end=True
-    )
+    number, ends = np.arange(len(ends)), np.append(ends[:-1], end)
+    return Marks("Optimizer.step", source, number, edges, ends, open_end=True)
 
 
 def _repeated(annotations: _Annotations, start: int, end: int) -> Marks | None:
@@ -171,12 +168,6 @@ def _begun_by(annotations: _Annotations, wanted: re.Pattern[str], what: str, end
     return Marks(names[0], source, np.arange(len(begins)), begins, np.append(begins[1:], end), open_end=True)
 
 
-def _compiled_regions(trace: Trace, nesting: Nesting, end: int) -> _Annotations:
-    """Runs of compiled code, which are ops."""
-    regions = matching(trace.lanes.cpu, "name", COMPILED_REGION.match)
-    return _Annotations.of(trace, nesting, np.flatnonzero(regions & (nesting.thread >= 0)), end)
-
-
 @dataclass(frozen=True, slots=True)
 class _Annotations:
     """The user annotations of the CPU lane, ordered by start, longest first; ends cut at the recording's."""
@@ -208,7 +199,10 @@ class _Annotations:
         What cannot be a step is left out: compiling, waiting for data, communication. Ordered by name and start.
         """
         plain, names = _numberless(self.names)
-        no_step = [_is_no_step(name) for name in self.names]
+        no_step = [
+            bool(is_compilation(name) or DATA_LOADING.search(name) or COMMUNICATION_MARK.match(name))
+            for name in self.names
+        ]
         code = np.append(plain, -1)[self.code]
         rows = np.argsort(code, kind="stable")
         rows = rows[~np.array([*no_step, True], bool)[self.code[rows]]]
@@ -227,10 +221,6 @@ def _outermost(group: Ns, start: Ns, end: Ns) -> Mask:
     begins, ends = (np.searchsorted(instants, edges) + group * len(instants) for edges in (start, end))
     free = begins[1:] >= np.maximum.accumulate(ends)[:-1]
     return np.concatenate(([True], free | (group[1:] != group[:-1])))
-
-
-def _is_no_step(name: str) -> bool:
-    return bool(is_compilation(name) or DATA_LOADING.search(name) or COMMUNICATION_MARK.match(name))
 
 
 _LEAST = 3  # repeats: fewer may be chance, as forward and backward of a net of one layer
@@ -266,14 +256,9 @@ def iterations_within(
     begins = np.concatenate([nesting.start_ns[rows[::period]] for rows in held])
     whole = "the recording" if marks.kind == "window" else f"the one {marks.kind} mark"
     inside = whole if len(marks.number) == 1 else f"{len(held)} {marks.kind} marks"
-    return Marks(
-        "iteration",
-        f"a step is what repeats {len(begins)} times within {inside}: {what}",
-        np.arange(len(begins)),
-        begins,
-        np.append(begins[1:], marks.end_ns[-1]),
-        open_end=marks.open_end,
-    )
+    source = f"a step is what repeats {len(begins)} times within {inside}: {what}"
+    ends = np.append(begins[1:], marks.end_ns[-1])
+    return Marks("iteration", source, np.arange(len(begins)), begins, ends, open_end=marks.open_end)
 
 
 def _top_level_rows(

@@ -65,8 +65,10 @@ def known_from(
         elif _usual_head_ns(work, of_device, begins) >= _ALIKE * (first - start):
             known_ns[device] = start
         else:
+            # It stood in a queue after its launch.
+            queued = first - int(work.call_end_ns[of_device[0]]) > _HELD_NS
             busy = (
-                _queued(work, of_device[0]),
+                first if queued else _NEVER_NS,
                 _waited(syncs, start, first, int(work.call[of_device[0]])),
                 _quiet(trace, nesting, start, first if in_mark_ns is None else min(first, in_mark_ns)),
             )
@@ -105,12 +107,6 @@ def _behind(work: DeviceWork, own: Ns, start: int) -> int:
     return int(work.start_ns[first][unblocked].max(initial=_NEVER_NS))
 
 
-def _queued(work: DeviceWork, first: int) -> int:
-    """When work began that stood in a queue after its launch; never for work that did not."""
-    begun = int(work.start_ns[first])
-    return begun if begun - int(work.call_end_ns[first]) > _HELD_NS else _NEVER_NS
-
-
 def _waited(syncs: SyncCalls, start: int, first: int, its_call: int) -> int:
     """Until when calls waited before the first work began, `first` at most; never where none did.
 
@@ -127,14 +123,12 @@ def _quiet(trace: Trace, nesting: Nesting, start: int, first: int) -> int:
 
     Annotations say nothing of what happens in them, but for a data loader's; a capture of a graph is known throughout.
     """
-    rows = ~nesting.annotation | matching(
-        trace.lanes.cpu, "name", lambda name: bool(DATA_LOADING.search(name))
-    )
+    rows = ~nesting.annotation | matching(trace.lanes.cpu, "name", DATA_LOADING.search)
     rows &= (nesting.start_ns < first) & (nesting.end_ns > start)
     capturing = captures(trace, nesting).around
     begins, ends = (
-        np.concatenate(edges)
-        for edges in zip(capturing, (nesting.start_ns[rows], nesting.end_ns[rows]), strict=True)
+        np.append(capturing[0], nesting.start_ns[rows]),
+        np.append(capturing[1], nesting.end_ns[rows]),
     )
     free = intervals.complement(intervals.union(begins, ends), start, first)
     long = free[1] - free[0] > _QUIET_NS

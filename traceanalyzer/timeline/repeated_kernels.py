@@ -83,12 +83,11 @@ def spread(slow: RepeatedKernels, group: RepeatedKernels) -> dict[str, float]:
     """How long the executions of a group take, and the slow ones among them."""
     durations, usual = group.dur_ns, ~np.isin(group.entry, slow.entry)
     p10, p90 = np.quantile(durations, [0.1, 0.9])
+    slowdown = float(median(slow.dur_ns) / max(median(durations[usual]), 1)) if usual.any() else 1.0
     return {
         "executions": len(group),
         "slow": len(slow),
-        "slowdown": round(float(median(slow.dur_ns) / max(median(durations[usual]), 1)), 2)
-        if usual.any()
-        else 1.0,
+        "slowdown": round(slowdown, 2),
         "median_dur_ns": int(median(durations)),
         "mean_ns": int(durations.mean()),
         "p10_ns": int(p10),
@@ -140,8 +139,7 @@ def same_steps(trace: Trace, work: DeviceWork | None, steps: Steps) -> float:
 
 def _signatures(kind: Rows, step: Rows) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
     """A number for the sequence of kinds in each step, equal for equal sequences; `step` is sorted."""
-    place = np.arange(len(step))
-    rank = place - np.maximum.accumulate(np.where(starts_of_runs(step), place, 0))
+    rank = rank_within(step)
     mixed = (kind.astype(np.uint64) + np.uint64(1)) * _MIX
     mixed ^= mixed >> np.uint64(29)
     weight = rank.astype(np.uint64) * np.uint64(2) + np.uint64(1)

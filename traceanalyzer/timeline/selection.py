@@ -204,18 +204,16 @@ def positions(chosen: Chosen, rows: int) -> Rows:
     least = -rows if np.ndim(chosen) == 0 else 0
     if len(array) and not least <= array.min() <= array.max() < rows:
         hint = ": -1 stands for none, leave it out" if array.min() == -1 else ""
-        raise IndexError(
-            f"positions from {array.min()} to {array.max()} cannot choose of {rows:,} rows{hint}"
-        )
+        span = f"{array.min()} to {array.max()}"
+        raise IndexError(f"positions from {span} cannot choose of {rows:,} rows{hint}")
     return array.astype(np.int64, copy=False)
 
 
 def check_same_trace(view: Selection, other: Any) -> None:
     """Raises ValueError where two views are of two traces, whose rows have nothing to do with each other."""
     if other.events is not view.events:
-        raise ValueError(
-            f"{type(other).__name__} of another trace, or of another window: views are of this one"
-        )
+        kind = type(other).__name__
+        raise ValueError(f"{kind} of another trace, or of another window: views are of this one")
 
 
 def repeats(rows: Rows) -> int:

@@ -117,11 +117,9 @@ class StepMarks(MarkedSteps):
         whole, marks = _window_and_marks(trace, nesting, syncs, work, first, last)
         recorded = whole[0]
         in_mark_ns = None if marks.kind in FROM_THE_START else int(marks.start_ns[0])
-        known_ns = (
-            {}
-            if work is None
-            else known_from(trace, nesting, syncs, work, marks.start_ns, recorded, in_mark_ns)
-        )
+        known_ns: Mapping[int, int] = {}
+        if work is not None:
+            known_ns = known_from(trace, nesting, syncs, work, marks.start_ns, recorded, in_mark_ns)
         whole = min(known_ns.values(), default=recorded), whole[1]
         marks = _within(marks, whole, nesting, syncs, work)
         marks = iterations_within(trace, nesting, syncs, work, marks)
@@ -161,7 +159,10 @@ def _window_and_marks(
     if marks.kind == "ProfilerStep":
         start, end = int(marks.start_ns[0]), int(marks.end_ns[-1])
         if work is not None:
-            start, end = _reached(work, start), max(end, int(work.end_ns.max()))
+            # In a GPU-bound loop the work before the first recorded one began before the recording and is not in the
+            # file: until the first unlinked work nobody can say whether the device was idle.
+            first = int(work.start_ns[0])
+            start, end = first if work.call[0] < 0 else min(start, first), max(end, int(work.end_ns.max()))
     return (start, end), marks
 
 
@@ -181,16 +182,13 @@ def _capturing(trace: Trace, nesting: Nesting, marks: Marks) -> Mask:
 
 def _damaged(lost: LostRecords, nesting: Nesting, marks: Marks, work: DeviceWork | None) -> Mask:
     """Which steps lost the work of more than a few of their launches, where others did not; bool (steps,)."""
-    missing, launched = (
-        np.bincount(step[step >= 0], minlength=len(marks.number))
-        for step in (
-            np.searchsorted(marks.start_ns, nesting.start_ns[rows], side="right") - 1
-            for rows in (
-                lost.launch,
-                distinct(work.call[work.call >= 0]) if work is not None else lost.launch,
-            )
-        )
-    )
+
+    def in_steps(rows: Ns) -> Ns:
+        step = np.searchsorted(marks.start_ns, nesting.start_ns[rows], side="right") - 1
+        return np.bincount(step[step >= 0], minlength=len(marks.number))
+
+    missing = in_steps(lost.launch)
+    launched = missing if work is None else in_steps(distinct(work.call[work.call >= 0]))
     damaged = (missing > _LOST * (missing + launched)) & (len(lost.launch) >= MIN_LOST)
     return damaged if not damaged.all() else np.zeros(len(damaged), bool)
 
@@ -231,16 +229,6 @@ def _last_told(nesting: Nesting, syncs: SyncCalls, work: DeviceWork) -> int:
     top = nesting.top_op(launched)
     ends = work.end_ns, nesting.end_ns[np.where(top >= 0, top, launched)], syncs.end_ns[~syncs.profiler]
     return int(np.concatenate(ends).max())
-
-
-def _reached(work: DeviceWork, start: int) -> int:
-    """Start of the window: the first step's, or the first work's where that began earlier or was launched before.
-
-    In a GPU-bound loop the work before the first recorded one began before the recording and is not in the
-    file: until the first unlinked work nobody can say whether the device was idle.
-    """
-    first = int(work.start_ns[0])
-    return first if work.call[0] < 0 else min(start, first)
 
 
 def _whole(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None) -> tuple[int, int]:
@@ -363,8 +351,7 @@ class Steps(MarkedSteps):
         if device is not None and device not in self.bounds_ns:
             raise ValueError(f"device {device} has no work: the devices are {sorted(self.bounds_ns)}")
         marks = np.append(self.cpu_start_ns, self.cpu_end_ns[-1:])
-        edges = marks if device is None else self.bounds_ns[device]
-        return edges[1:] - edges[:-1]
+        return np.diff(marks if device is None else self.bounds_ns[device])
 
     def at(self, device: int, instants: Ns) -> Ns:
         """Position of the step in which each instant lies on that device; -1 before the first."""
@@ -380,9 +367,7 @@ class Steps(MarkedSteps):
         low, high = _clipped(window.asked_ns, *marks.whole_ns)
         inside = np.arange(len(marks.number)) if window.asked_ns is None else _overlapping(marks, low, high)
         first, last = int(inside[0]), int(inside[-1]) + 1
-        edges = {
-            device: np.clip(bounds[first : last + 1], low, high) for device, bounds in marks.bounds_ns.items()
-        }
+        edges = {device: np.clip(ns[first : last + 1], low, high) for device, ns in marks.bounds_ns.items()}
         within = (marks.of_work >= first) & (marks.of_work < last)
         by_step = ("number", "cpu_start_ns", "cpu_end_ns", "steady", "phase", "batch", "capturing", "damaged")
         return cls(

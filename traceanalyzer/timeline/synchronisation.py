@@ -80,11 +80,8 @@ def _blocking_copies(trace: Trace, nesting: Nesting, calls: Mask) -> Mask:
     asynchronous = matching(trace.lanes.cpu, "name", lambda name: name.endswith("Async"))[rows]
     position = find(correlation, ints(trace.lanes.cpu, "correlation")[rows])
     begun, returned = nesting.start_ns[rows], nesting.end_ns[rows]
-    fed = (
-        unpinned[position]
-        & (returned > starts[position])
-        & (returned - begun >= _MOST * (ends[position] - begun))
-    )
+    fed = unpinned[position] & (returned > starts[position])
+    fed &= returned - begun >= _MOST * (ends[position] - begun)
     never = on_device[position] & asynchronous
     blocking[rows] = (position >= 0) & ((ends[position] <= returned) | fed) & ~never
     return blocking
@@ -92,10 +89,9 @@ def _blocking_copies(trace: Trace, nesting: Nesting, calls: Mask) -> Mask:
 
 def _profilers_own(trace: Trace, nesting: Nesting, row: Rows, whole: Mask) -> Mask:
     """Whole-device waits outside any op or annotation, before the first op or mark or after the last."""
-    inside = (nesting.thread >= 0) & matching(
-        trace.lanes.cpu, "category", ("cpu_op", "user_annotation").__contains__
-    )
-    inside |= (nesting.thread >= 0) & matching(trace.lanes.cpu, "name", lambda name: "Launch" in name)
+    inside = matching(trace.lanes.cpu, "category", ("cpu_op", "user_annotation").__contains__)
+    inside |= matching(trace.lanes.cpu, "name", lambda name: "Launch" in name)
+    inside &= nesting.thread >= 0
     starts = nesting.start_ns[inside if inside.any() else nesting.thread >= 0]
     if len(starts) == 0:
         return np.zeros(len(row), bool)

@@ -68,9 +68,9 @@ class UserCode:
 
     def around(self, rows: Rows) -> Texts:
         """`path.py(12): function` around each row of `trace.cpu`; no text where none is known or the row is -1."""
-        tid = ints_at(self.trace.lanes.cpu, "tid", rows)
-        return self.at(pick(self.row_start_ns, rows), tid).or_else(
-            Texts(pick(self.stack, rows).astype(np.int64), self.stack_names)
+        stacks = Texts(pick(self.stack, rows).astype(np.int64), self.stack_names)
+        return self.at(pick(self.row_start_ns, rows), ints_at(self.trace.lanes.cpu, "tid", rows)).or_else(
+            stacks
         )
 
     def at(self, instants_ns: Rows, tid: Rows) -> Texts:
@@ -127,7 +127,11 @@ class UserCode:
 
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting) -> Self:
-        frames = [_of_stack(str(text)) for text in texts_of(trace.lanes.cpu, "call_stack")]
+        # Recorded stacks list frames newest first.
+        stacks = (
+            re.split(r"\s*[;\n]\s*", str(text).strip()) for text in texts_of(trace.lanes.cpu, "call_stack")
+        )
+        frames = [next(filter(is_user_code, stack), None) for stack in stacks]
         names = np.array([*dict.fromkeys(frame for frame in frames if frame)], object)
         place = {name: position for position, name in enumerate(names)}
         table = np.array([place.get(frame or "", -1) for frame in frames] + [-1])
@@ -143,9 +147,3 @@ class UserCode:
         code, names_of_rows = codes(python, "name")[rows[order]], texts_of(python, "name")
         caller = nearest_reaching(end, end, tid)
         return cls(start, end, tid, code, caller, names_of_rows, trace, nesting.start_ns, stack, names)
-
-
-def _of_stack(text: str) -> str | None:
-    """The innermost frame of the user's in a recorded stack, which lists frames newest first."""
-    frames = (frame.strip() for frame in re.split(r";|\n", text))
-    return next((frame for frame in frames if is_user_code(frame)), None)
