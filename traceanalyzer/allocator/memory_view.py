@@ -105,15 +105,10 @@ class MemoryView:
         frame = frame.sort_values(["start_ns", "event_id"], kind="stable", ignore_index=True)
         op, line = _owners(trace, frame)
         kind, index = ints(frame, "device_type"), ints(frame, "device")
-        result = [
-            _device(frame, op, line, int(k), int(i))
-            for k, i in sorted({*zip(kind.tolist(), index.tolist(), strict=True)}, key=_gpus_first)
-        ]
-        return cls(tuple(result), _calls(trace), int((names == "[OutOfMemory]").sum()))
-
-
-def _gpus_first(device: tuple[int, int]) -> tuple[bool, int, int]:
-    return device[0] == 0, *device
+        allocators = {*zip(kind.tolist(), index.tolist(), strict=True)}
+        gpus_first = sorted(allocators, key=lambda device: (device[0] == 0, device))
+        devices = tuple(_device(frame, op, line, *device) for device in gpus_first)
+        return cls(devices, _calls(trace), int((names == "[OutOfMemory]").sum()))
 
 
 def _owners(trace: Trace, frame: pd.DataFrame) -> tuple[NDArray[np.object_], NDArray[np.object_]]:

@@ -54,10 +54,8 @@ class DeviceTime:
     @property
     def idle_ns(self) -> Mapping[str, int]:
         """Cause -> ns, without the `idle:` before it."""
-        prefix = f"{IDLE}:"
-        return {
-            name.removeprefix(prefix): ns for name, ns in self.parts_ns.items() if name.startswith(prefix)
-        }
+        parts = ((name.partition(":"), ns) for name, ns in self.parts_ns.items())
+        return {cause: ns for (kind, colon, cause), ns in parts if kind == IDLE and colon}
 
     @property
     def classes_ns(self) -> Mapping[str, int]:

@@ -49,13 +49,10 @@ def clip(members: Set, start: int, end: int) -> Set:
 
 def cut(starts: Ns, ends: Ns, at: Ns) -> Set:
     """Disjoint sorted intervals, cut into touching ones wherever one of the sorted instants lies inside."""
+    if len(starts) == 0:
+        return starts, ends
     inside = np.searchsorted(starts, at, side="right") - 1
-    within = (
-        (inside >= 0) & (at < ends[inside]) & (at > starts[inside])
-        if len(starts)
-        else np.zeros(len(at), bool)
-    )
-    edges = distinct(at[within])
+    edges = distinct(at[(inside >= 0) & (at < ends[inside]) & (at > starts[inside])])
     return np.sort(np.concatenate((starts, edges))), np.sort(np.concatenate((ends, edges)))
 
 

@@ -113,10 +113,10 @@ class Columns:
         assert not isinstance(stored, Coded)
         if isinstance(stored, Table):
             numbers = stored.values.take(stored.codes.take(rows))
+        elif isinstance(stored, Narrow):
+            numbers = Narrow(stored.values.take(rows)).wide()
         else:
-            numbers = (
-                Narrow(stored.values.take(rows)).wide() if isinstance(stored, Narrow) else stored.take(rows)
-            )
+            numbers = stored.take(rows)
         np.putmask(numbers, rows < 0, -1)
         return numbers
 
@@ -131,10 +131,8 @@ class Columns:
 
     def frame(self, name: str) -> pd.DataFrame:
         """As the pandas frame of that name, whose columns `schema` declares; in the same memory where it can be."""
-        columns = {
-            column.name: _to_pandas(column, self.column(column.name)) for column in FRAMES[name].columns
-        }
-        return pd.DataFrame(columns, copy=False)
+        columns = FRAMES[name].columns
+        return pd.DataFrame({one.name: _to_pandas(one, self.column(one.name)) for one in columns}, copy=False)
 
 
 def _frozen(column: Stored) -> Stored:

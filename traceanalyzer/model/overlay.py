@@ -112,15 +112,9 @@ class Overlay:
     def evened(self, drift: Drift) -> Overlay:
         """The overlay with the times of a clock without that drift."""
         even = drift.all_evened
-        return replace(
-            self,
-            slices=tuple(
-                replace(track, start_ns=even(track.start_ns), end_ns=even(track.end_ns))
-                for track in self.slices
-            ),
-            counters=tuple(replace(track, at_ns=even(track.at_ns)) for track in self.counters),
-            drift=drift,
-        )
+        slices = [replace(one, start_ns=even(one.start_ns), end_ns=even(one.end_ns)) for one in self.slices]
+        counters = [replace(one, at_ns=even(one.at_ns)) for one in self.counters]
+        return replace(self, slices=tuple(slices), counters=tuple(counters), drift=drift)
 
     def __repr__(self) -> str:
         return f"Overlay({self.source!r}, {sum(map(len, self.slices)):,} slices)"

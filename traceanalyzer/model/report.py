@@ -248,14 +248,8 @@ class JobReport:
 
 _DTYPES = {"int": "int64", "float": "float64", "str": "str", "bool": "bool"}  # of fields of `Finding`
 # Column of `Report.to_frame` -> field of `Saving`.
-_SAVED = {
-    "saving_ns": "step_ns",
-    "saving_low_ns": "low_ns",
-    "saving_high_ns": "high_ns",
-    "saving_share": "share",
-    "saving_low_share": "low_share",
-    "saving_high_share": "high_share",
-}
+_SAVED = {"saving_ns": "step_ns"}
+_SAVED |= {f"saving_{part}": part for part in ("low_ns", "high_ns", "share", "low_share", "high_share")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,11 +406,12 @@ class Report:
     @property
     def idle(self) -> pd.DataFrame:
         """Idle time: columns rank (Int64), device, cause, op, ns (int64) and share (of the window, float64)."""
+        prefix = f"{IDLE}:"
         rows = [
             (
                 trace.rank,
                 time.device,
-                part.cause.removeprefix(f"{IDLE}:"),
+                part.cause.removeprefix(prefix),
                 part.op,
                 part.ns,
                 part.ns / time.length_ns,

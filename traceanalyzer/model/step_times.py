@@ -173,10 +173,8 @@ def _times(values: Any) -> tuple[float, ...]:
     """Positive times; empty where any is none."""
     if not isinstance(values, list):
         return ()
-    numbers = [
-        float(ms) for ms in values if isinstance(ms, int | float) and not isinstance(ms, bool) and _fits(ms)
-    ]
-    return tuple(numbers) if len(numbers) == len(values) else ()
+    usable = [isinstance(ms, int | float) and not isinstance(ms, bool) and _fits(ms) for ms in values]
+    return tuple(map(float, values)) if all(usable) else ()
 
 
 def _fits(ms: int | float) -> bool:

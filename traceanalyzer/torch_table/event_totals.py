@@ -148,30 +148,16 @@ def _with_memory(trace: Trace, events: FunctionEvents) -> tuple[FunctionEvents, 
     rows = np.flatnonzero(is_memory)[np.argsort(at[is_memory], kind="stable")]
     low = np.searchsorted(at[rows], events.start_ns, side="left")
     high = np.searchsorted(at[rows], events.end_ns, side="right")
-    result = [
-        np.where(events.on_device, 0, _between(column[rows], low, high)) for column in (on_cpu, on_device)
-    ]
+    before = [np.append(0, np.cumsum(column[rows])) for column in (on_cpu, on_device)]
+    result = [np.where(events.on_device, 0, sums[high] - sums[low]) for sums in before]
     edges = [np.bincount(edge[~events.on_device], minlength=len(rows) + 1) for edge in (low, high)]
     alone = np.cumsum(edges[0] - edges[1])[: len(rows)] == 0
-    extra = np.concatenate((rows[alone], np.flatnonzero(~is_memory)))
-    return _appended(trace, events, extra, result, (on_cpu[extra], on_device[extra]))
-
-
-def _between(values: Rows, low: Rows, high: Rows) -> Rows:
-    before = np.concatenate(([0], np.cumsum(values)))
-    return before[high] - before[low]
-
-
-def _appended(
-    trace: Trace, events: FunctionEvents, rows: Rows, found: list[Rows], own: tuple[Rows, Rows]
-) -> tuple[FunctionEvents, Rows, Rows]:
-    """Memory events that nothing contains, and out-of-memory ones, are events without a duration."""
-    if len(rows) == 0:
-        return events, found[0], found[1]
-    extended = _extended(trace, events, rows)
+    # Memory events that nothing contains, and out-of-memory ones, are events without a duration.
+    extra = np.append(rows[alone], np.flatnonzero(~is_memory))
+    extended = _extended(trace, events, extra)
     order = np.lexsort((-extended.end_ns, extended.start_ns))
-    cpu, device = (np.concatenate((a, b))[order] for a, b in zip(found, own, strict=True))
-    return extended.taken(order), cpu, device
+    cpu, device = np.append(result[0], on_cpu[extra]), np.append(result[1], on_device[extra])
+    return extended.taken(order), cpu[order], device[order]
 
 
 def _extended(trace: Trace, events: FunctionEvents, rows: Rows) -> FunctionEvents:
@@ -190,8 +176,6 @@ def _extended(trace: Trace, events: FunctionEvents, rows: Rows) -> FunctionEvent
         **dict.fromkeys(("own_id", "linked_id"), nothing),
         **dict.fromkeys(("on_device", "annotation", "asynchronous"), no),
     }
-    joined: dict[str, Any] = {
-        key: np.concatenate((getattr(events, key), column)) for key, column in columns.items()
-    }
+    joined: dict[str, Any] = {key: np.append(getattr(events, key), own) for key, own in columns.items()}
     names = np.concatenate((events.names, kinds.astype(object)))
     return replace(events, names=names, **joined)

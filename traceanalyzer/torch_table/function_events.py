@@ -81,9 +81,8 @@ class FunctionEvents:
         return len(self.name)
 
     def taken(self, rows: Rows | Flags) -> FunctionEvents:
-        given = {f.name: getattr(self, f.name) for f in fields(self)}
-        arrays = {k: v[rows] for k, v in given.items() if k not in ("names", "origin_ns")}
-        return FunctionEvents(**arrays, names=self.names, origin_ns=self.origin_ns)
+        names = [field.name for field in fields(self) if field.name not in ("names", "origin_ns")]
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
 
 def all_events(trace: Trace, *, python: bool) -> FunctionEvents:
@@ -93,7 +92,10 @@ def all_events(trace: Trace, *, python: bool) -> FunctionEvents:
         python: also python_function rows.
     """
     main = stopping_thread(trace)
-    parts = [_cpu(trace, main), _gpu(trace, main), *([_python(trace)] if python else [])]
+    parts = [_cpu(trace, main), _gpu(trace, main)]
+    if python:
+        start, end = _times(trace.python)
+        parts.append(_part(trace.python, PYTHON, start, end, thread=threads_of(trace.python)))
     origin = trace.meta.window_ns[0] if trace.meta.window_ns else trace.meta.origin_ns
     return _joined(parts, origin)
 
@@ -127,6 +129,12 @@ def _part(frame: pd.DataFrame, number: int, start: Rows, end: Rows, **columns: A
     return defaults | given | columns
 
 
+def _times(frame: pd.DataFrame) -> tuple[Rows, Rows]:
+    """Starts and ends."""
+    start = ints(frame, "start_ns")
+    return start, start + ints(frame, "dur_ns")
+
+
 def _cpu(trace: Trace, main: int) -> _Part:
     frame = trace.cpu
     external = _positive(ints(frame, "external_id"))
@@ -134,14 +142,11 @@ def _cpu(trace: Trace, main: int) -> _Part:
     is_overhead = matching(frame, "category", "overhead".__eq__)
     linked = np.where(is_op | is_overhead, NULL_INT, external)
     annotation = matching(frame, "category", "user_annotation".__eq__)
-    thread = threads_of(frame)
-    start = ints(frame, "start_ns")
     return _part(
         frame,
         CPU,
-        start,
-        start + ints(frame, "dur_ns"),
-        thread=np.where(~is_op & (linked == NULL_INT), main, thread),
+        *_times(frame),
+        thread=np.where(~is_op & (linked == NULL_INT), main, threads_of(frame)),
         own_id=np.where(is_op, external, np.where(is_overhead, NULL_INT, ints(frame, "correlation"))),
         linked_id=linked,
         annotation=annotation,
@@ -152,39 +157,25 @@ def _cpu(trace: Trace, main: int) -> _Part:
 def _gpu(trace: Trace, main: int) -> _Part:
     frame = trace.gpu
     annotation = matching(frame, "category", "gpu_user_annotation".__eq__)
-    start = ints(frame, "start_ns")
-    end = start + ints(frame, "dur_ns")
+    start, end = _times(frame)
     shift, growth = annotation_margin_ns(start, end, annotation)
     external = _positive(ints(frame, "external_id"))
-    own = np.where(annotation, external, ints(frame, "correlation"))
+    # Names as the file spells them, which is how torch lists them.
+    readable, mangled = (frame[column].cat.categories for column in ("name", "mangled_name"))
+    code = codes(frame, "mangled_name")
     return _part(
         frame,
         GPU,
         start + shift * annotation,
         end + (shift - growth) * annotation,
-        **_exported_names(frame),
+        categories=[rewritten(str(name)) for name in (*readable, *mangled)],
+        name=np.where(code >= 0, code + len(readable), codes(frame, "name")),
         thread=np.broadcast_to(np.int64(main), len(frame)),
-        own_id=own,
+        own_id=np.where(annotation, external, ints(frame, "correlation")),
         linked_id=np.where(annotation, NULL_INT, external),
         on_device=np.broadcast_to(np.True_, len(frame)),
         annotation=annotation,
     )
-
-
-def _exported_names(frame: pd.DataFrame) -> _Part:
-    """Names of GPU rows as the file spells them, which is how torch lists them."""
-    readable, mangled = (frame[column].cat.categories for column in ("name", "mangled_name"))
-    code = codes(frame, "mangled_name")
-    return {
-        "categories": [rewritten(str(name)) for name in (*readable, *mangled)],
-        "name": np.where(code >= 0, code + len(readable), codes(frame, "name")),
-    }
-
-
-def _python(trace: Trace) -> _Part:
-    frame = trace.python
-    start = ints(frame, "start_ns")
-    return _part(frame, PYTHON, start, start + ints(frame, "dur_ns"), thread=threads_of(frame))
 
 
 def _positive(ids: Rows) -> Rows:
@@ -258,17 +249,10 @@ def function_events(trace: Trace, *, python_functions: bool = False) -> Function
     return _with_threads_of_ops(events if counted.all() else events.taken(counted))
 
 
-def _is_overhead(trace: Trace, events: FunctionEvents) -> Flags:
-    overhead = matching(trace.cpu, "category", "overhead".__eq__)
-    result = np.zeros(len(events), bool)
-    on_cpu = events.frame == CPU
-    result[on_cpu] = overhead[events.row[on_cpu]]
-    return result
-
-
 def _with_overhead_ids(trace: Trace, events: FunctionEvents) -> FunctionEvents:
     """Overhead rows take the id of what is on top of the stack, through other overhead rows too."""
-    overhead = _is_overhead(trace, events)
+    overhead, on_cpu = np.zeros(len(events), bool), events.frame == CPU
+    overhead[on_cpu] = matching(trace.cpu, "category", "overhead".__eq__)[events.row[on_cpu]]
     if not overhead.any():
         return events
     thread = int(events.thread[overhead][0])
@@ -288,7 +272,11 @@ def _with_overhead_ids(trace: Trace, events: FunctionEvents) -> FunctionEvents:
 
 def _stack(trace: Trace, events: FunctionEvents, thread: int) -> tuple[Rows, Rows, Rows]:
     """What is on one thread's stack, outer before inner: (event, -1 for python frames that are none; start; end)."""
-    entry = np.flatnonzero(_on_stack(events) & (events.thread == thread))
+    # Ops, python frames, and of the other rows those that hang below nothing and last.
+    correlated = distinct(events.own_id[(events.frame == CPU) & (events.linked_id != NULL_INT)])
+    stacked = (events.frame != GPU) | events.annotation | ~among(events.own_id, correlated)
+    stacked &= (events.linked_id == NULL_INT) & (events.end_ns > events.start_ns)
+    entry = np.flatnonzero(stacked & (events.thread == thread))
     start, end = events.start_ns[entry], events.end_ns[entry]
     event_id = np.empty(len(entry), np.int64)
     for number, name in ((CPU, "cpu"), (GPU, "gpu"), (PYTHON, "python")):
@@ -297,20 +285,12 @@ def _stack(trace: Trace, events: FunctionEvents, thread: int) -> tuple[Rows, Row
             event_id[here] = ints(getattr(trace, name), "event_id")[events.row[entry[here]]]
     if trace.meta.rows.get("python") and not (events.frame == PYTHON).any():
         frames = trace.python[(threads_of(trace.python) == thread) & (trace.python["dur_ns"] > 0).to_numpy()]
-        begun = ints(frames, "start_ns")
-        entry = np.concatenate((entry, np.full(len(frames), -1)))
-        start, end = np.concatenate((start, begun)), np.concatenate((end, begun + ints(frames, "dur_ns")))
-        event_id = np.concatenate((event_id, ints(frames, "event_id")))
+        begun, ended = _times(frames)
+        entry = np.append(entry, np.full(len(frames), -1))
+        start, end = np.append(start, begun), np.append(end, ended)
+        event_id = np.append(event_id, ints(frames, "event_id"))
     order = np.lexsort((event_id, start - end, start))
     return entry[order], start[order], end[order]
-
-
-def _on_stack(events: FunctionEvents) -> Flags:
-    """Ops, python frames, and of the other rows those that hang below nothing and last."""
-    correlated = distinct(events.own_id[(events.frame == CPU) & (events.linked_id != NULL_INT)])
-    launched = (events.frame == GPU) & ~events.annotation & among(events.own_id, correlated)
-    stacked: Flags = (events.linked_id == NULL_INT) & ~launched & (events.end_ns > events.start_ns)
-    return stacked
 
 
 def _with_threads_of_ops(events: FunctionEvents) -> FunctionEvents:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -82,11 +83,10 @@ def shapes_text(dims: str) -> str:
         return "[]"
     if not isinstance(shapes, list):
         return "[]"
-    return str([[] if _of_lists(shape) else shape for shape in shapes])
-
-
-def _of_lists(shape: object) -> bool:
-    return not isinstance(shape, list) or any(isinstance(size, list) for size in shape)
+    plain = [
+        isinstance(shape, list) and not any(isinstance(size, list) for size in shape) for shape in shapes
+    ]
+    return str([shape if is_plain else [] for shape, is_plain in zip(shapes, plain, strict=True)])
 
 
 def stack_keys(
@@ -98,10 +98,16 @@ def stack_keys(
     """
     if not trace.meta.rows.get("python"):
         return np.zeros(len(events), np.int64), [[]]
-    order, caller = _callers(trace)
-    names = [str(name) for name in trace.python["name"].cat.categories]
-    code = codes(trace.python, "name")[order]
-    at = _frames_around(trace, events, order)
+    frame = trace.python
+    names = [str(name) for name in frame["name"].cat.categories]
+    start, thread = ints(frame, "start_ns"), threads_of(frame)
+    end = start + ints(frame, "dur_ns")
+    order = np.lexsort((-end, start, thread))
+    start, end, thread, code = start[order], end[order], thread[order], codes(frame, "name")[order]
+    caller = nearest_reaching(end, end, thread)
+    # The innermost frame that runs when each CPU event starts.
+    at, asked = np.full(len(events), -1, np.int64), np.flatnonzero(~events.on_device)
+    at[asked] = running_at(start, end, thread, events.start_ns[asked], events.thread[asked])
     selected = events.frame == PYTHON
     at[selected] = caller[at[selected]]
     shown = [not any(file in name and function in name for file, function in _LEFT_OUT) for name in names]
@@ -123,26 +129,6 @@ def _picked(at: Rows, caller: Rows, code: Rows, shown: Mask, frames: int) -> Row
     return picked
 
 
-def _callers(trace: Trace) -> tuple[Rows, Rows]:
-    """Rows of `trace.python` by thread and start, and each one's caller as a position among them."""
-    frame = trace.python
-    start, thread = ints(frame, "start_ns"), threads_of(frame)
-    end = start + ints(frame, "dur_ns")
-    order = np.lexsort((-end, start, thread))
-    return order, nearest_reaching(end[order], end[order], thread[order])
-
-
-def _frames_around(trace: Trace, events: FunctionEvents, order: Rows) -> Rows:
-    """Position in `order` of the innermost frame that runs when each CPU event starts, -1 for none."""
-    frame = trace.python
-    start, thread = ints(frame, "start_ns")[order], threads_of(frame)[order]
-    end = start + ints(frame, "dur_ns")[order]
-    asked = np.flatnonzero(~events.on_device)
-    result = np.full(len(events), -1, np.int64)
-    result[asked] = running_at(start, end, thread, events.start_ns[asked], events.thread[asked])
-    return result
-
-
 def _with_forward_stacks(trace: Trace, events: FunctionEvents, parent: Rows, picked: Rows) -> Rows:
     """Stacks of backward replaced by those of forward, none where the forward op is not in the trace."""
     on_cpu = events.frame == CPU
@@ -150,9 +136,10 @@ def _with_forward_stacks(trace: Trace, events: FunctionEvents, parent: Rows, pic
     sequence = np.where(on_cpu, ints(trace.cpu, "sequence")[rows], NULL_INT)
     fwd_thread = np.where(on_cpu, ints(trace.cpu, "fwd_thread")[rows], NULL_INT)
     numbered = (fwd_thread > 0) & (sequence >= 0)
-    backward = numbered & ~matching(trace.cpu, "name", lambda name: name.startswith(_ENGINE))[rows]
-    backward |= matching(trace.cpu, "name", lambda name: name.startswith(_LEAVES))[rows]
-    backward &= on_cpu
+    engine, leaf = (
+        matching(trace.cpu, "name", re.compile(start).match)[rows] for start in (_ENGINE, _LEAVES)
+    )
+    backward = on_cpu & ((numbered & ~engine) | leaf)
     owner = inherited(parent, backward)
     inside, forward = np.flatnonzero(owner >= 0), np.flatnonzero((owner < 0) & (sequence >= 0))
     changed = picked.copy()
