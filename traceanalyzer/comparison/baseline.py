@@ -36,9 +36,8 @@ def baseline_path(name: str) -> Path:
     if name.endswith(".parquet"):
         return Path(name)
     if not _NAME.match(name):
-        raise BadOption(
-            f"baseline {name!r}: not a name", remedy="Use letters, digits, dots, dashes, or a .parquet file."
-        )
+        remedy = "Use letters, digits, dots, dashes, or a .parquet file."
+        raise BadOption(f"baseline {name!r}: not a name", remedy=remedy)
     return FOLDER / f"{name}.parquet"
 
 
@@ -53,9 +52,8 @@ def baseline_bytes(side: Side) -> bytes:
         if len(written) <= MAX_BYTES:
             return written
     what = f"the baseline takes {len(written):,} bytes, more than {MAX_BYTES:,}"
-    raise BadOption(
-        what, remedy="Record fewer steps, ranks or captures, or compare with the traces themselves."
-    )
+    remedy = "Record fewer steps, ranks or captures, or compare with the traces themselves."
+    raise BadOption(what, remedy=remedy)
 
 
 def _written(side: Side, samples: int) -> bytes:
@@ -95,11 +93,8 @@ def _thinned(table: pd.DataFrame, name: str, samples: int) -> pd.DataFrame:
 
 
 def _head(snapshot: Snapshot) -> dict[str, Any]:
-    plain = {
-        name: getattr(snapshot, name)
-        for name in Snapshot.__slots__
-        if name not in ("tables", "step", "faults", "strip", "regions")
-    }
+    others = ("tables", "step", "faults", "strip", "regions")
+    plain = {name: getattr(snapshot, name) for name in Snapshot.__slots__ if name not in others}
     step = None if snapshot.step is None else asdict(snapshot.step)
     return plain | {"step": step, "faults": [asdict(fault) for fault in snapshot.faults]}
 
@@ -116,25 +111,21 @@ def load_baseline(name: str) -> Side:
 
     path = baseline_path(name)
     if not path.is_file():
-        raise BadOption(
-            "no such baseline", where=path, remedy=f"Make it: traceanalyzer baseline save {name} TRACE"
-        )
+        remedy = f"Make it: traceanalyzer baseline save {name} TRACE"
+        raise BadOption("no such baseline", where=path, remedy=remedy)
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowInvalid) as error:
-        raise UnreadableTrace(
-            "is no baseline: not a Parquet file", where=path, remedy="Save it again."
-        ) from error
+        problem = "is no baseline: not a Parquet file"
+        raise UnreadableTrace(problem, where=path, remedy="Save it again.") from error
     described = (table.schema.metadata or {}).get(_KEY)
     if described is None:
-        raise UnreadableTrace(
-            "is no baseline", where=path, remedy="Save one: traceanalyzer baseline save NAME TRACE"
-        )
+        remedy = "Save one: traceanalyzer baseline save NAME TRACE"
+        raise UnreadableTrace("is no baseline", where=path, remedy=remedy)
     content = _described(described)
     if content.get("schema") != SNAPSHOT_SCHEMA:
-        writer = (
-            f"traceanalyzer {content.get('version')} (schema {content.get('schema')}, here {SNAPSHOT_SCHEMA})"
-        )
+        schemas = f"schema {content.get('schema')}, here {SNAPSHOT_SCHEMA}"
+        writer = f"traceanalyzer {content.get('version')} ({schemas})"
         readable = writer.encode("ascii", "backslashreplace").decode()
         remedy = "Save it again from the traces."
         raise UnreadableTrace(f"was made by {readable}", where=path, remedy=remedy)

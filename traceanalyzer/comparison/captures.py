@@ -39,9 +39,7 @@ class Captures:
     def of(cls, snapshots: Sequence[Snapshot]) -> Captures:
         """The captures of one rank, one at least."""
         first = snapshots[0]
-        tables = {
-            name: merged_table(name, [snapshot.tables[name] for snapshot in snapshots]) for name in TABLES
-        }
+        tables = {name: merged_table(name, [one.tables[name] for one in snapshots]) for name in TABLES}
         step = mean_step([snapshot.step for snapshot in snapshots if snapshot.step is not None])
         regions = mean_times([snapshot.regions for snapshot in snapshots])
         return cls(tuple(snapshots), replace(first, tables=tables, step=step, regions=regions))
@@ -64,9 +62,8 @@ def merged_table(name: str, tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     columns = TABLES[name]
     rules: dict[str, Any] = dict(_RULES)
     if name == "work":
-        medians: list[Any] = [
-            [[median(row)] if len(row) else [] for row in table["samples"]] for table in tables
-        ]
+        samples = [table["samples"] for table in tables]
+        medians: list[Any] = [[[median(row)] if len(row) else [] for row in each] for each in samples]
         tables = [table.assign(medians=each) for table, each in zip(tables, medians, strict=True)]
         rules["name"] = "first"  # one of those that the canonical name stands for
     if len(tables) == 1:

@@ -134,22 +134,14 @@ def strip_of(trace: Trace, work: DeviceWork, steps: Steps, chosen: Chosen) -> St
     step = int(rows[np.argsort(lengths, kind="stable")[(len(rows) - 1) // 2]])
     begin = int(steps.bounds_ns[chosen.device][step])
     selected = np.flatnonzero((steps.of_work == step) & (work.device == chosen.device))
-    longest = selected[
-        np.argsort(work.start_ns[selected] - work.end_ns[selected], kind="stable")[:_MAX_PIECES]
-    ]
-    shown = np.sort(longest)
+    by_length = np.argsort(work.start_ns[selected] - work.end_ns[selected], kind="stable")
+    shown = np.sort(selected[by_length[:_MAX_PIECES]])
     streams = {stream: index for index, stream in enumerate(distinct(work.stream[selected]).tolist())}
     names = texts_of(trace.gpu, "name")[codes_at(trace.gpu, "name", work.row[shown])]
+    columns = (column[shown].tolist() for column in (work.stream, work.start_ns, work.end_ns, work.kind))
     pieces = tuple(
         Piece(streams[stream], start - begin, end - start, KINDS[kind], short_kernel(str(name)))
-        for stream, start, end, kind, name in zip(
-            work.stream[shown].tolist(),
-            work.start_ns[shown].tolist(),
-            work.end_ns[shown].tolist(),
-            work.kind[shown].tolist(),
-            names,
-            strict=True,
-        )
+        for stream, start, end, kind, name in zip(*columns, names, strict=True)
     )
     return StepStrip(int(steps.durations_ns(chosen.device)[step]), pieces, len(selected) - len(shown))
 
@@ -166,11 +158,8 @@ def snapshot_of(analysis: Analysis, head: TraceReport, findings: Sequence[Findin
         head: of its report.
         findings: of the report; those of other ranks are left out.
     """
-    meta, forecast, regions = (
-        analysis.trace.meta,
-        analysis.index_or_none(Forecast),
-        analysis.index_or_none(Regions),
-    )
+    meta = analysis.trace.meta
+    forecast, regions = analysis.index_or_none(Forecast), analysis.index_or_none(Regions)
     tables = {
         name: pd.DataFrame({column: pd.Series(dtype=kind) for column, kind in columns.items()})
         for name, columns in TABLES.items()
@@ -237,9 +226,8 @@ def step_time(steps: Steps, chosen: Chosen, head: TraceReport, forecast: Forecas
     replays = run_at(EditedProgram(forecast.program), [typical * pace for pace in _PACES])
     paces = tuple((pace, step.ns) for pace, step in zip(_PACES, replays, strict=True))
     cpu = round(forecast.base[0].cpu_ns)
-    return StepTime(
-        said.unprofiled_ns, said.low_ns, said.high_ns, recorded, True, cpu, said.bound, paces, spread
-    )
+    times = said.unprofiled_ns, said.low_ns, said.high_ns, recorded
+    return StepTime(*times, True, cpu, said.bound, paces, spread)
 
 
 def known_faults(head: TraceReport, findings: Sequence[Finding]) -> tuple[KnownFault, ...]:

@@ -33,9 +33,9 @@ def counter_values(one: Counted) -> str:
     """`301 -> 1`, bytes in their unit; all digits where fewer do not tell the two apart."""
     shorten = format_bytes if one.counter.endswith("bytes") else number
     base, new = shorten(one.base), shorten(one.new)
-    return (
-        f"{one.base:,.10g} -> {one.new:,.10g}" if base == new and one.base != one.new else f"{base} -> {new}"
-    )
+    if base == new and one.base != one.new:
+        base, new = f"{one.base:,.10g}", f"{one.new:,.10g}"
+    return f"{base} -> {new}"
 
 
 def number(value: float) -> str:

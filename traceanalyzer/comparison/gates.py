@@ -24,10 +24,8 @@ def gates_of(texts: Sequence[str]) -> dict[str, tuple[float, bool]]:
         name, equals, limit = text.partition("=")
         told = _LIMIT.match(limit.strip())
         if not equals or told is None:
-            raise BadOption(
-                f"gate {text!r} is not NAME=NUMBER or NAME=NUMBER%",
-                remedy="For example: --gate step=5% --gate launches=0",
-            )
+            problem = f"gate {text!r} is not NAME=NUMBER or NAME=NUMBER%"
+            raise BadOption(problem, remedy="For example: --gate step=5% --gate launches=0")
         share = bool(told["percent"])
         result[name.strip()] = (float(told["value"]) / (100 if share else 1), share)
     return result
@@ -49,10 +47,8 @@ def broken(found: Comparison, gates: Mapping[str, tuple[float, bool]]) -> list[s
             continue
         one = counters.get(_SHORT.get(name, name))
         if one is None:
-            raise BadOption(
-                f"gate {name!r}: no such counter",
-                remedy=f"Choose among step, gpu, {', '.join(sorted(counters))}.",
-            )
+            remedy = f"Choose among step, gpu, {', '.join(sorted(counters))}."
+            raise BadOption(f"gate {name!r}: no such counter", remedy=remedy)
         allowed = one.base * limit if share else limit
         if one.word is Word.MORE and one.new_range[0] - one.base_range[1] > allowed:
             told.append(f"{one.counter}: {one.base:g} -> {one.new:g} a step, {allowed:g} more are allowed")
@@ -65,6 +61,5 @@ def _by_time(found: Comparison, name: str, limit: float, share: bool) -> list[st
     axis = found.axes.step if name == STEP else found.axes.device
     if axis is None or axis.word != "slower" or axis.new_ns <= axis.base_ns * (1 + limit):
         return []
-    return [
-        f"{name}: {axis.new_ns / axis.base_ns - 1:+.1%} slower, {limit:.1%} are allowed".replace("%", " %")
-    ]
+    text = f"{name}: {axis.new_ns / axis.base_ns - 1:+.1%} slower, {limit:.1%} are allowed"
+    return [text.replace("%", " %")]

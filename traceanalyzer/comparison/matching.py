@@ -93,12 +93,10 @@ def _by_key(rung: Rung, key: Key, whole: bool, sides: Sequence[_Side]) -> list[P
         others = groups[1].get(made)
         if others is None:
             continue
-        counts = [
-            float((side.count[own] * side.left[own]).sum())
-            for side, own in zip(sides, (rows, others), strict=True)
-        ]
+        both = list(zip(sides, (rows, others), strict=True))
+        counts = [float((side.count[own] * side.left[own]).sum()) for side, own in both]
         pair = Pair(rung)
-        for index, (side, own) in enumerate(zip(sides, (rows, others), strict=True)):
+        for index, (side, own) in enumerate(both):
             share = 1.0 if whole or counts[index] <= 0 else min(counts) / counts[index]
             side.take(own, share, pair, index)
         pairs.append(pair)

@@ -77,9 +77,9 @@ def region_changes(base: RegionTimes, new: RegionTimes) -> tuple[RegionChange, .
     named = {(path[-1], kinds[path]) for path in _changed((), inside, kinds, deltas, alone) if deltas[path]}
     found = []
     for name, kind in named:
-        ns = _of_name(name, times[0]), _of_name(name, times[1])
-        delta = (ns[1] or 0) - (ns[0] or 0)
-        found.append(RegionChange(name, kind, "GPU" if of_gpu else "CPU", *ns, delta))
+        base_ns, new_ns = (_of_name(name, side) for side in times)
+        delta = (new_ns or 0) - (base_ns or 0)
+        found.append(RegionChange(name, kind, "GPU" if of_gpu else "CPU", base_ns, new_ns, delta))
     least = _LEAST * max(side[()] for side in times)
     listed = (one for one in found if abs(one.delta_ns) >= max(least, 1.0))
     return tuple(sorted(listed, key=lambda one: (-abs(one.delta_ns), one.name)))

@@ -115,9 +115,8 @@ def _why(step: StepAxis) -> str:
     kind = "as timed" if step.measured else "as recorded"
     kind = "predicted without the profiler" if step.predicted else kind
     if abs(step.difference) > step.needed or step.difference < -step.needed / (1 + step.needed):
-        return (
-            f"{kind}; recordings of one program differ by {whole_percent(step.needed)} at most in nine of ten"
-        )
+        least = whole_percent(step.needed)
+        return f"{kind}; recordings of one program differ by {least} at most in nine of ten"
     return f"{kind}; work on the GPU explains it"
 
 

@@ -31,25 +31,13 @@ WORK = {
     "bytes": "float64",  # per step
     "samples": "object",  # up to `SAMPLES` durations in ns, spread over the steps
 }
-CALLS = {
-    "counter": "str",
-    "outer": "str",
-    "op": "str",
-    "name": "str",
-    "count": "float64",
-    "least": "int64",
-    "most": "int64",
-}
+CALLS = dict.fromkeys(("counter", "outer", "op", "name"), "str")
+CALLS |= {"count": "float64", "least": "int64", "most": "int64"}
 TOTALS = {"counter": "str", "count": "float64", "least": "float64", "most": "float64"}
 IDLE = {"cause": "str", "outer": "str", "op": "str", "ns": "float64"}  # ns per recorded step
 HOST = {"name": "str", "part": "int64", "count": "float64", "mean_ns": "float64"}  # without the profiler
-TABLES: Mapping[str, Mapping[str, str]] = {
-    "work": WORK,
-    "calls": CALLS,
-    "totals": TOTALS,
-    "idle": IDLE,
-    "host": HOST,
-}
+TABLES: Mapping[str, Mapping[str, str]]
+TABLES = {"work": WORK, "calls": CALLS, "totals": TOTALS, "idle": IDLE, "host": HOST}
 SAMPLES = 16
 
 

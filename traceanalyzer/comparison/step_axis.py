@@ -33,9 +33,8 @@ def host_pace(base: Snapshot, new: Snapshot) -> float:
     alike = np.abs(np.log((second + _SHORT_NS) / (first + _SHORT_NS))) <= _ALIKE
     count = both[["count_base", "count_new"]].min(axis=1).to_numpy(np.float64)[alike]
     sums = float((first[alike] * count).sum()), float((second[alike] * count).sum())
-    totals = [
-        float((one.tables["host"]["count"] * one.tables["host"]["mean_ns"]).sum()) for one in (base, new)
-    ]
+    hosts = [side.tables["host"] for side in (base, new)]
+    totals = [float((host["count"] * host["mean_ns"]).sum()) for host in hosts]
     if min(sums) <= 0 or sums[0] < _LEAST_SHARE * totals[0] or sums[1] < _LEAST_SHARE * totals[1]:
         return 1.0
     return sums[1] / sums[0]
@@ -80,9 +79,8 @@ def step_axis(base: Captures, new: Captures, device: DeviceAxis | None, changed:
     pace = 1.0 if several or measured or not predicted else host_pace(first, second)
     ns = at_pace(first.step, math.sqrt(1 / pace)), at_pace(second.step, math.sqrt(pace))
     difference = math.log(ns[1] / ns[0])
-    interval = (
-        log_interval(*([spread_steps(one) for one in side.each] for side in (base, new))) if several else None
-    )
+    steps = [[spread_steps(one) for one in side.each] for side in (base, new) if several]
+    interval = log_interval(*steps) if several else None
     alike = changed and first.recorded == second.recorded
     needed = needed_difference(first.step, second.step, pace, alike)
     if first.gpus != second.gpus:
@@ -190,10 +188,8 @@ def _of_both(base: Snapshot, new: Snapshot, name: str, keys: list[str]) -> Itera
     """(row of a table of both sides, least and most of each side); 0 on a side without the row."""
     if base.tables[name].empty and new.tables[name].empty:
         return  # pandas cannot join two tables without a row
-    first, second = (
-        side.tables[name].groupby(keys, as_index=False)[["count", "least", "most"]].sum()
-        for side in (base, new)
-    )
+    groups = (side.tables[name].groupby(keys, as_index=False) for side in (base, new))
+    first, second = (group[["count", "least", "most"]].sum() for group in groups)
     both = first.merge(second, on=keys, suffixes=("_base", "_new"), how="outer").sort_values(keys)
     for row in rows_of(both.fillna(0.0)):
         yield row, ((row.least_base, row.most_base), (row.least_new, row.most_new))
@@ -216,9 +212,8 @@ def most_changed(counter: str, calls: Sequence[CallRow], rows: Sequence[Row]) ->
         if call.counter == counter:
             name = call.outer or call.call
             result[name] = result.get(name, 0.0) + call.new - call.base
-    kind = _KINDS.get(counter) or (
-        "copy_" + counter.split()[0] if counter.endswith(("copies", "bytes")) else ""
-    )
+    copies = f"copy_{counter.split()[0]}" if counter.endswith(("copies", "bytes")) else ""
+    kind = _KINDS.get(counter) or copies
     for row in rows:
         if row.kind == kind:
             change = row.sides[1].count - row.sides[0].count
@@ -244,6 +239,4 @@ def changed_calls(base: Snapshot, new: Snapshot) -> tuple[CallRow, ...]:
 
 def program_changed(counters: Sequence[Counted]) -> bool:
     """Whether the two do different things: other counts of calls, work, or waits."""
-    return any(
-        counter.word in (Word.MORE, Word.FEWER) and counter.counter not in MINOR for counter in counters
-    )
+    return any(one.word in (Word.MORE, Word.FEWER) and one.counter not in MINOR for one in counters)

@@ -69,17 +69,15 @@ def regions_of(trace: Trace, nesting: Nesting, rows: Rows) -> tuple[Rows, NDArra
         rows: of `trace.cpu`, int64; -1 for none.
     """
     marks = nesting.annotation & ~matching(trace.cpu, "name", lambda name: name.startswith(_STEP))
-    annotation = codes_at(
-        trace.cpu, "name", nearest_marked(nesting.parent, marks, pick(nesting.parent, rows))
-    )
+    marked = nearest_marked(nesting.parent, marks, pick(nesting.parent, rows))
+    annotation = codes_at(trace.cpu, "name", marked)
     modules, module = _modules(trace, nesting, rows)
     pair, first = _grouped([annotation, module])
     names = texts_of(trace.cpu, "name")
     around = [region_name(str(names[code])) if code >= 0 else "" for code in annotation[first].tolist()]
     inside = [plain_name(str(modules[code])) if code >= 0 else "" for code in module[first].tolist()]
-    values, number = _numbered(
-        [" > ".join(filter(None, parts)) for parts in zip(around, inside, strict=True)]
-    )
+    places = zip(around, inside, strict=True)
+    values, number = _numbered([" > ".join(filter(None, parts)) for parts in places])
     return number[pair], values
 
 
@@ -225,9 +223,8 @@ def _counted_calls(trace: Trace, nesting: Nesting, syncs: SyncCalls, step: Rows)
     # Runtime calls, not the driver's in them.
     outer = is_call & inside & ~np.append(is_call, False)[nesting.parent]
     launches = outer & matching(trace.cpu, "name", LAUNCH.search)
-    allocating = matching(trace.cpu, "name", ALLOCATOR.search) & ~matching(
-        trace.cpu, "name", STREAM_ORDERED.search
-    )
+    allocating = matching(trace.cpu, "name", ALLOCATOR.search)
+    allocating &= ~matching(trace.cpu, "name", STREAM_ORDERED.search)
     waits = syncs.row[~syncs.profiler & ~syncs.copy]
     return {
         "launches": np.flatnonzero(launches),
@@ -262,9 +259,7 @@ def _totals(
     trace: Trace, work: DeviceWork, step: Rows, calls: Mapping[str, Rows], cpu_step: Rows, chosen: Chosen
 ) -> pd.DataFrame:
     """One row per counter: mean, least and most of the steps."""
-    counted: list[tuple[str, Rows, NDArray[Any] | None]] = [
-        (name, cpu_step[rows], None) for name, rows in calls.items()
-    ]
+    counted: list[tuple[str, Rows, Any]] = [(name, cpu_step[rows], None) for name, rows in calls.items()]
     moved = np.maximum(ints(trace.gpu, "bytes")[work.row], 0)
     for kind, name in enumerate(KINDS):
         own = (step >= 0) & (work.kind == kind)
@@ -289,14 +284,11 @@ def _totals(
 def _idle_table(
     trace: Trace, nesting: Nesting, accounting: Accounting, idle: Idle, chosen: Chosen
 ) -> pd.DataFrame:
-    selected = np.flatnonzero(
-        (accounting.device == chosen.device) & (accounting.piece >= 0) & (chosen.place[accounting.step] >= 0)
-    )
+    within = (accounting.device == chosen.device) & (chosen.place[accounting.step] >= 0)
+    selected = np.flatnonzero(within & (accounting.piece >= 0))
     piece = accounting.piece[selected]
-    op, outer = (
-        _named(trace.cpu, "name", rows, plain_name)
-        for rows in (idle.op[piece], nesting.top_op(idle.op[piece]))
-    )
+    rows = idle.op[piece], nesting.top_op(idle.op[piece])
+    op, outer = (_named(trace.cpu, "name", of, plain_name) for of in rows)
     number, first = _grouped([idle.cause[piece], op[0], outer[0]])
     table = pd.DataFrame({"op": op[1][op[0][first]], "outer": outer[1][outer[0][first]]})
     table["cause"] = [CAUSES[one] for one in idle.cause[piece[first]].tolist()]

@@ -82,11 +82,9 @@ def needs_of(function: Callable[..., Any], skip: frozenset[str] = frozenset({"re
         TypeError: an annotation is neither a class nor `X | None`.
     """
     scope = getattr(function, "__globals__", {})
-    return {
-        name: _need(eval(hint, scope) if isinstance(hint, str) else hint)  # `get_type_hints` is slower
-        for name, hint in function.__annotations__.items()
-        if name not in skip
-    }
+    hints = {name: hint for name, hint in function.__annotations__.items() if name not in skip}
+    # `get_type_hints` is slower.
+    return {name: _need(eval(hint, scope) if isinstance(hint, str) else hint) for name, hint in hints.items()}
 
 
 def _need(hint: Any) -> Need:
@@ -239,10 +237,8 @@ class Analysis:
         Raises:
             Unavailable: one that is not optional cannot be built.
         """
-        return {
-            name: self.index_or_none(need.kind) if need.optional else self.index(need.kind)
-            for name, need in needs.items()
-        }
+        index = {True: self.index_or_none, False: self.index}
+        return {name: index[need.optional](need.kind) for name, need in needs.items()}
 
     def index_or_none(self, kind: type[I]) -> I | None:
         """The index of that type; None where it cannot be built."""

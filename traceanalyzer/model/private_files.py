@@ -46,10 +46,8 @@ def create_private(path: Path, *, append: bool = False) -> BinaryIO:
     Raises:
         OSError: it exists and `append` is not given, or the operating system refuses.
     """
-    flags = os.O_APPEND if append else os.O_EXCL
-    return os.fdopen(
-        os.open(path, os.O_WRONLY | os.O_CREAT | flags | _NO_LINK, 0o600), "ab" if append else "wb"
-    )
+    flags = os.O_WRONLY | os.O_CREAT | _NO_LINK | (os.O_APPEND if append else os.O_EXCL)
+    return os.fdopen(os.open(path, flags, 0o600), "ab" if append else "wb")
 
 
 def _is_own(state: os.stat_result) -> bool:

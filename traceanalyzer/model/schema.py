@@ -210,13 +210,8 @@ FRAMES = {frame.name: frame for frame in (CPU, GPU, PYTHON, MEMORY, COUNTERS)}
 
 BUSY_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 CALL_CATEGORIES = (
-    "cuda_runtime",
-    "cuda_driver",
-    "xpu_runtime",
-    "xpu_driver",
-    "mtia_runtime",
-    "privateuse1_runtime",
-    "privateuse1_driver",
+    *("cuda_runtime", "cuda_driver", "xpu_runtime", "xpu_driver", "mtia_runtime"),
+    *("privateuse1_runtime", "privateuse1_driver"),
 )
 
 COUNTER_RANGE = "cuda_profiler_range"  # rows with counters of a kernel, in place of its times

@@ -145,9 +145,8 @@ class _Nodes:
         """Append one node, and its tensors if it is an op."""
         attributes = {entry["name"]: entry["value"] for entry in node["attrs"]}
         name, given, schema = node["name"], node["inputs"], attributes.get("op_schema") or ""
-        numbers = [
-            value for value, kind in zip(given["values"], given["types"], strict=True) if "Tensor" not in kind
-        ]
+        values = zip(given["values"], given["types"], strict=True)
+        numbers = [value for value, kind in values if "Tensor" not in kind]
         shapes = orjson.dumps([shape for shape in given["shapes"] if shape and type(shape[0]) is int])
         key = orjson.dumps([numbers, given["types"], given["shapes"], given.get("strides")])
         role = _NODE if int(attributes["scope"]) in _OP_SCOPES else _OTHER

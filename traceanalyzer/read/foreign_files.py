@@ -131,10 +131,9 @@ def _not_ours(batches: Batches, collector: Collector, has_rows: bool) -> NotATra
     exporter = exporter_of(header, collector.foreign, processes)
     count = f"{batches.events:,} events"
     if exporter:
-        problem = (
-            f"is a trace of {exporter.name}, not of torch.profiler: none of its {count} is of a category that"
-        )
-        return NotATrace(f"{problem} torch.profiler writes", where=name, remedy=exporter.remedy)
+        none = f"none of its {count} is of a category that torch.profiler writes"
+        problem = f"is a trace of {exporter.name}, not of torch.profiler: {none}"
+        return NotATrace(problem, where=name, remedy=exporter.remedy)
     if not has_rows and ("schemaVersion" in header or collector.counted["window mark"]):
         problem = "is a trace of torch.profiler in which nothing was recorded"
         return NotATrace(problem, where=name, remedy=_EMPTY)

@@ -138,18 +138,11 @@ def _apart(first: str, other: str) -> tuple[str, str]:
 
 def _named(traces: Sequence[Declared]) -> list[Declared]:
     """The traces; where several declare no rank and the names of their files tell them apart, with these ranks."""
-    names = {
-        position: rank_of_name(declared.source)
-        for position, declared in enumerate(traces)
-        if declared.rank is None
-    }
-    ranks = [*names.values(), *(declared.rank for declared in traces if declared.rank is not None)]
-    if len(names) < 2 or None in ranks or len(set(ranks)) < len(ranks):
+    ranks = [rank_of_name(one.source) if one.rank is None else one.rank for one in traces]
+    unnamed = sum(declared.rank is None for declared in traces)
+    if unnamed < 2 or None in ranks or len(set(ranks)) < len(ranks):
         return list(traces)
-    return [
-        replace(declared, rank=names[position]) if position in names else declared
-        for position, declared in enumerate(traces)
-    ]
+    return [replace(declared, rank=rank) for declared, rank in zip(traces, ranks, strict=True)]
 
 
 def _refuse_recordings(traces: Sequence[Declared]) -> None:

@@ -62,10 +62,8 @@ def refuse_unmarked(trace: Trace) -> None:
     Raises:
         UnreadableTrace: launches of several processes share their correlation ids, so that no work has one launch.
     """
-    calls, pid = (
-        matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__),
-        ints(trace.lanes.cpu, "pid"),
-    )
+    calls = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
+    pid = ints(trace.lanes.cpu, "pid")
     if "mtia_runtime" in texts_of(trace.lanes.cpu, "category"):
         # Processes that stand for a device of MTIA, on which rows repeat what the host called.
         calls &= ~np.isin(pid, [device.ordinal for device in trace.meta.devices])

@@ -224,9 +224,7 @@ def receive(collector: Collector, stream: IO[bytes]) -> tuple[int, int | None, d
     for _ in range(pickle.load(stream)):
         key, rows, codes, buffers = pickle.load(stream)
         group = collector.group(*key)
-        translations = {
-            name: _translation(codes[name], shared.codes) for name, shared in group.shared.items()
-        }
+        translations = {name: _translation(codes[name], known.codes) for name, known in group.shared.items()}
         for name, translation in {"head": code_of, **translations}.items():
             buffers[name] = translation[np.frombuffer(buffers[name], np.int32)].tobytes()
         buffers["id"] = (np.frombuffer(buffers["id"], np.uint32) + np.uint32(collector.events)).tobytes()

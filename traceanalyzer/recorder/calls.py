@@ -29,9 +29,8 @@ def watch_calls(named: str, returned: Returned) -> Callable[[], None]:
     if hasattr(sys, "monitoring"):
         return _monitor(where, function, returned)
     if "<locals>" in function:
-        raise ValueError(
-            f"--every-call-of {named}: before Python 3.12 name a function of a module or a class"
-        )
+        problem = "before Python 3.12 name a function of a module or a class"
+        raise ValueError(f"--every-call-of {named}: {problem}")
     return _look_for_first_call(where, function, returned)
 
 

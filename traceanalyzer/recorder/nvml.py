@@ -23,23 +23,13 @@ class _Utilization(ctypes.Structure):
 
 
 class _Process(ctypes.Structure):
-    _fields_ = [
-        ("pid", ctypes.c_uint),
-        ("bytes", ctypes.c_ulonglong),
-        ("instance", ctypes.c_uint),
-        ("compute_instance", ctypes.c_uint),
-    ]
+    _fields_ = [("pid", ctypes.c_uint), ("bytes", ctypes.c_ulonglong)]
+    _fields_ += [(name, ctypes.c_uint) for name in ("instance", "compute_instance")]
 
 
 class _Use(ctypes.Structure):
-    _fields_ = [
-        ("pid", ctypes.c_uint),
-        ("at_us", ctypes.c_ulonglong),
-        ("sm", ctypes.c_uint),
-        ("memory", ctypes.c_uint),
-        ("encoder", ctypes.c_uint),
-        ("decoder", ctypes.c_uint),
-    ]
+    _fields_ = [("pid", ctypes.c_uint), ("at_us", ctypes.c_ulonglong)]
+    _fields_ += [(name, ctypes.c_uint) for name in ("sm", "memory", "encoder", "decoder")]
 
 
 class Gpu:

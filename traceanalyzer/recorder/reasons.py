@@ -14,15 +14,7 @@ RIVAL_TEXT = (
 
 
 def why_nothing(seen: int, *, rival: bool, device_failed: bool, unsettled: bool, needed: int) -> str:
-    """Why nothing is recorded.
-
-    Args:
-        seen: steps of the program.
-        rival: whether the program's own profiler was in the way.
-        device_failed: whether the device failed within the recorded steps.
-        unsettled: whether the times of steps were awaited.
-        needed: the step that ends the first recorded one.
-    """
+    """Why nothing is recorded of `seen` steps, of which `needed` ends the first recorded one."""
     steps = counted(seen)
     if not seen:
         return NO_STEP
@@ -41,13 +33,7 @@ def why_nothing(seen: int, *, rival: bool, device_failed: bool, unsettled: bool,
 
 
 def what_is_missing(seen: int, recorded: int, wanted: int, *, timed_again: bool, rival: bool) -> str | None:
-    """What a recording lacks; None where it is whole.
-
-    Args:
-        seen, recorded, wanted: steps of the program, of the trace, and that the trace was to have.
-        timed_again: whether steps were timed after the recorded ones.
-        rival: whether a profiler of the program started.
-    """
+    """What a recording lacks; None where it is whole. Steps: of the program, of the trace, and that it was to have."""
     if recorded == wanted and timed_again:
         return None
     missing = "steps were not timed again after the window"
@@ -60,12 +46,7 @@ def what_is_missing(seen: int, recorded: int, wanted: int, *, timed_again: bool,
 
 
 def doubts(doubt: str | None, settled: bool, max_wait_s: float) -> Iterator[str]:
-    """What the user should know of the steps.
-
-    Args:
-        doubt: why a step may not be what the user takes for one.
-        settled: whether the times of steps settled within `max_wait_s`.
-    """
+    """What the user should know of the steps: what one is, and whether their times settled within `max_wait_s`."""
     if doubt:
         yield f"not sure what a step is: {doubt}; to name it: --every-call-of pkg.module:function"
     if not settled:

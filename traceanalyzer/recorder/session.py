@@ -209,9 +209,8 @@ class Session:
         long_steps = bool(times) and median(times) >= LONG_STEP_S * 1e3
         self._attempts += 1
         with self._rivals.recorder_acts():
-            self._window = Window(
-                self.options, min(self.options.steps, 2) if long_steps else self.options.steps
-            )
+            steps = min(self.options.steps, 2) if long_steps else self.options.steps
+            self._window = Window(self.options, steps)
             self._window.start(graphs=self.graphs)
         self._compiled = compilations()
         self._enter(RECORDING)

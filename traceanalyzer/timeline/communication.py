@@ -122,9 +122,8 @@ def _by_duration(work: Kernels, perhaps: Mask) -> Mask:
     varying = np.zeros(len(perhaps), np.bool_)
     if len(chosen) == 0:
         return varying
-    shape = (
-        Texts.column(work.trace.lanes.gpu, column, work.row[chosen]).code for column in ("grid", "block")
-    )
+    gpu, row = work.trace.lanes.gpu, work.row[chosen]
+    shape = (Texts.column(gpu, column, row).code for column in ("grid", "block"))
     number, _ = grouped([work.name.code[chosen], *shape])
     dur_ns = work.dur_ns[chosen]
     short, usual, long = (_percentile(number, dur_ns, part) for part in (_TENTH, 0.5, _NINTH))

@@ -154,12 +154,8 @@ class AwaitedValues:
     ) -> Self:
         size = ints(trace.lanes.gpu, "bytes")[work.row]
         # Old ROCm records no size; what goes up may be a batch.
-        small = (
-            (work.call >= 0)
-            & (size <= MAX_BYTES)
-            & ((work.kind == _DOWN) | ((work.kind == _UP) & (size > 0)))
-        )
-        copy = np.flatnonzero(small)
+        small = (work.kind == _DOWN) | ((work.kind == _UP) & (size > 0))
+        copy = np.flatnonzero(small & (size <= MAX_BYTES) & (work.call >= 0))
         copy = copy[~among(copy, np.sort(trips.down))]
         wait = syncs.row[~syncs.profiler]
         copying, waiting = called.of(work.call[copy]), called.of(wait)

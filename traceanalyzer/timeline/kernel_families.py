@@ -21,9 +21,7 @@ CONVOLUTION = regex(
 )
 AMD_PRODUCT = regex(r"Cijk_|(?<![a-z])ck(_tile)?::|miopen|igemm_\w+_gtc|rocblas", _I)
 GEMM_OR_CONVOLUTION = regex(f"{GEMM.pattern}|{CONVOLUTION.pattern}", _I)
-ATTENTION = regex(
-    r"flash|fmha|sdpa|mem_eff|attention|attn_fwd|attn_bwd|bwd_kernel_(dq|dk|fuse)|fwd_splitkv", _I
-)
+ATTENTION = regex(r"flash|fmha|sdpa|mem_eff|attention|attn_[fb]wd|bwd_kernel_(dq|dk|fuse)|fwd_splitkv", _I)
 
 # One thread per element, or a few: eager TensorIterator kernels and Inductor's pointwise ones.
 POINTWISE = regex(
@@ -138,34 +136,24 @@ def is_product(name: str) -> bool:
 @lru_cache(_MOST_NAMES)
 def is_full_fp32(name: str) -> bool:
     """A product in full float32 precision, which NVIDIA's tensor cores lack; more than a matrix times a vector."""
-    return bool(
-        FP32_ARITHMETIC.search(name)
-        and not TENSOR_CORES_FP32.search(name)
-        and not HALF_ARITHMETIC.search(name)
-        and not VECTOR_PRODUCT.search(name)
-    )
+    others = (TENSOR_CORES_FP32, HALF_ARITHMETIC, VECTOR_PRODUCT)
+    return bool(FP32_ARITHMETIC.search(name)) and not any(other.search(name) for other in others)
 
 
 @lru_cache(_MOST_NAMES)
 def is_tf32(name: str) -> bool:
     """A matrix product or convolution of float32 on tensor cores; `s16816` is that of half precision as well."""
-    return bool(
-        GEMM_OR_CONVOLUTION.search(name)
-        and TENSOR_CORES_FP32.search(name)
-        and not HALF_ARITHMETIC.search(name)
-    )
+    product = GEMM_OR_CONVOLUTION.search(name) and TENSOR_CORES_FP32.search(name)
+    return bool(product and not HALF_ARITHMETIC.search(name))
 
 
 @lru_cache(_MOST_NAMES)
 def is_half_with_narrow_loads(name: str) -> bool:
     """A half-precision matrix product that loads less than 16 bytes at once, or is for older tensor cores."""
-    return bool(
-        (NARROW_LOADS.search(name) or OLD_TENSOR_CORES.search(name))
-        and HALF_ARITHMETIC.search(name)
-        and GEMM.search(name)
-        and not CONVOLUTION.search(name)
-        and not OTHER_ARITHMETIC.search(name)
-    )
+    if CONVOLUTION.search(name) or OTHER_ARITHMETIC.search(name):
+        return False
+    slow = NARROW_LOADS.search(name) or OLD_TENSOR_CORES.search(name)
+    return bool(slow and HALF_ARITHMETIC.search(name) and GEMM.search(name))
 
 
 @lru_cache(_MOST_NAMES)

@@ -106,9 +106,8 @@ def find_marks(trace: Trace, nesting: Nesting, start: int, end: int) -> Marks:
     if len(begins):
         digits = enumerate(_NUMBER.findall(name)[-1] for name in names)
         numbers = [int(text) if len(text) <= _MOST_DIGITS else place for place, text in digits]
-        return Marks(
-            "ProfilerStep", "steps are ProfilerStep marks", np.array(numbers, np.int64), begins, ends
-        )
+        number = np.array(numbers, np.int64)
+        return Marks("ProfilerStep", "steps are ProfilerStep marks", number, begins, ends)
     begins, ends, names = annotations.outermost(SERVING_MARK)
     if len(begins):
         source = f"steps are the server's own marks ({names[0]})"
@@ -199,10 +198,8 @@ class _Annotations:
         What cannot be a step is left out: compiling, waiting for data, communication. Ordered by name and start.
         """
         plain, names = _numberless(self.names)
-        no_step = [
-            bool(is_compilation(name) or DATA_LOADING.search(name) or COMMUNICATION_MARK.match(name))
-            for name in self.names
-        ]
+        others = (is_compilation, DATA_LOADING.search, COMMUNICATION_MARK.match)
+        no_step = [any(meets(name) for meets in others) for name in self.names]
         code = np.append(plain, -1)[self.code]
         rows = np.argsort(code, kind="stable")
         rows = rows[~np.array([*no_step, True], bool)[self.code[rows]]]

@@ -88,9 +88,8 @@ class Nesting:
         thread = _threads(trace)
         # At the same start and of one duration an annotation is outside, then ops, then calls; names decide last.
         kind = np.where(is_annotation, 0, np.where(is_op, 1, 2))
-        order = np.lexsort(
-            (Texts.column(cpu, "name", np.arange(len(cpu))).ranks(), kind, -dur, start, thread)
-        )
+        name = Texts.column(cpu, "name", np.arange(len(cpu))).ranks()
+        order = np.lexsort((name, kind, -dur, start, thread))
         ordered_thread = thread[order]
         off = int(np.searchsorted(ordered_thread, 0))  # overhead rows, which are on no thread
         order, ordered_thread, ordered_end = order[off:], ordered_thread[off:], end[order[off:]]

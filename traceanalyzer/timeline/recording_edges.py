@@ -126,10 +126,8 @@ def _quiet(trace: Trace, nesting: Nesting, start: int, first: int) -> int:
     rows = ~nesting.annotation | matching(trace.lanes.cpu, "name", DATA_LOADING.search)
     rows &= (nesting.start_ns < first) & (nesting.end_ns > start)
     capturing = captures(trace, nesting).around
-    begins, ends = (
-        np.append(capturing[0], nesting.start_ns[rows]),
-        np.append(capturing[1], nesting.end_ns[rows]),
-    )
+    begins = np.append(capturing[0], nesting.start_ns[rows])
+    ends = np.append(capturing[1], nesting.end_ns[rows])
     free = intervals.complement(intervals.union(begins, ends), start, first)
     long = free[1] - free[0] > _QUIET_NS
     return int(free[1][long].max(initial=_NEVER_NS))

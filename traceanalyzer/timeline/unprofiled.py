@@ -164,9 +164,8 @@ class Unprofiled:
         parts = [TimedSteps.of(_mapping(measured.get(name))) for name in PARTS]
         known = tuple(part for part in parts if len(part.step_ms))
         if not known:
-            raise Unavailable(
-                "no measurements without the profiler", "record with `traceanalyzer record` or its profile()"
-            )
+            remedy = "record with `traceanalyzer record` or its profile()"
+            raise Unavailable("no measurements without the profiler", remedy)
         return cls(known)
 
     def least(self, name: str) -> float:

@@ -69,9 +69,8 @@ class UserCode:
     def around(self, rows: Rows) -> Texts:
         """`path.py(12): function` around each row of `trace.cpu`; no text where none is known or the row is -1."""
         stacks = Texts(pick(self.stack, rows).astype(np.int64), self.stack_names)
-        return self.at(pick(self.row_start_ns, rows), ints_at(self.trace.lanes.cpu, "tid", rows)).or_else(
-            stacks
-        )
+        tid = ints_at(self.trace.lanes.cpu, "tid", rows)
+        return self.at(pick(self.row_start_ns, rows), tid).or_else(stacks)
 
     def at(self, instants_ns: Rows, tid: Rows) -> Texts:
         """The frame that is open at each instant on each thread; both int64 of one shape."""
@@ -128,9 +127,8 @@ class UserCode:
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting) -> Self:
         # Recorded stacks list frames newest first.
-        stacks = (
-            re.split(r"\s*[;\n]\s*", str(text).strip()) for text in texts_of(trace.lanes.cpu, "call_stack")
-        )
+        texts = map(str, texts_of(trace.lanes.cpu, "call_stack"))
+        stacks = (re.split(r"\s*[;\n]\s*", text.strip()) for text in texts)
         frames = [next(filter(is_user_code, stack), None) for stack in stacks]
         names = np.array([*dict.fromkeys(frame for frame in frames if frame)], object)
         place = {name: position for position, name in enumerate(names)}

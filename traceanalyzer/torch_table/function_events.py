@@ -122,10 +122,8 @@ def _part(frame: pd.DataFrame, number: int, start: Rows, end: Rows, **columns: A
         "event_id": ints(frame, "event_id"),
     }
     absent, nobody = np.broadcast_to(NULL_INT, rows), np.broadcast_to(np.False_, rows)
-    defaults = {
-        **dict.fromkeys(("thread", "own_id", "linked_id"), absent),
-        **dict.fromkeys(("on_device", "annotation", "asynchronous"), nobody),
-    }
+    defaults = dict.fromkeys(("thread", "own_id", "linked_id"), absent)
+    defaults |= dict.fromkeys(("on_device", "annotation", "asynchronous"), nobody)
     return defaults | given | columns
 
 

@@ -83,10 +83,8 @@ def shapes_text(dims: str) -> str:
         return "[]"
     if not isinstance(shapes, list):
         return "[]"
-    plain = [
-        isinstance(shape, list) and not any(isinstance(size, list) for size in shape) for shape in shapes
-    ]
-    return str([shape if is_plain else [] for shape, is_plain in zip(shapes, plain, strict=True)])
+    listed = [shape if isinstance(shape, list) else [] for shape in shapes]
+    return str([[] if any(isinstance(size, list) for size in shape) else shape for shape in listed])
 
 
 def stack_keys(
@@ -136,9 +134,8 @@ def _with_forward_stacks(trace: Trace, events: FunctionEvents, parent: Rows, pic
     sequence = np.where(on_cpu, ints(trace.cpu, "sequence")[rows], NULL_INT)
     fwd_thread = np.where(on_cpu, ints(trace.cpu, "fwd_thread")[rows], NULL_INT)
     numbered = (fwd_thread > 0) & (sequence >= 0)
-    engine, leaf = (
-        matching(trace.cpu, "name", re.compile(start).match)[rows] for start in (_ENGINE, _LEAVES)
-    )
+    begins = (re.compile(start).match for start in (_ENGINE, _LEAVES))
+    engine, leaf = (matching(trace.cpu, "name", wanted)[rows] for wanted in begins)
     backward = on_cpu & ((numbered & ~engine) | leaf)
     owner = inherited(parent, backward)
     inside, forward = np.flatnonzero(owner >= 0), np.flatnonzero((owner < 0) & (sequence >= 0))

@@ -32,11 +32,8 @@ def torch_times(averages: KeyAverages) -> pd.DataFrame:
         "self_device_us": np.where(on_cpu, work - below, work),
         "device_us": work,
     }
-    rows = len(averages.rows)
-    kept = {name: column[totals.counted] for name, column in columns.items()}
-    return pd.DataFrame(
-        {name: np.bincount(averages.group, weights=column, minlength=rows) for name, column in kept.items()}
-    )
+    group, rows, counted = averages.group, len(averages.rows), totals.counted
+    return pd.DataFrame({name: np.bincount(group, ns[counted], rows) for name, ns in columns.items()})
 
 
 def _device_us(totals: EventTotals, dur: Floats) -> tuple[Floats, Floats]:

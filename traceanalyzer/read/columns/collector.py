@@ -40,12 +40,8 @@ _get_category, _get_ts, _get_dur, _get_args = (getter(key) for key in ("cat", "t
 
 # What becomes of a category: (frame, modern category), or ("counted", class); ("", "") is decided by event.
 OTHERS = "of another rank"
-FATES = [
-    ("", ""),
-    ("counted", OTHERS),
-    *(("counted", f"flow:{name}") for name in _FLOWS),
-    *sorted(set(CATEGORIES.values())),
-]
+_FATE_OF_FLOW = {name: ("counted", f"flow:{name}") for name in _FLOWS}
+FATES = [("", ""), ("counted", OTHERS), *_FATE_OF_FLOW.values(), *sorted(set(CATEGORIES.values()))]
 
 
 class _FateOf(dict[Any, int]):
@@ -55,8 +51,7 @@ class _FateOf(dict[Any, int]):
         return 0
 
 
-_FATE_OF = _FateOf({name: FATES.index(fate) for name, fate in CATEGORIES.items()})
-_FATE_OF |= {name: FATES.index(("counted", f"flow:{name}")) for name in _FLOWS}
+_FATE_OF = _FateOf({name: FATES.index(fate) for name, fate in (CATEGORIES | _FATE_OF_FLOW).items()})
 
 
 class Events:
@@ -337,9 +332,8 @@ class Collector:
                 self.anomalies[f"unreadable {key}"] += count
         filled = [group for group in self.groups.values() if group.rows]
         self.absolute_times = any(group.array("start").max() > LARGEST_EXACT_US * 1000 for group in filled)
-        self.whole_microseconds = not any(
-            (group.array(name) % 1000).any() for group in filled for name in ("start", "dur")
-        )
+        times = (group.array(name) for group in filled for name in ("start", "dur"))
+        self.whole_microseconds = not any((ns % 1000).any() for ns in times)
 
     def counts(self) -> tuple[Counter[str], ...]:
         """The counters, which those of another part are added to."""

@@ -31,15 +31,9 @@ _NULLS = {Storage.INT: (np.int64, NULL_INT), Storage.FLOAT: (np.float64, np.nan)
 def build_columns(collector: Collector, name: str) -> Columns:
     """Every column that `schema` declares for one frame. It takes the collector's buffers: build it once."""
     frame = FRAMES[name]
-    groups = [
-        group for (frame_name, *_), group in collector.groups.items() if frame_name == name and group.rows
-    ]
-    gather = _Gather(groups)
-    columns: dict[str, Any] = {
-        "event_id": Narrow(gather.ids()),
-        "start_ns": gather.times("start"),
-        "dur_ns": gather.times("dur"),
-    }
+    gather = _Gather([group for (lane, *_), group in collector.groups.items() if lane == name and group.rows])
+    columns: dict[str, Any] = {"event_id": Narrow(gather.ids())}
+    columns |= {"start_ns": gather.times("start"), "dur_ns": gather.times("dur")}
     columns |= _from_args(frame.columns, gather)
     columns |= _from_heads(name, gather, collector, columns)
     finished = {
@@ -158,11 +152,10 @@ def _from_args(columns: Sequence[Column], gather: _Gather) -> dict[str, Any]:
         if column.name in decoded:
             values = decoded.pop(column.name)
             interned = column.storage.interned
-            table[column.name] = (
-                categorical(recurring.codes, values)
-                if interned
-                else looked_up(narrow, values, column.storage)
-            )
+            if interned:
+                table[column.name] = categorical(recurring.codes, values)
+            else:
+                table[column.name] = looked_up(narrow, values, column.storage)
         elif any(column.name in group.buffers for group in gather.groups if column.raw):
             whole = column.storage is Storage.INT
             table[column.name] = gather.whole_numbers(column.name) if whole else gather.numbers(column.name)
@@ -198,9 +191,8 @@ class _Distinct:
                 for column, places in positions.items():
                     first = next((values[i] for i in places if values[i] is not None), None)
                     value = coerced(column.storage, first)
-                    decoded[column.name].append(
-                        seen.setdefault(value, value) if column.storage.interned else value
-                    )
+                    value = seen.setdefault(value, value) if column.storage.interned else value
+                    decoded[column.name].append(value)
             part.codes.clear()
         return decoded
 

@@ -143,14 +143,12 @@ class RowGroup:
         other = sorted(key for key in keys if key not in columns and key not in IGNORED)
         numbers = sorted((key for key in keys if key in columns and key not in recurring), reverse=True)
         numeric = sorted({columns[key].name: key for key in numbers}.values())  # one spelling of each
-        self._numbers = [
-            (columns[key].name, _FORMAT_OF[columns[key].storage], getter(key)) for key in numeric
-        ]
+        described = [(columns[key], getter(key)) for key in numeric]
+        self._numbers = [(column.name, _FORMAT_OF[column.storage], get) for column, get in described]
         ignored = sorted(key for key in keys if key in IGNORED or (key in numbers and key not in numeric))
         self._get_ignored = getter(*ignored) if ignored else None
-        self.shared = {
-            name: Shared(raw_keys) for name, raw_keys in (("known", recurring), ("other", other)) if raw_keys
-        }
+        shared = (("known", recurring), ("other", other))
+        self.shared = {name: Shared(raw_keys) for name, raw_keys in shared if raw_keys}
         names = ["id", "start", "dur", "head", *self.shared, *(name for name, *_ in self._numbers)]
         self.buffers = {name: bytearray() for name in names}
         formats = _FORMATS | {name: form for name, form, _ in self._numbers}
@@ -164,10 +162,8 @@ class RowGroup:
             UNFIT: an event is not as the exporter writes it; none of the rows is kept then.
         """
         self._prove_keys(rows.args)
-        n = len(rows.args)
-        packed = [
-            (name, struct.pack(f"{n}{form}", *map(get, rows.args))) for name, form, get in self._numbers
-        ]
+        n, args = len(rows.args), rows.args
+        packed = [(name, struct.pack(f"{n}{form}", *map(get, args))) for name, form, get in self._numbers]
         packed += [(name, shared.pack(rows.args)) for name, shared in self.shared.items()]
         for name, data in packed:
             self.buffers[name] += data

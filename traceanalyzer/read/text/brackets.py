@@ -58,9 +58,8 @@ def outer_keys(text: bytes | bytearray, key: bytes, depth: int = 0) -> Iterator[
         return
     whole = np.frombuffer(text, np.uint8)
     for brackets in walk(text, depth=depth):
-        quotes = brackets.string_at[
-            (brackets.string_depth == 1) & (brackets.string_at <= len(text) - len(key))
-        ]
+        quotes = brackets.string_at[brackets.string_depth == 1]
+        quotes = quotes[quotes <= len(text) - len(key)]
         for offset, byte in enumerate(key):
             quotes = quotes[whole[quotes + offset] == byte]
         yield from quotes.tolist()

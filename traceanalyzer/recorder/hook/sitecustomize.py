@@ -59,9 +59,8 @@ def _load(file: str, name: str, *, package: bool = False) -> ModuleType:
     """A module of the recorder by its path: the program's interpreter need not have traceanalyzer installed."""
     folder = os.path.dirname(_HERE)
     found = [folder] if package else None
-    spec = importlib.util.spec_from_file_location(
-        name, os.path.join(folder, f"{file}.py"), submodule_search_locations=found
-    )
+    path = os.path.join(folder, f"{file}.py")
+    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=found)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -76,13 +75,6 @@ def _end() -> None:
         program.end_process()
 
 
-def _wanted() -> bool:
-    """Whether a command records: its folder is gone once it has ended, and what still starts is not recorded."""
-    return bool(os.environ.get("TRACEANALYZER_RECORD")) and os.path.isdir(
-        os.environ.get("TRACEANALYZER_RECORD_NOTES", "/")
-    )
-
-
 def _run_the_hidden_one() -> None:
     """The environment's own sitecustomize, where there is one."""
     elsewhere = [place for place in sys.path if os.path.abspath(place or ".") != _HERE]
@@ -92,7 +84,10 @@ def _run_the_hidden_one() -> None:
         spec.loader.exec_module(module)
 
 
-if _wanted():
+# The command's folder is gone once it has ended, and what still starts is not recorded.
+if os.environ.get("TRACEANALYZER_RECORD") and os.path.isdir(
+    os.environ.get("TRACEANALYZER_RECORD_NOTES", "/")
+):
     sys.meta_path.insert(0, _AfterTorch())
     atexit.register(_end)  # the first to be registered is the last to be called
 _run_the_hidden_one()
