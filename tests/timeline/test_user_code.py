@@ -101,18 +101,19 @@ SITE = "/usr/lib/python3.12/site-packages/"
     ("frames", "said"),
     [
         (["train.py(30): step"], None),
-        (["train.py(30): step", "geometric/utils.py(5): loops"], ("geometric", "train.py(30): step")),
-        (["train.py(30): step", f"{SITE}geometric/utils.py(5): loops"], ("geometric", "train.py(30): step")),
+        (["train.py(30): step", "torch_geometric/utils.py(5): loops"], ("torch_geometric", "train.py(30): step")),
+        (["train.py(30): step", f"{SITE}sparse/utils.py(5): f"], ("sparse", "train.py(30): step")),
         (
-            ["/home/me/train.py(30): step", "geometric/utils.py(5): loops"],
-            ("geometric", "/home/me/train.py(30): step"),
+            ["/home/me/train.py(30): step", "torch_geometric/utils.py(5): loops"],
+            ("torch_geometric", "/home/me/train.py(30): step"),
         ),
         (
-            ["train.py(3): main", "train.py(30): step", "/tmp/made.py(1): f", "geometric/a.py(5): g"],
-            ("geometric", "train.py(30): step"),
+            ["train.py(3): main", "train.py(30): step", "/tmp/made.py(1): f", "torch_geometric/a.py(5): g"],
+            ("torch_geometric", "train.py(30): step"),
         ),
         (["mine/train.py(30): step", "mine/model.py(5): forward"], None),
-        (["mine/train.py(30): step", "geometric/a.py(5): g"], ("geometric", "mine/train.py(30): step")),
+        (["train.py(30): step", "models/net.py(5): forward"], None),
+        (["mine/train.py(30): step", "torch_geometric/a.py(5): g"], ("torch_geometric", "mine/train.py(30): step")),
     ],
 )  # fmt: skip
 def test_the_call_of_a_library_is_named(frames: list[str], said: tuple[str, str] | None) -> None:
@@ -132,7 +133,8 @@ def test_the_call_of_a_library_is_named(frames: list[str], said: tuple[str, str]
 
 
 def test_packages_are_told_by_the_folder() -> None:
-    assert package_of("geometric/utils.py(5): f") == "geometric"
+    assert package_of("torch_geometric/utils.py(5): f") == "torch_geometric"
+    assert package_of("models/utils.py(5): f") is None  # a folder of the program
     assert package_of(f"{SITE}geometric/utils.py(5): f") == "geometric"
     assert package_of("/usr/lib/python3/dist-packages/geometric/utils.py(5): f") == "geometric"
     generated = "/tmp/torch_geometric.nn.conv.gcn_conv_GCNConv_propagate_7f.py(112): propagate"
@@ -163,7 +165,7 @@ def test_python_is_recorded_where_any_row_says_who_called_it(stacks: tuple[int, 
     assert [*code.around(np.arange(2)).values()] == shown
 
 
-MAIN, RUN, FORWARD = "train.py(3): main", "lightning/loop.py(5): run", "vision/net.py(8): forward"
+MAIN, RUN, FORWARD = "train.py(3): main", "lightning/loop.py(5): run", "torchvision/net.py(8): forward"
 PAUSE = 200_000
 
 
@@ -204,7 +206,7 @@ def paused(*frames: tuple[str, int, int], op: str = "aten::mm") -> CallsAfterCpu
         (
             [(MAIN, 0, 900), (f"{FORWARD}_rows", 1, 800)],
             f"{FORWARD}_rows",
-            "This code is in the package vision",
+            "This code is in the package torchvision",
         ),
         ([(MAIN, 0, 900)], MAIN, ""),
         ([(MAIN, 0, 900), (RUN, 1, 800)], FORWARD, ""),

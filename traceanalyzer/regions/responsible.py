@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Literal, Self
 
 import numpy as np
@@ -481,20 +484,35 @@ def caller_of(calls: Calls, line: str) -> str | None:
     frames = found.events.user_code.stack_at(int(found.start_ns[0]), int(found.thread[0]))
     if not frames or frames[0] != line or in_its_own(frames):
         return None
-    return next(frame for frame in frames if home_of(frame) == home_of(frames[-1]))
+    return next(own_frames(frames), frames[-1])
 
 
 def in_its_own(frames: Sequence[str]) -> bool:
     """Whether the innermost frame is in the package that the outermost is in, or in none."""
-    return package_of(frames[0]) in (None, home_of(frames[-1]))
+    return package_of(frames[0]) in (None, package_of(frames[-1]))
 
 
-def home_of(frame: str) -> str:
-    """What a program's own files have in common with where it begins: the package, or the folder."""
-    return package_of(frame) or frame.partition("(")[0].rpartition("/")[0]
+def own_frames(frames: Sequence[str]) -> Iterator[str]:
+    """Frames of the program, without generated files: of no package or the outermost frame's, found as that one was."""
+    begin = frames[-1]
+    for frame in frames:
+        if package_of(frame) in (None, package_of(begin)) and frame.startswith("/") == begin.startswith("/"):
+            yield frame
+
+
+@cache
+def known_packages() -> frozenset[str]:
+    """Names of packages that users install."""
+    text = Path(__file__).with_name("packages.toml").read_text(encoding="utf-8")
+    return frozenset(tomllib.loads(text)["known"])
 
 
 def package_of(frame: str) -> str | None:
-    """The package of `path.py(12): function`; None of a script, or of a file that was not found on sys.path."""
-    found = _PACKAGE.search(frame.partition("(")[0])
-    return None if found is None else found[1] or found[2]
+    """The package of `path.py(12): function`; None of the program's own files.
+
+    A folder below sys.path is a package if it is a known one, or if the path shows where packages are installed.
+    """
+    path = frame.partition("(")[0]
+    found = _PACKAGE.search(path)
+    name = None if found is None else found[1] or found[2]
+    return name if name in known_packages() or "-packages/" in path else None

@@ -15,7 +15,7 @@ from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.finding import NOTHING_TO_DO
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
-from traceanalyzer.regions.responsible import caller_of, home_of, in_its_own, package_of
+from traceanalyzer.regions.responsible import caller_of, in_its_own, own_frames, package_of
 from traceanalyzer.rule.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 
@@ -133,7 +133,7 @@ def library_advice(stretches: CallsAfterCpuGaps, function: str) -> str:
     foreign = function in frames and not in_its_own(frames[frames.index(function) :])
     if not foreign:
         return ""
-    own = next((frame for frame in frames if home_of(frame) == home_of(frames[-1])), "")
+    own = next(own_frames(frames), "")
     caller = f", which your code calls in {own}" if own else ""
     trains = bool(Calls.build(stretches.events).name.matches(_BACKWARD).any())
     text = _MODELS if function.endswith(": forward") else _LIBRARYS[trains]
