@@ -17,8 +17,7 @@ def written(path: Path, **header: object) -> Path:
     """A trace in a file: two kernels with 6 ms between them."""
     made = TraceBuilder(**header)
     for at, begin in enumerate((0, 7 * MS)):
-        made.launch("cudaLaunchKernel", begin, 10_000, at + 1)
-        made.kernel(begin + 20_000, MS, at + 1)
+        made.launched((begin, 10_000), (begin + 20_000, MS), at + 1)
     return made.write(path)
 
 
@@ -27,12 +26,17 @@ def call(*arguments: object) -> Result:
     return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
-def diagnosed(*arguments: object) -> str:
-    """Standard output of a diagnosis that went well."""
-    result = call("diagnose", *arguments)
+def printed(*arguments: object) -> str:
+    """Standard output of a command that went well."""
+    result = call(*arguments)
     assert result.exception is None, result.exception
     assert result.exit_code == 0
     return result.stdout
+
+
+def diagnosed(*arguments: object) -> str:
+    """Standard output of a diagnosis that went well."""
+    return printed("diagnose", *arguments)
 
 
 def refused(*arguments: object) -> str:

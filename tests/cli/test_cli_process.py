@@ -28,8 +28,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small trace on disk."""
     made = TraceBuilder()
     for at in range(4):
-        made.launch("cudaLaunchKernel", at * 3 * MS, 10_000, at + 1)
-        made.kernel(at * 3 * MS + 20_000, MS, at + 1)
+        made.launched((at * 3 * MS, 10_000), (at * 3 * MS + 20_000, MS), at + 1)
     return made.write(tmp_path_factory.mktemp("process") / "trace.json")
 
 

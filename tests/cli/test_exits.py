@@ -31,8 +31,7 @@ PROGRAM = [sys.executable, "-m", "traceanalyzer"]
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small trace on disk."""
     made = TraceBuilder()
-    made.launch("cudaLaunchKernel", 0, 10_000, 1)
-    made.kernel(20_000, 1_000_000, 1)
+    made.launched((0, 10_000), (20_000, 1_000_000), 1)
     return made.write(tmp_path_factory.mktemp("exits") / "trace.json")
 
 

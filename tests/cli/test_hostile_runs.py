@@ -198,8 +198,7 @@ def test_a_long_name_of_many_words_keeps_the_first_screen_short(tmp_path: Path) 
     for step in range(4):
         trace.step(step, step * 10_000_000, 10_000_000)
         trace.op("ab cd " * 34_000, step * 10_000_000, 5_000_000)
-        trace.launch("cudaLaunchKernel", step * 10_000_000, 10_000, step + 1)
-        trace.kernel(step * 10_000_000 + 20_000, 1_000_000, step + 1)
+        trace.launched((step * 10_000_000, 10_000), (step * 10_000_000 + 20_000, 1_000_000), step + 1)
     assert len(call("diagnose", trace.write(tmp_path / "trace.json")).stdout) < 10_000
 
 
@@ -217,8 +216,7 @@ def test_names_and_grids_of_5000_digits_fail_no_rule(tmp_path: Path) -> None:
         trace.op(
             "aten::index", begin, 500_000, **{"Input Dims": [[int("9" * 18), 4]], "Input type": ["float"]}
         )
-        trace.launch("cudaLaunchKernel", begin + 1_000, 5_000, number + 1)
-        trace.kernel(begin + 20_000, 800_000, number + 1, name=name)
+        trace.launched((begin + 1_000, 5_000), (begin + 20_000, 800_000), number + 1, name=name)
         trace.events[-1]["args"]["grid"] = f"[{digits}, {digits}, 1]"
     assert "failed" not in call("diagnose", trace.write(tmp_path / "trace.json")).stderr
 

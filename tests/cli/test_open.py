@@ -143,8 +143,7 @@ def test_finding_of_another_rank_opens_its_own_trace(tmp_path: Path, viewer: Vie
             baseTimeNanoseconds=1790857026000000000 + rank * 5 * MS,
         )
         for at, begin in enumerate((0, (3 + 9 * rank) * MS)):
-            made.launch("cudaLaunchKernel", begin, 10_000, at + 1)
-            made.kernel(begin + 20_000, MS, at + 1)
+            made.launched((begin, 10_000), (begin + 20_000, MS), at + 1)
         paths.append(made.write(tmp_path / f"rank{rank}.json"))
     found = json.loads(diagnosed(*paths, "--format", "json"))["findings"]
     assert {one["rank"] for one in found} >= {0, 1}

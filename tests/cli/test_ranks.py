@@ -286,8 +286,7 @@ def folder(tmp_path: Path) -> Path:
     made = Reductions({0: (500,) * 5, 1: (900,) * 5}, group="mesh_dp").traces()
     alone = TraceBuilder(distributedInfo={"rank": 2, "world_size": 3})
     alone.op("aten::mm", 0, 9_000)
-    alone.launch("cudaLaunchKernel", 1_000, 5_000, 1)
-    alone.kernel(10_000, 5_000, 1)
+    alone.launched((1_000, 5_000), (10_000, 5_000), 1)
     for rank, trace in (made | {2: alone}).items():
         trace.write(tmp_path / f"rank{rank}.json")
     return tmp_path

@@ -59,8 +59,7 @@ def test_any_letters_give_a_name(letters: str) -> None:
 def test_kernels_are_demangled_when_read_and_ops_are_not() -> None:
     trace = TraceBuilder()
     trace.op(ADD[0], 0, 50_000)
-    trace.launch("cudaLaunchKernel", 10_000, 5_000, 1)
-    trace.kernel(20_000, 10_000, 1, name=ADD[0])
+    trace.launched((10_000, 5_000), (20_000, 10_000), 1, name=ADD[0])
     trace.kernel(40_000, 10_000, 1, name="gemm")
     loaded = trace.load()
     assert loaded.gpu["name"].tolist()[0].startswith("void at::native::vectorized_elementwise_kernel<4, ")

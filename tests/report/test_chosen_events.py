@@ -167,8 +167,7 @@ def steps_of(*lengths_us: int, mark_us: int = 5) -> TraceBuilder:
     for number, us in enumerate(lengths_us):
         trace.step(number + 3, at, us * US)
         trace.op("aten::mm", at + US, 3 * US)
-        trace.launch("cudaLaunchKernel", at + 2 * US, US, number + 1)
-        trace.kernel(at + 3 * US, (us - mark_us) * US, number + 1)
+        trace.launched((at + 2 * US, US), (at + 3 * US, (us - mark_us) * US), number + 1)
         at += us * US
     return trace
 

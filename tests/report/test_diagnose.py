@@ -27,8 +27,7 @@ def busy_trace(kernels: int = 4, **header: object) -> Trace:
     made = TraceBuilder(**header)
     for at in range(kernels):
         begin = START + 2 * at * MS
-        made.launch("cudaLaunchKernel", begin, 10_000, at + 1)
-        made.kernel(begin + 20_000, MS, at + 1)
+        made.launched((begin, 10_000), (begin + 20_000, MS), at + 1)
     for step in range(kernels // 2):
         made.step(step, START + 4 * step * MS, 4 * MS)
     return made.load()

@@ -79,8 +79,7 @@ def test_chain_leads_from_outermost_to_kernel_counting_calls() -> None:
 
 def test_work_without_an_op_has_no_chain() -> None:
     trace = Program()
-    trace.launch("cudaLaunchKernel", 0, 5 * US, 1)
-    trace.kernel(10 * US, 50 * US, 1)
+    trace.launched((0, 5 * US), (10 * US, 50 * US), 1)
     trace.runs("aten::mm", 100, 20, ("gemm", 130, 10))
     assert [fact.values["op"] for fact in trace.facts("dispatch-chain")] == ["aten::mm"]
 
@@ -111,12 +110,10 @@ def test_only_same_thread_question_makes_a_launch_adaptive() -> None:
     trace = Program()
     trace.runs("aten::sum", 0, 40, ("a", 100, 5), tid=11)
     trace.asks(10, tid=11)
-    trace.launch("cudaLaunchKernel", 20 * US, 2 * US, 501, tid=11)
-    trace.kernel(110 * US, 5 * US, 501)
+    trace.launched((20 * US, 2 * US), (110 * US, 5 * US), 501, tid=11)
     trace.op("aten::cumsum", 5 * US, 40 * US, tid=12)
     trace.asks(12, tid=12)
-    trace.launch("cudaLaunchKernel", 22 * US, 2 * US, 502, tid=12)
-    trace.kernel(120 * US, 5 * US, 502)
+    trace.launched((22 * US, 2 * US), (120 * US, 5 * US), 502, tid=12)
     trace.op("aten::sort", 50 * US, 10 * US, tid=13)
     trace.asks(52, tid=13)
     trace.runs("aten::mul", 65, 10, ("b", 130, 5), tid=13)
@@ -164,8 +161,7 @@ def test_each_region_has_its_graph_and_previous_work() -> None:
         trace.annotation("Torch-Compiled Region: 0/0", start * US, 100 * US)
         trace.op("## Call CompiledFxGraph fabc ##", (start + 10) * US, 80 * US)
         trace.launch("cudaStreamIsCapturing", (start + 12) * US, US, 900 + number)
-        trace.launch("cudaLaunchKernel", (start + before) * US, 5 * US, number + 1)
-        trace.kernel((start + 60) * US, 20 * US, number + 1)
+        trace.launched(((start + before) * US, 5 * US), ((start + 60) * US, 20 * US), number + 1)
     trace.annotation("Torch-Compiled Region: 1/0", 400 * US, 60 * US)
     trace.op("## Call CompiledFxGraph fdef ##", 410 * US, 40 * US)
     one, two = trace.facts("compiled-region")
@@ -181,8 +177,7 @@ def test_server_steps_differ_by_batch_and_launches() -> None:
         at = 100 * number
         trace.annotation(mark, at * US, 80 * US)
         trace.annotation(mark, (at + 1) * US, 70 * US)
-        trace.launch("cudaLaunchKernel", (at + 5) * US, 5 * US, number + 1)
-        trace.kernel((at + 12) * US, gpu * US, number + 1)
+        trace.launched(((at + 5) * US, 5 * US), ((at + 12) * US, gpu * US), number + 1)
     facts = trace.facts("serving-steps")
     assert [fact.text for fact in facts] == [
         "decode of 1 request: 1 steps, median 80.0 µs on the CPU, 10.0 µs of GPU work; "

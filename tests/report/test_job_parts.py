@@ -200,8 +200,7 @@ def test_others_wait_by_mean_step_and_step_is_a_median() -> None:
             trace.step(number, at, length * US)
         if number < 5:
             trace.op("aten::mm", at + US, 20 * US)
-            trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, number + 1)
-            trace.kernel(at + 12 * US, 50 * US, number + 1)
+            trace.launched((at + 5 * US, 5 * US), (at + 12 * US, 50 * US), number + 1)
         at += max(length, 100) * US
     analysis = Analysis(trace.load())
     entry = np.arange(len(analysis.index(DeviceWork).row))
@@ -248,6 +247,5 @@ def test_a_step_that_is_replayed_in_part_stands_for_no_rank(
     for number in range(30):
         at = 30 * number * US
         trace.op("aten::mm", at + US, 20 * US)
-        trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, number + 1)
-        trace.kernel(at + 12 * US, 10 * US, number + 1)
+        trace.launched((at + 5 * US, 5 * US), (at + 12 * US, 10 * US), number + 1)
     assert sampled(Analysis(trace.load()), None, None) == numbers

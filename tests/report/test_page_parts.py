@@ -71,8 +71,7 @@ def test_ops_beyond_the_most_are_summed_and_inputs_counted(more: int) -> None:
             number += 1
             dims = {"Input Dims": [[call + 1, 8]], "Input type": ["float"], "Concrete Inputs": [""]}
             trace.op(f"aten::op{at}", number * 100 * US, 50 * US, **dims)
-            trace.launch("cudaLaunchKernel", number * 100 * US + US, US, number)
-            trace.kernel(number * 100 * US + 10 * US, 10 * US, number)
+            trace.launched((number * 100 * US + US, US), (number * 100 * US + 10 * US, 10 * US), number)
     table = op_table(Analysis(trace.load()), 2)
     assert [(row.name, row.calls, len(row.inputs)) for row in table.rows] == [
         ("aten::op2", MOST_INPUTS + more, MOST_INPUTS),
@@ -160,11 +159,9 @@ def loop(steps: int = 4) -> TraceBuilder:
         trace.step(number, at, 100 * US)
         trace.annotation("my phase", at + US, 90 * US)
         trace.op("aten::mm", at + 30 * US, 20 * US, **stack)
-        trace.launch("cudaLaunchKernel", at + 40 * US, 5 * US, number + 1)
-        trace.kernel(at + 45 * US, 50 * US, number + 1, name="gemm")
+        trace.launched((at + 40 * US, 5 * US), (at + 45 * US, 50 * US), number + 1, name="gemm")
     trace.op("aten::copy_", steps * 100 * US - 40 * US, 20 * US)
-    trace.launch("cudaMemcpyAsync", steps * 100 * US - 35 * US, 5 * US, 99)
-    trace.memcpy(steps * 100 * US - 3 * US, 2 * US, 99)
+    trace.copied((steps * 100 * US - 35 * US, 5 * US), (steps * 100 * US - 3 * US, 2 * US), 99)
     return trace
 
 
@@ -184,8 +181,7 @@ def test_ops_are_of_the_whole_trace_and_steps_of_the_window() -> None:
 def test_a_confidential_page_keeps_numbers_and_no_lines() -> None:
     made = loop()
     made.op("my phase", 330 * US, 20 * US)  # in the last step's annotation of that name
-    made.launch("cudaLaunchKernel", 335 * US, 5 * US, 50)
-    made.kernel(396 * US, US, 50)
+    made.launched((335 * US, 5 * US), (396 * US, US), 50)
     analyses = [(None, Analysis(made.load()))]
     report = report_of(analyses)
     (shown,), (veiled,) = (page_of(report, analyses, confidential=hidden).traces for hidden in (False, True))

@@ -35,8 +35,7 @@ def busy(
             call, correlation = begin + (5 * i + 2) * US, 1_000 * device + 10 * number + i + 1
             if us != 7:  # launched by no op
                 made.op(f"aten::op{us}", call - US, 4 * US)
-            made.launch("cudaLaunchKernel", call, 2 * US, correlation)
-            made.kernel(at, us * US, correlation, name=f"kernel{us}", device=device)
+            made.launched((call, 2 * US), (at, us * US), correlation, name=f"kernel{us}", device=device)
             at += us * US
     return made
 
@@ -91,8 +90,7 @@ def test_idle_time_of_a_step_goes_to_what_the_cpu_does() -> None:
         made.step(step, begin, 100 * US)
         made.op("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", begin + 30 * US, 30 * US)
         made.op("aten::mm", begin + 70 * US, 20 * US)
-        made.launch("cudaLaunchKernel", begin + 75 * US, 5 * US, step + 1)
-        made.kernel(begin + 100 * US, 20 * US, step + 1)
+        made.launched((begin + 75 * US, 5 * US), (begin + 100 * US, 20 * US), step + 1)
     parts = series_of(made).steps[1].parts_ns
     assert parts == {
         "kernel": 20 * US,

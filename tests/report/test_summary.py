@@ -28,8 +28,7 @@ def steps_of(lengths_ms: Sequence[int], busy_ms: Sequence[int]) -> Trace:
     for number, (length, busy) in enumerate(zip(lengths_ms, busy_ms, strict=True)):
         made.step(number, at, length * MS)
         if busy:
-            made.launch("cudaLaunchKernel", at, 1_000, number + 1)
-            made.kernel(at + 1_000, busy * MS, number + 1)
+            made.launched((at, 1_000), (at + 1_000, busy * MS), number + 1)
         at += length * MS
     return made.load()
 
@@ -100,8 +99,7 @@ def test_the_recording_ends_with_its_last_event_of_either_lane() -> None:
     for first, second in ((30, 5), (5, 30)):
         made = TraceBuilder()
         made.op("aten::mm", 0, first * MS)
-        made.launch("cudaLaunchKernel", 1_000, 1_000, 1)
-        made.kernel(MS, second * MS, 1)
+        made.launched((1_000, 1_000), (MS, second * MS), 1)
         trace = made.load()
         assert span_of(trace) == (0, (30 if first == 30 else 31) * MS)
 

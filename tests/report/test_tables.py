@@ -196,8 +196,7 @@ def test_each_device_has_a_queue_and_idle_time_of_its_own() -> None:
 def test_early_work_has_a_delay_and_unlaunched_no_event() -> None:
     """Clocks of host and device may differ by a little."""
     made = TraceBuilder()
-    made.launch("cudaLaunchKernel", START, 500, 1)
-    made.kernel(START - 300, 2_000, 1)
+    made.launched((START, 500), (START - 300, 2_000), 1)
     made.kernel(START + 5_000, 2_000, 77)
     frame = kernels(made.load())
     assert frame["delay_ns"].tolist()[:1] == [-300]

@@ -66,8 +66,7 @@ def serving(mark: str, gap_us: int, *, op: bool = False) -> TraceBuilder:
         trace.annotation(mark.format(step), at, 520 * US)
         number += 2
         trace.op("aten::mm", at + 2 * US, 15 * US)
-        trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, number)
-        trace.kernel(at + 12 * US, 495 * US, number)
+        trace.launched((at + 5 * US, 5 * US), (at + 12 * US, 495 * US), number)
         trace.launch("cudaStreamSynchronize", at + 20 * US, 492 * US, number + 1)
         if op:
             trace.op("aten::sort", at + 530 * US, (gap_us - 20) * US)
@@ -97,8 +96,7 @@ def test_host_work_before_the_first_kernel_of_a_mark_stays(pause_ms: int) -> Non
     trace.op("aten::to", pause_ms * MS, 100 * US)
     trace.launch("cudaMemcpyAsync", pause_ms * MS + 10 * US, 80 * US, 1)
     trace.memcpy(pause_ms * MS + 20 * US, 60 * US, 1, name="Memcpy HtoD (Pageable -> Device)")
-    trace.launch("cudaLaunchKernel", pause_ms * MS + 120 * US, 5 * US, 2)
-    trace.kernel(pause_ms * MS + 130 * US, 9 * MS, 2)
+    trace.launched((pause_ms * MS + 120 * US, 5 * US), (pause_ms * MS + 130 * US, 9 * MS), 2)
     assert predicted_ms(diagnose(trace.load())) == pytest.approx(pause_ms + 10, rel=0.1)
 
 
@@ -136,8 +134,7 @@ def submitted_late(late_us: tuple[int, ...]) -> TraceBuilder:
     for step, late in enumerate(late_us):
         trace.step(step, at, (50 + late) * US)
         trace.op("aten::mm", at + 2 * US, 10 * US)
-        trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, 2 * step + 1)
-        trace.kernel(at + (10 + late) * US, 20 * US, 2 * step + 1)
+        trace.launched((at + 5 * US, 5 * US), (at + (10 + late) * US, 20 * US), 2 * step + 1)
         trace.launch("cudaStreamSynchronize", at + 15 * US, (late + 20) * US, 2 * step + 2)
         at += (50 + late) * US
     return trace
@@ -159,19 +156,15 @@ def test_work_from_before_the_recording_makes_a_lone_step_no_longer() -> None:
     """A copy to the host waits 460 ms for what the device does since before the recording; then work goes on."""
     trace, free = TraceBuilder(), 460 * MS
     trace.step(0, 0, free + 11 * MS)
-    trace.launch("cudaLaunchKernel", 5 * US, 5 * US, 1_000)
-    trace.kernel(12 * US, 4 * US, 1_000, stream=2)
+    trace.launched((5 * US, 5 * US), (12 * US, 4 * US), 1_000, stream=2)
     for number in range(1, 5):
         trace.op("aten::mm", number * 20 * US, 12 * US)
-        trace.launch("cudaLaunchKernel", number * 20 * US + 5 * US, 5 * US, number)
-        trace.kernel(free + number * 10 * US, 8 * US, number)
-    trace.launch("cudaMemcpyAsync", 110 * US, free, 900)
-    trace.memcpy(free + 60 * US, 5 * US, 900, name="Memcpy DtoH (Device -> Pinned)")
+        trace.launched((number * 20 * US + 5 * US, 5 * US), (free + number * 10 * US, 8 * US), number)
+    trace.copied((110 * US, free), (free + 60 * US, 5 * US), 900, name="Memcpy DtoH (Device -> Pinned)")
     for number in range(5, 205):
         at = free + (100 + number * 20) * US
         trace.op("aten::mm", at, 12 * US)
-        trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, number)
-        trace.kernel(free + (number * 50) * US, 48 * US, number)
+        trace.launched((at + 5 * US, 5 * US), (free + (number * 50) * US, 48 * US), number)
     trace.launch("cudaDeviceSynchronize", free + 5 * MS, 5 * MS + 400 * US, 999)
     step = head(diagnose(trace.load())).step
     assert step is not None
@@ -193,8 +186,7 @@ def graphs(nodes: int, launches: int) -> TraceBuilder:
             at += 1_050 * US
         number += 1
         trace.op("aten::argmax", at + 2 * US, 12 * US)
-        trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, number)
-        trace.kernel(at + 12 * US, 10 * US, number)
+        trace.launched((at + 5 * US, 5 * US), (at + 12 * US, 10 * US), number)
         at += 50 * US
         trace.step(step, begun, at - begun)
     return trace
@@ -261,8 +253,7 @@ def looping(slow: dict[int, tuple[str, int]]) -> TraceBuilder:
             trace.launch(call, at + 2 * US, takes * US, 100 + step)
         begun = at + (5 + takes) * US
         trace.op("aten::mm", begun, 20 * US)
-        trace.launch("cudaLaunchKernel", begun + 5 * US, 5 * US, 200 + step)
-        trace.kernel(begun + 15 * US, MS, 200 + step)
+        trace.launched((begun + 5 * US, 5 * US), (begun + 15 * US, MS), 200 + step)
         trace.launch("cudaStreamSynchronize", begun + 25 * US, MS, 300 + step)
         at += (1_100 + takes) * US
     return trace
@@ -345,8 +336,7 @@ def test_what_a_trace_without_steps_leaves_out_is_said(before_ms: int, after_ms:
     trace.op("aten::randperm", 0, 2 * MS)
     at = (before_ms + 2) * MS
     trace.op("aten::mm", at, 20 * US)
-    trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, 1)
-    trace.kernel(at + 15 * US, 20 * MS, 1)
+    trace.launched((at + 5 * US, 5 * US), (at + 15 * US, 20 * MS), 1)
     trace.op("aten::add", at + (after_ms + 20) * MS, MS)
     said = head(diagnose(trace.load())).summary.step  # type: ignore[union-attr]
     assert ("before the first GPU work" in said) == (before_ms > 0)

@@ -158,8 +158,7 @@ def test_the_chain_of_an_op_is_that_of_its_median_kernel() -> None:
     for number, dur in enumerate((90_000, 10_000, 40_000, 30_000)):
         start = number * 200_000
         trace.op("aten::mm", start, 20_000)
-        trace.launch("cudaLaunchKernel", start + 5_000, 5_000, number + 1)
-        trace.kernel(start + 30_000, dur, number + 1)
+        trace.launched((start + 5_000, 5_000), (start + 30_000, dur), number + 1)
     (chain,) = dispatch_chains(Analysis(trace.load()))
     assert chain.text.endswith(" 40.0 µs on the GPU")
 

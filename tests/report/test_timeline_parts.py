@@ -211,14 +211,13 @@ def test_the_longest_waits_for_other_ranks_are_drawn_in_time() -> None:
 
 def steps_of(*kernels: int) -> TraceBuilder:
     """Steps of 3 ms, the last of 4, with so many kernels of 20 us, each launched by a call in an op of 3 us."""
-    trace, number = TraceBuilder(), 0
+    trace = TraceBuilder()
     for step, count in enumerate(kernels):
         trace.step(step, step * 3_000 * US, (3_000 + 1_000 * (step == len(kernels) - 1)) * US)
         for at in range(count):
-            begin, number = (step * 3_000 + 1 + at * 21) * US, number + 1
+            begin = (step * 3_000 + 1 + at * 21) * US
             trace.op("aten::mm", begin, 3 * US)
-            trace.launch("cudaLaunchKernel", begin + US, US, number)
-            trace.kernel(begin + 5 * US, 20 * US, number)
+            trace.launched((begin + US, US), (begin + 5 * US, 20 * US))
     return trace
 
 

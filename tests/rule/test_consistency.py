@@ -116,8 +116,7 @@ def test_lists_are_no_remedy_for_lists(op: str, checks: list[str]) -> None:
     trace.annotation("Optimizer.step#Own.step", 0, 100 * US)
     trace.op(op, 10 * US, 50 * US)
     trace.op("aten::add_", 12 * US, 20 * US)
-    trace.launch("cudaLaunchKernel", 15 * US, 5 * US, 1)
-    trace.kernel(30 * US, 5 * US, 1)
+    trace.launched((15 * US, 5 * US), (30 * US, 5 * US), 1)
     calls = Analysis(trace.load()).index(Calls)
     hits = Hits(calls[calls.is_annotation], "message", "advice")
     advice = "Compile the optimizer's step, or write it with torch._foreach_ ops."

@@ -364,8 +364,7 @@ def test_waiting_call_does_not_own_idle_time_ended_by_another() -> None:
     trace = TraceBuilder()
     for number, at in enumerate((0, 45), start=1):
         trace.op("aten::mm", at * US, 8 * US)
-        trace.launch("cudaLaunchKernel", (at + 5) * US, 2 * US, number)
-        trace.kernel((at + 15) * US, 15 * US, number)
+        trace.launched(((at + 5) * US, 2 * US), ((at + 15) * US, 15 * US), number)
     trace.launch("cudaStreamSynchronize", 10 * US, 23 * US, 9)
     analysis = Analysis(trace.load())
     idle, calls = analysis.index(IdleTime), analysis.index(Calls)
@@ -395,8 +394,7 @@ def test_findings_do_not_count_launchless_end_steps() -> None:
     for number in range(5):
         trace.step(number, 1_000 * number, 900)
         if number in (1, 3):
-            trace.launch("cudaLaunchKernel", 1_000 * number + 10, 5, number)
-            trace.kernel(1_000 * number + 20, 700, number)
+            trace.launched((1_000 * number + 10, 5), (1_000 * number + 20, 700), number)
     analysis = Analysis(trace.load())
     assert (len(analysis.index(Steps)), analysis.index(Steps).working, scope_of(analysis, None).steps) == (
         5,

@@ -22,8 +22,7 @@ def launching(*ops: tuple[int, str], steps: int = 2) -> TraceBuilder:
         trace.step(number, number * 1_000 * US, 1_000 * US)
     for number, (at, name) in enumerate(ops, start=1):
         trace.op(name, at * US, 10 * US)
-        trace.launch("cudaLaunchKernel", (at + 2) * US, 4 * US, number)
-        trace.kernel((at + 8) * US, 30 * US, number)
+        trace.launched(((at + 2) * US, 4 * US), ((at + 8) * US, 30 * US), number)
     return trace
 
 
@@ -244,8 +243,7 @@ def test_place_has_the_outermost_ops_before_and_after() -> None:
     for number, at in enumerate((5, 215), start=1):
         trace.op("aten::linear", at * US, 10 * US)
         trace.op("aten::mm", at * US, 10 * US)
-        trace.launch("cudaLaunchKernel", (at + 2) * US, 8 * US, number)
-        trace.kernel((at + 8) * US, 30 * US, number)
+        trace.launched(((at + 2) * US, 8 * US), ((at + 8) * US, 30 * US), number)
     found = Analysis(trace.load()).index(CallsAfterCpuGaps)
     assert found.place.values().tolist() == ["aten::linear and aten::linear"]
 
@@ -263,8 +261,7 @@ def test_pieces_of_several_devices_come_in_the_order_of_time() -> None:
     trace = TraceBuilder()
     for number, (at, device) in enumerate(((0, 0), (100, 0), (20, 1), (60, 1), (200, 1)), start=1):
         trace.op("aten::mm", at * US, 2 * US)
-        trace.launch("cudaLaunchKernel", at * US + 100, US, number)
-        trace.kernel((at + 10) * US, 10 * US, number, device=device)
+        trace.launched((at * US + 100, US), ((at + 10) * US, 10 * US), number, device=device)
     starts, ends = Analysis(trace.load()).index(IdleTime).piece_bounds_ns()
     assert np.all(starts[1:] >= starts[:-1])
     pieces = {(start // US, end // US) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)}

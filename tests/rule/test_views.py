@@ -101,8 +101,7 @@ def analysis() -> Analysis:
         for which, start in enumerate((400, 600, 800)):
             at, correlation = (number * 1_000 + start) * US, 10 * number + which + 1
             trace.op("aten::mm", at, 10 * US)
-            trace.launch("cudaLaunchKernel", at + 2 * US, 4 * US, correlation)
-            trace.kernel(at + 8 * US, 100 * US, correlation)
+            trace.launched((at + 2 * US, 4 * US), (at + 8 * US, 100 * US), correlation)
             if number == 2 and which < 2:
                 trace.launch("cudaDeviceSynchronize", at + 20 * US, 95 * US, 500 + correlation)
     return Analysis(trace.load())
@@ -143,8 +142,7 @@ def test_device_delays_are_counted_in_time_order_per_step() -> None:
         for which, start in enumerate((600, 400, 800) if number else (400, 600, 800)):
             at, correlation = (number * 1_000 + start) * US, 10 * number + which + 1
             trace.op("aten::mm", at, 10 * US)
-            trace.launch("cudaLaunchKernel", at + 2 * US, 4 * US, correlation)
-            trace.kernel(at + 8 * US, 100 * US, correlation)
+            trace.launched((at + 2 * US, 4 * US), (at + 8 * US, 100 * US), correlation)
             if start < 800:
                 trace.launch("cudaDeviceSynchronize", at + 20 * US, 95 * US, 500 + correlation)
     found = Analysis(trace.load()).index(IdleTime).charged_to("synchronisation")
@@ -159,8 +157,7 @@ def test_two_pauses_before_one_op_are_two() -> None:
     trace.step(0, 0, 1_000 * US)
     for number, at in enumerate((5, 515), start=1):
         trace.op("aten::mm", at * US, 10 * US)
-        trace.launch("cudaLaunchKernel", (at + 2) * US, 4 * US, number)
-        trace.kernel((at + 8) * US, 30 * US, number)
+        trace.launched(((at + 2) * US, 4 * US), ((at + 8) * US, 30 * US), number)
     trace.annotation("Optimizer.step#SGD.step", 215 * US, 100 * US)
     found = Analysis(trace.load()).index(CallsAfterCpuGaps)
     assert (found.dur_ns // US).tolist() == [200, 200]
@@ -173,16 +170,12 @@ def test_event_wait_only_in_the_first_step_is_no_start() -> None:
     trace = TraceBuilder()
     for number in range(6):
         trace.step(number, number * 2_000 * US, 2_000 * US)
-    trace.launch("cudaLaunchKernel", 1 * US, 2 * US, 5)
-    trace.kernel(4 * US, 2 * US, 5)
-    trace.launch("cudaLaunchKernel", 20 * US, 5 * US, 1)
-    trace.kernel(28 * US, 72 * US, 1)
+    trace.launched((1 * US, 2 * US), (4 * US, 2 * US), 5)
+    trace.launched((20 * US, 5 * US), (28 * US, 72 * US), 1)
     trace.launch("cudaStreamWaitEvent", 40 * US, 1 * US, 9)
-    trace.launch("cudaLaunchKernel", 60 * US, 5 * US, 2)
-    trace.kernel(1_000 * US, 50 * US, 2)
+    trace.launched((60 * US, 5 * US), (1_000 * US, 50 * US), 2)
     for number in range(1, 6):
-        trace.launch("cudaLaunchKernel", number * 2_000 * US, 5 * US, 10 + number)
-        trace.kernel((number * 2_000 + 8) * US, 1_900 * US, 10 + number)
+        trace.launched((number * 2_000 * US, 5 * US), ((number * 2_000 + 8) * US, 1_900 * US), 10 + number)
     idle = Analysis(trace.load()).index(IdleTime)
     start, alone = idle.standing_out(3, 2.0)
     waiting = idle.cause.one_of("waiting")
@@ -207,8 +200,7 @@ def around_the_engine(engine: int, annotated: int | None = None, steps: int = 2)
     )
     for number, (at, name, tid) in enumerate(rows, start=1):
         trace.op(name, at * US, 10 * US, tid=tid)
-        trace.launch("cudaLaunchKernel", (at + 2) * US, 4 * US, number, tid=tid)
-        trace.kernel((at + 8) * US, 5 * US, number)
+        trace.launched(((at + 2) * US, 4 * US), ((at + 8) * US, 5 * US), number, tid=tid)
     found = Analysis(trace.load()).index(CallsAfterCpuGaps)
     assert (found.dur_ns // US).tolist() == [285, 190, 170, 190]
     return found
@@ -259,8 +251,7 @@ def working() -> HostCalls:
         trace.step(number, number * 1_000 * US, 1_000 * US)
     for number, at in enumerate((5, 600, 900), start=1):
         trace.op("aten::mm", at * US, 10 * US)
-        trace.launch("cudaLaunchKernel", (at + 2) * US, 4 * US, number)
-        trace.kernel((at + 8) * US, 5 * US, number)
+        trace.launched(((at + 2) * US, 4 * US), ((at + 8) * US, 5 * US), number)
     for name, at, dur in (("aten::sort", 20, 300), ("aten::unique", 330, 200), ("aten::sort", 620, 250)):
         trace.op(name, at * US, dur * US)
         trace.op("aten::inner", (at + 1) * US, 5 * US)
@@ -297,15 +288,13 @@ def test_stretch_is_about_its_longest_op_or_user_function(
 
 def recurring(*long: tuple[int, int]) -> IdleTime:
     """Seven steps of a launch every 100 us, the pauses before some of which are 60 us longer: (step, launch)."""
-    trace, now, number = TraceBuilder(), 0, 0
+    trace, now = TraceBuilder(), 0
     for step in range(7):
         begin = now
         for place in range(5):
             now += (160 if (step, place) in long else 100) * US
-            number += 1
             trace.op("aten::mm", now, 10 * US)
-            trace.launch("cudaLaunchKernel", now + 2 * US, 4 * US, number)
-            trace.kernel(now + 8 * US, 30 * US, number)
+            trace.launched((now + 2 * US, 4 * US), (now + 8 * US, 30 * US))
         trace.step(step, begin, now + 40 * US - begin)
         now += 41 * US
     return Analysis(trace.load()).index(IdleTime)
@@ -375,8 +364,7 @@ def test_calls_in_pauses_count_on_their_thread() -> None:
         for at in starts:
             number += 1
             trace.op("aten::mm", at * US, 10 * US, tid=tid)
-            trace.launch("cudaLaunchKernel", (at + 2) * US, 4 * US, number, tid=tid)
-            trace.kernel((at + 8) * US, 5 * US, number)
+            trace.launched(((at + 2) * US, 4 * US), ((at + 8) * US, 5 * US), number, tid=tid)
     for number, (tid, at) in enumerate(
         ((MAIN, 115), (MAIN, 300), (ENGINE, 200), (ENGINE, 50), (MAIN, 60)), start=1
     ):
@@ -396,8 +384,7 @@ def test_op_may_begin_and_end_with_its_stretch(start: int, most: float, subject:
     trace.step(0, 0, 1_000 * US)
     for number, at in enumerate((5, 215), start=1):
         trace.op("aten::mm", at * US, 10 * US)
-        trace.launch("cudaLaunchKernel", (at + 2) * US, 4 * US, number)
-        trace.kernel((at + 8) * US, 5 * US, number)
+        trace.launched(((at + 2) * US, 4 * US), ((at + 8) * US, 5 * US), number)
     trace.op("aten::sort", start * US, 100 * US)
     found = Analysis(trace.load()).index(HostCalls)
     assert (found.dur_ns // US).tolist() == [200]

@@ -9,7 +9,6 @@ from typing import Any
 from tests.support.cached_reports import selected
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Finding, diagnose
-from traceanalyzer.model.finding import Severity
 
 US = 1_000
 POINTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
@@ -22,11 +21,6 @@ Shared = Callable[[str], Path]
 def found(path: Path, *rules: str) -> list[Finding]:
     """What the rules say of the trace in the file."""
     return list(selected(path, *(rules or SLUGS)).findings)
-
-
-def above_info(findings: list[Finding]) -> list[str]:
-    """Which rules accuse."""
-    return [finding.rule for finding in findings if finding.severity is not Severity.INFO]
 
 
 def loop(
@@ -56,11 +50,10 @@ def steps_of(
 ) -> TraceBuilder:
     """Steps of these ops and their args, one after the other; all but the quiet ones launch a kernel."""
     trace = TraceBuilder()
-    number, at = 0, 0
+    at = 0
     for step in range(steps):
         begin = at
         for name, args in ops:
-            number += 1
             tid = backward_tid if "Backward" in name else 1000
             own = (
                 {"Sequence number": args["Sequence number"] + step * 100_000}
@@ -69,8 +62,7 @@ def steps_of(
             )
             trace.op(name, at, 10 * US, tid=tid, **{**args, **own})
             if name != quiet:
-                trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number, tid=tid)
-                trace.kernel(at + 9 * US, 1 * US, number, name=kernel)
+                trace.launched((at + 4 * US, 5 * US), (at + 9 * US, 1 * US), tid=tid, name=kernel)
             at += 12 * US
         trace.step(step, begin, at - begin)
     return trace

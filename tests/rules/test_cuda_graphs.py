@@ -13,14 +13,12 @@ from traceanalyzer.model.finding import Severity
 
 def paced(kernel_us: int, *, steps: int, count: int, every_us: int, **device: str) -> TraceBuilder:
     """Steps of so many products, launched by a profiled CPU one after the other."""
-    trace, number, at = TraceBuilder(devices=[H200 | device]), 0, 0
+    trace, at = TraceBuilder(devices=[H200 | device]), 0
     for step in range(steps):
         begin = at
         for _ in range(count):
-            number += 1
             trace.op("aten::mm", at, (every_us - 1) * US)
-            trace.launch("cudaLaunchKernel", at + 1 * US, 2 * US, number)
-            trace.kernel(at + 5 * US, kernel_us * US, number, name=NVJET)
+            trace.launched((at + 1 * US, 2 * US), (at + 5 * US, kernel_us * US), name=NVJET)
             at += every_us * US
         trace.step(step, begin, at - begin)
     return trace

@@ -145,8 +145,7 @@ def test_dataset_on_the_gpu_keeps_the_time_of_its_python_code(launches: int, cau
         for place in range(launches):
             at, correlation = start + (place + 1) * 100_000, 10_000 + 100 * number + place
             loop.op("aten::add", at, 20_000)
-            loop.launch("cudaLaunchKernel", at + 5_000, 10_000, correlation)
-            loop.kernel(at + 20_000, 2_000, correlation)
+            loop.launched((at + 5_000, 10_000), (at + 20_000, 2_000), correlation)
         loop.now += 5 * MS + 2_000
 
     (found,) = alarms(loop_of(body), "dataloader-stall")

@@ -12,14 +12,11 @@ def training(
     *, allocates: str = "aten::empty", adds: str = "aten::index_add_", steps: int = 4
 ) -> TraceBuilder:
     """Steps of a product, a tensor that is allocated and filled, and rows that are added by four kernels."""
-    trace, at, number = TraceBuilder(), 0, 0
+    trace, at = TraceBuilder(), 0
 
     def kernels(begin: int, *durs: int) -> int:
-        nonlocal number
         for dur in durs:
-            number += 1
-            trace.launch("cudaLaunchKernel", begin, 5 * US, number)
-            trace.kernel(begin + 8 * US, dur, number)
+            trace.launched((begin, 5 * US), (begin + 8 * US, dur))
             begin += 15 * US
         return begin
 
@@ -92,13 +89,11 @@ def test_comparison_with_every_bin_replaces_bincount(compared: list[int]) -> Non
         ):
             at, number = begin + place * 50 * US, 10 * step + 2 * place + 1
             trace.op(name, at, 40 * US, **{"Input Dims": dims, "Input type": ["long"] * len(dims)})
-            trace.launch("cudaLaunchKernel", at + 20 * US, 5 * US, number)
-            trace.kernel(begin + (100 + 200 * place) * US, 190 * US, number)
+            trace.launched((at + 20 * US, 5 * US), (begin + (100 + 200 * place) * US, 190 * US), number)
             if name == "aten::repeat":
                 trace.op("aten::empty", at + US, 15 * US)
                 trace.op("aten::fill_", at + 2 * US, 13 * US)
-                trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, number + 1)
-                trace.kernel(begin + 60 * US, 30 * US, number + 1)
+                trace.launched((at + 5 * US, 5 * US), (begin + 60 * US, 30 * US), number + 1)
     (one,) = found(trace, "deterministic-algorithms")
     assert one.count == 4 + 4 * (3 if compared == whole else 0)
     assert one.cost_ns == 4 * (30 + (570 if compared == whole else 0)) * US

@@ -203,8 +203,7 @@ def test_a_copy_within_the_device_is_held_against_its_bytes(dur: int, said: int)
         begin = step * 3_000 * US
         trace.step(step, begin, 3_000 * US)
         trace.op("aten::copy_", begin + 10 * US, 20 * US, **inputs)
-        trace.launch("cudaMemcpyAsync", begin + 15 * US, 5 * US, step + 1)
-        trace.memcpy(begin + 30 * US, dur * US, step + 1, size=1 << 26)
+        trace.copied((begin + 15 * US, 5 * US), (begin + 30 * US, dur * US), step + 1, size=1 << 26)
     told = list(diagnose(trace.load(), select=["far-from-bound"]).findings)
     assert [(one.by, one.count) for one in told] == [("aten::copy_", 3)] * said
 

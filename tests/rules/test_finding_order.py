@@ -16,14 +16,12 @@ def said(trace: TraceBuilder) -> list[Finding]:
 
 def adds(pause_ns: int) -> TraceBuilder:
     """Four steps of 40 adds, an op of 9 us each, with so much time between them."""
-    trace, at, number = TraceBuilder(), 0, 0
+    trace, at = TraceBuilder(), 0
     for step in range(4):
         begin = at
         for _ in range(40):
-            number += 1
             trace.op("aten::add", at, 9 * US)
-            trace.launch("cudaLaunchKernel", at + 4 * US, 4 * US, number)
-            trace.kernel(at + 8 * US, 1 * US, number, name=POINTWISE)
+            trace.launched((at + 4 * US, 4 * US), (at + 8 * US, 1 * US), name=POINTWISE)
             at += 9 * US + pause_ns
         trace.step(step, begin, at - begin)
     return trace

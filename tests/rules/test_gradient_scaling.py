@@ -71,8 +71,7 @@ def test_oldest_device_decides_on_the_scaler(second: tuple[int, int], info: bool
     other = {**H200, "id": 1, "computeMajor": major, "computeMinor": minor}
     devices = program.trace.header["deviceProperties"]
     program.trace.header["deviceProperties"] = [*devices, other]
-    program.trace.launch("cudaLaunchKernel", program.now, 2_000, 9_000)
-    program.trace.kernel(program.device, 5_000, 9_000, device=1)
+    program.trace.launched((program.now, 2_000), (program.device, 5_000), 9_000, device=1)
     (scaler,) = (one for one in found(program.trace, "gradient-scaling") if one.device == 0)
     assert (scaler.severity is Severity.INFO) is info
     assert scaler.evidence["kernels_ns"] == 4 * 100_000

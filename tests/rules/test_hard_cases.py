@@ -31,8 +31,7 @@ def addition(
         trace.op(op, at + begin * US, (100 - begin) * US)
         if copy_op:
             trace.op(copy_op, at + 12 * US, 10 * US)
-        trace.launch("cudaMemcpyAsync", at + 14 * US, 5 * US, first + 1)
-        trace.memcpy(at + 30 * US, 100 * US, first + 1, name=SEED, bytes=1 << 25)
+        trace.copied((at + 14 * US, 5 * US), (at + 30 * US, 100 * US), first + 1, name=SEED, bytes=1 << 25)
         for number in range(memsets):
             trace.launch("cudaMemsetAsync", at + 30 * US + 5 * US * number, 2 * US, first + 2 + number)
             trace.memset(at + 131 * US + 2 * US * number, 1 * US, first + 2 + number)
@@ -135,15 +134,13 @@ def test_waiting_for_a_busy_device_is_no_waste() -> None:
 
 def kernels(durations: list[list[int]], *, shapes: bool = False, first: int = 0) -> TraceBuilder:
     """Steps of kernels of one name, with these durations in us, numbered from the first on."""
-    trace, at, number = TraceBuilder(), 0, 0
+    trace, at = TraceBuilder(), 0
     for step, row in enumerate(durations, first):
         trace.step(step, at, sum(row) * US + 100 * US)
         for dur in row:
-            number += 1
             dims = {"Input Dims": [[dur, dur]]} if shapes else {}
             trace.op("aten::mm", at, 10 * US, **dims)
-            trace.launch("cudaLaunchKernel", at + 2 * US, 5 * US, number)
-            trace.kernel(at + 10 * US, dur * US, number, name=GEMM)
+            trace.launched((at + 2 * US, 5 * US), (at + 10 * US, dur * US), name=GEMM)
             at += dur * US + 12 * US
         at += 100 * US
     return trace

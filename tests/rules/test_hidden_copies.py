@@ -52,29 +52,25 @@ def adding(
         gpu = max(gpu, at + 20 * US)
         if beside_us:
             number += 1
-            trace.launch("cudaLaunchKernel", at, US // 2, number)
-            trace.kernel(gpu, beside_us * US, number, name=POINTWISE, stream=20)
+            trace.launched((at, US // 2), (gpu, beside_us * US), number, name=POINTWISE, stream=20)
         for place in range(memsets + 2):
             number += 1
             call = at + (2 + 10 * place) * US
             if place == 0:
-                trace.launch("cudaMemcpyAsync", call, 5 * US, number)
-                trace.memcpy(gpu, 20 * US, number, size=1024 * 512 * 4, stream=stream)
+                trace.copied((call, 5 * US), (gpu, 20 * US), number, size=1024 * 512 * 4, stream=stream)
                 gpu += 21 * US
             elif place <= memsets:
                 trace.launch("cudaMemsetAsync", call, 5 * US, number)
                 trace.memset(gpu, US, number)
                 gpu += 2 * US
             else:
-                trace.launch("cudaLaunchKernel", call + 4 * US, 5 * US, number)
-                trace.kernel(gpu, 100 * US, number, name=kernel)
+                trace.launched((call + 4 * US, 5 * US), (gpu, 100 * US), number, name=kernel)
                 gpu += 101 * US
         at = gpu + 20 * US
         trace.step(step, begin, at - begin - US)
     if last:
         trace.op("aten::addmm", at, 20 * US)
-        trace.launch("cudaMemcpyAsync", at + 2 * US, 5 * US, number + 1)
-        trace.memcpy(at + 30 * US, 20 * US, number + 1)
+        trace.copied((at + 2 * US, 5 * US), (at + 30 * US, 20 * US), number + 1)
         trace.launch("cudaMemsetAsync", at + 10 * US, 5 * US, number + 2)
         trace.memset(at + 60 * US, US, number + 2)
     return of_rule(trace, "hidden-dtod-copy")

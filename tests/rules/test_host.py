@@ -109,8 +109,7 @@ def test_time_in_which_launched_work_waits_is_not_the_hosts(rule: str) -> None:
     trace.python("serve.py(9): prepare", 40_000, 900_000, python_id=5)
     for number in range(2, 12):
         trace.op("aten::mm", MS + 20_000 * number, 15_000)
-        trace.launch("cudaLaunchKernel", MS + 20_000 * number + 2_000, 5_000, number)
-        trace.kernel((7 + number) * MS, 999_000, number)
+        trace.launched((MS + 20_000 * number + 2_000, 5_000), ((7 + number) * MS, 999_000), number)
     trace.kernel(8 * MS, 999_000, 1)
     trace.step(0, 0, 2 * MS)
     report = diagnose(trace.load())

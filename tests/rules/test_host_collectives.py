@@ -20,8 +20,7 @@ def program(*, name: str = "gloo:all_reduce", copied: bool = True, meanwhile: in
         at, number = step * 9_520 * US, 10 * step
         trace.step(step, at, 9_520 * US)
         trace.op("aten::mm", at + 10 * US, 30 * US)
-        trace.launch("cudaLaunchKernel", at + 20 * US, 5 * US, number + 1)
-        trace.kernel(at + 30 * US, 2 * MS, number + 1)
+        trace.launched((at + 20 * US, 5 * US), (at + 30 * US, 2 * MS), number + 1)
         trace.op("c10d::allreduce_", at + 60 * US, 40 * US)
         if copied:
             trace.launch("cudaMemcpyAsync", at + 70 * US, 10 * US, number + 2)
@@ -37,8 +36,7 @@ def program(*, name: str = "gloo:all_reduce", copied: bool = True, meanwhile: in
         if meanwhile:
             trace.op("aten::sort", at + 3 * MS, meanwhile * MS)
         trace.op("aten::add", at + 8_500 * US, 30 * US)
-        trace.launch("cudaLaunchKernel", at + 8_510 * US, 5 * US, number + 4)
-        trace.kernel(at + 8_520 * US, 1 * MS, number + 4)
+        trace.launched((at + 8_510 * US, 5 * US), (at + 8_520 * US, 1 * MS), number + 4)
     return trace.load()
 
 
@@ -94,8 +92,7 @@ def test_what_is_copied_is_told_a_step_and_not_a_call() -> None:
             )
             trace.annotation("gloo:all_reduce", at + 50 * US, 4_000 * US, tid=GLOO)
             trace.op("aten::add", at + 4_100 * US, 30 * US)
-            trace.launch("cudaLaunchKernel", at + 4_110 * US, 5 * US, number + 2)
-            trace.kernel(at + 4_120 * US, 500 * US, number + 2)
+            trace.launched((at + 4_110 * US, 5 * US), (at + 4_120 * US, 500 * US), number + 2)
     (one,) = found(trace.load())
     assert "2 gloo:all_reduce a step run on the CPU, with 16.0 MiB copied to the host and back" in one.message
     assert one.evidence["copied_bytes"] == 4 * 2 * (8 << 20)

@@ -59,8 +59,7 @@ def test_an_uneven_step_is_no_part_of_the_mean(outlier: int) -> None:
         span = max(dur + 100, 300) * US
         trace.step(step, begin, span)
         trace.op("aten::mm", begin + US, 50 * US)
-        trace.launch("cudaLaunchKernel", begin + 5 * US, 5 * US, step + 1)
-        trace.kernel(begin + 20 * US, dur * US, step + 1, name=NVJET)
+        trace.launched((begin + 5 * US, 5 * US), (begin + 20 * US, dur * US), step + 1, name=NVJET)
         begin += span
     (fact,) = found(trace.load(), "hotspot")
     assert fact.evidence["gpu_ns"] == 900 * US
@@ -162,8 +161,7 @@ def test_user_annotation_around_an_op_is_reported(annotation: str, told: bool) -
         trace.step(step, begin, 990 * US)
         trace.annotation(annotation, begin + US, 60 * US)
         trace.op("aten::mm", begin + 2 * US, 50 * US)
-        trace.launch("cudaLaunchKernel", begin + 5 * US, 5 * US, step + 1)
-        trace.kernel(begin + 20 * US, 900 * US, step + 1, name=NVJET)
+        trace.launched((begin + 5 * US, 5 * US), (begin + 20 * US, 900 * US), step + 1, name=NVJET)
     (fact,) = found(trace.load(), "hotspot")
     assert ("under the annotation" in fact.message) is told
     assert (annotation in fact.message) is told
@@ -171,17 +169,15 @@ def test_user_annotation_around_an_op_is_reported(annotation: str, told: bool) -
 
 def test_a_device_that_works_in_no_usual_step_has_a_hotspot_too() -> None:
     """The second one sorts for 3 ms in the first of six steps of 1 ms, which takes longer for that."""
-    trace, number = TraceBuilder(devices=[H200, {**H200, "id": 1}]), 0
+    trace = TraceBuilder(devices=[H200, {**H200, "id": 1}])
     begin = 0
     for step in range(6):
         span = (1_000 if step else 3_500) * US
         trace.step(step, begin, span - 10 * US)
         for device, dur in [(0, 900), *[(1, 3_000)] * (step == 0)]:
-            number += 1
             at = begin + (2 + 60 * device) * US
             trace.op("aten::sort" if device else "aten::mm", at, 50 * US)
-            trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, number)
-            trace.kernel(at + 20 * US, dur * US, number, name=NVJET, device=device)
+            trace.launched((at + 5 * US, 5 * US), (at + 20 * US, dur * US), name=NVJET, device=device)
         begin += span
     facts = {fact.device: fact for fact in found(trace.load(), "hotspot")}
     assert facts[0].message.startswith("aten::mm takes")

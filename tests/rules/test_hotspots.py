@@ -55,8 +55,7 @@ def test_the_only_kernel_of_a_custom_op_is_not_told_twice() -> None:
     for step in range(3):
         begin = step * SPAN
         trace.step(step, begin, SPAN - 10 * US)
-        trace.launch("cudaLaunchKernel", begin + 5 * US, 5 * US, step + 1)
-        trace.kernel(begin + 20 * US, 900 * US, step + 1, name="my_kernel")
+        trace.launched((begin + 5 * US, 5 * US), (begin + 20 * US, 900 * US), step + 1, name="my_kernel")
     (one,) = found(trace.load(), "hotspot")
     assert one.message.count("my_kernel") == 1
     trace = TraceBuilder()
@@ -64,8 +63,7 @@ def test_the_only_kernel_of_a_custom_op_is_not_told_twice() -> None:
         begin = step * SPAN
         trace.step(step, begin, SPAN - 10 * US)
         trace.op("my::op", begin + US, 50 * US)
-        trace.launch("cudaLaunchKernel", begin + 5 * US, 5 * US, step + 1)
-        trace.kernel(begin + 20 * US, 900 * US, step + 1, name=ADD)
+        trace.launched((begin + 5 * US, 5 * US), (begin + 20 * US, 900 * US), step + 1, name=ADD)
     (other,) = found(trace.load(), "hotspot")
     assert "; its kernels: vectorized_elementwise_kernel" in other.message
 
@@ -127,8 +125,7 @@ def test_what_copies_is_limited_by_where_it_copies(kind: str, size: int, cause: 
         begin = step * 1_000 * US
         trace.step(step, begin, 990 * US)
         trace.op("aten::copy_", begin + 1 * US, 20 * US)
-        trace.launch("cudaMemcpyAsync", begin + 2 * US, 3 * US, step + 1)
-        trace.memcpy(begin + 10 * US, 900 * US, step + 1, name=kind, size=size)
+        trace.copied((begin + 2 * US, 3 * US), (begin + 10 * US, 900 * US), step + 1, name=kind, size=size)
     (one,) = found(trace.load(), "hotspot")
     assert one.cause == cause
     assert "Nsight" not in one.advice

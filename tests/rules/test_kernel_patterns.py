@@ -313,17 +313,14 @@ def casting(names: tuple[str, ...], others: int = 0) -> TraceBuilder:
             for depth, name in enumerate(names):
                 trace.op(name, at + (2 + depth) * US, (28 - 2 * depth) * US)
             number += 2
-            trace.launch("cudaLaunchKernel", at + 15 * US, 6 * US, number)
-            trace.kernel(at + 25 * US, 3 * US, number, name=CAST)
+            trace.launched((at + 15 * US, 6 * US), (at + 25 * US, 3 * US), name=CAST)
             trace.op("aten::mm", at + 32 * US, 16 * US)
-            trace.launch("cudaLaunchKernel", at + 38 * US, 6 * US, number + 1)
-            trace.kernel(at + 46 * US, 3 * US, number + 1, name=NVJET)
+            trace.launched((at + 38 * US, 6 * US), (at + 46 * US, 3 * US), number + 1, name=NVJET)
             at += 50 * US
             for _ in range(others):
                 number += 1
                 trace.op("aten::cumsum", at, 20 * US)
-                trace.launch("cudaLaunchKernel", at + 8 * US, 6 * US, number + 1)
-                trace.kernel(at + 16 * US, 2 * US, number + 1, name="scan")
+                trace.launched((at + 8 * US, 6 * US), (at + 16 * US, 2 * US), number + 1, name="scan")
                 at += 20 * US
             number += 2
         trace.step(step, begun, at - begun)

@@ -176,8 +176,7 @@ def test_kernels_of_a_graph_are_not_launched_one_by_one() -> None:
         for _ in range(40):
             number += 1
             trace.op("aten::mm", at, 10 * US)
-            trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number)
-            trace.kernel(at + 9 * US, 1 * US, number, name=GEMM)
+            trace.launched((at + 4 * US, 5 * US), (at + 9 * US, 1 * US), number, name=GEMM)
             at += 12 * US
         number += 1
         trace.launch("cudaGraphLaunch", at, 5 * US, number)

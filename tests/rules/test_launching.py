@@ -95,8 +95,7 @@ def test_preparing_images_on_the_host_is_not_a_graphs_matter(images: int) -> Non
         for _ in range(200):
             number += 1
             trace.op("aten::linear", at, 20 * US)
-            trace.launch("cudaLaunchKernel", at + 8 * US, 6 * US, number)
-            trace.kernel(at + 16 * US, 5 * US, number, name=GEMM)
+            trace.launched((at + 8 * US, 6 * US), (at + 16 * US, 5 * US), number, name=GEMM)
             at += 24 * US
         trace.step(step, begin, at - begin)
     report = diagnose(trace.load())

@@ -32,7 +32,7 @@ USE: list[Call] = [("aten::mul", [[64, 400], [400]], [], True)] * 4
 
 def calling(*each: Sequence[Call], types: str = "float", shapes: bool = True) -> TraceBuilder:
     """Steps of these ops, of 10 us each, that launch kernels of 1 us at once."""
-    trace, at, number = TraceBuilder(), 0, 0
+    trace, at = TraceBuilder(), 0
     for step, ops in enumerate(each):
         begin = at
         for name, dims, scalars, launches in ops:
@@ -40,9 +40,7 @@ def calling(*each: Sequence[Call], types: str = "float", shapes: bool = True) ->
             args: dict[str, Any] = {"Input Dims": dims, "Input type": kinds, "Concrete Inputs": scalars}
             trace.op(name, at, 10 * US, **(args if shapes else {}))
             if launches:
-                number += 1
-                trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number)
-                trace.kernel(at + 9 * US, 1 * US, number, name=POINTWISE)
+                trace.launched((at + 4 * US, 5 * US), (at + 9 * US, 1 * US), name=POINTWISE)
             at += 12 * US
         trace.step(step, begin, at - begin)
     return trace

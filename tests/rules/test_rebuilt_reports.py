@@ -75,8 +75,7 @@ def test_a_first_kernel_that_waited_too_is_not_left_out(held_us: int, first_coun
     trace = TraceBuilder()
     for number, (stream, start_us) in enumerate([(20, held_us), (7, 2_020), (7, 2_040)], 1):
         trace.op("aten::mm", (number - 1) * 5 * US, 4 * US)
-        trace.launch("cudaLaunchKernel", (number - 1) * 5 * US, 3 * US, number)
-        trace.kernel(start_us * US, 10 * US, number, stream=stream)
+        trace.launched(((number - 1) * 5 * US, 3 * US), (start_us * US, 10 * US), number, stream=stream)
     loaded = trace.load()
     steps = Analysis(loaded).index(Steps)
     assert (steps.window_start_ns <= held_us * US) is first_counts
@@ -140,8 +139,7 @@ def test_limit_of_a_queue_that_hardly_runs_is_no_kernel(dur_us: int, idle: str) 
         if number % 10 == 0:
             trace.step(number // 10, launch, 200 * US)
         trace.op("aten::mm", launch, 15 * US)
-        trace.launch("cudaLaunchKernel", launch + 2 * US, 5 * US, number + 1)
-        trace.kernel(1_010 * US + number * 200 * US, dur_us * US, number + 1)
+        trace.launched((launch + 2 * US, 5 * US), (1_010 * US + number * 200 * US, dur_us * US), number + 1)
     verdict = diagnose(trace.load()).traces[0].summary
     assert verdict is not None
     expected = f", idle during {idle} % of the predicted step though work is queued" if idle else ": "
@@ -162,8 +160,7 @@ def test_whole_steps_and_steps_that_all_lost_work_are_kept() -> None:
 def test_kernel_at_time_zero_counts_if_recording_begins_there() -> None:
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 20 * US)
-    trace.launch("cudaLaunchKernel", 0, 5 * US, 1)
-    trace.kernel(0, 0, 1)
+    trace.launched((0, 5 * US), (0, 0), 1)
     trace.kernel(30 * US, 5 * US, 2)
     assert len(trace.load().gpu) == 2
 
@@ -394,8 +391,7 @@ def optimizer(inner: str, outer: str | None = None, reads: int = 0) -> TraceBuil
             key += 1
             now = at + (10 + 60 * number) * US
             trace.op(inner, now, 50 * US)
-            trace.launch("cudaLaunchKernel", now + 10 * US, 5 * US, key)
-            trace.kernel(now + 20 * US, 3 * US, key)
+            trace.launched((now + 10 * US, 5 * US), (now + 20 * US, 3 * US), key)
         for number in range(reads):
             key += 1
             now = at + (3_100 + 60 * number) * US
@@ -439,8 +435,7 @@ def copied(worker: str, apart_us: int, elements: int | None = None) -> Trace:
         name = "Memcpy HtoD (Pageable -> Device)"
         trace.memcpy(now + 20 * US, 480 * US, 2 * step + 1, name=name, size=4_000_000)
         trace.op("aten::mm", now + 620 * US, 20 * US)
-        trace.launch("cudaLaunchKernel", now + 625 * US, 5 * US, 2 * step + 2)
-        trace.kernel(now + 640 * US, 500 * US, 2 * step + 2)
+        trace.launched((now + 625 * US, 5 * US), (now + 640 * US, 500 * US), 2 * step + 2)
     return trace.load()
 
 

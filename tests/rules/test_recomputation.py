@@ -13,7 +13,7 @@ from traceanalyzer.model.finding import Severity
 
 def anomaly_mode(*unchecked: str) -> TraceBuilder:
     """Four steps, each with five nodes of backward and the three ops that check each, and nodes without checks."""
-    trace, number = TraceBuilder(), 0
+    trace = TraceBuilder()
     for step in range(4):
         begin = step * 400 * US
         trace.step(step, begin, 399 * US)
@@ -21,10 +21,8 @@ def anomaly_mode(*unchecked: str) -> TraceBuilder:
             at = begin + node * 70 * US
             trace.op(f"autograd::engine::evaluate_function: MulBackward{node}", at, 60 * US)
             for place, name in enumerate(("aten::ne", "aten::any", "aten::item")):
-                number += 1
                 trace.op(name, at + (20 + 10 * place) * US, 9 * US)
-                trace.launch("cudaLaunchKernel", at + (21 + 10 * place) * US, 3 * US, number)
-                trace.kernel(at + (26 + 10 * place) * US, 2 * US, number)
+                trace.launched((at + (21 + 10 * place) * US, 3 * US), (at + (26 + 10 * place) * US, 2 * US))
         for place, name in enumerate(unchecked):
             trace.op(f"autograd::engine::evaluate_function: {name}", begin + (350 + 5 * place) * US, 4 * US)
     return trace
@@ -45,18 +43,17 @@ def test_nodes_that_compute_no_gradient_need_no_check() -> None:
 
 def backward(numbers: Sequence[int | None], node: str = "MulBackward0") -> TraceBuilder:
     """Six steps of one backward node whose ops have these sequence numbers, a kernel each."""
-    trace, number = TraceBuilder(), 0
+    trace = TraceBuilder()
     for step in range(6):
         begin = step * 1_000 * US
         trace.step(step, begin, 999 * US)
         trace.op(f"autograd::engine::evaluate_function: {node}", begin, 900 * US)
         trace.op(node, begin + 1 * US, 890 * US)
         for place, sequence in enumerate(numbers):
-            number, at = number + 1, begin + (10 + 20 * place) * US
+            at = begin + (10 + 20 * place) * US
             recorded = {} if sequence is None else {"Sequence number": sequence}
             trace.op("aten::mm", at, 15 * US, **recorded)
-            trace.launch("cudaLaunchKernel", at + 1 * US, 3 * US, number)
-            trace.kernel(begin + (50 + 100 * place) * US, 99 * US, number, name=NVJET)
+            trace.launched((at + 1 * US, 3 * US), (begin + (50 + 100 * place) * US, 99 * US), name=NVJET)
     return trace
 
 
@@ -106,15 +103,13 @@ def test_questions_of_the_program_itself_are_no_checks() -> None:
 
 def test_without_anomaly_mode_backward_ops_take_usual_time() -> None:
     """Each op that is no check keeps the Python stack, which takes the CPU 100 us; without, it takes 15."""
-    trace, number = TraceBuilder(), 0
+    trace = TraceBuilder()
     for step in range(4):
         begin = step * 1_000 * US
         trace.step(step, begin, 1_000 * US)
         for at in range(8):
-            number += 1
             trace.op("aten::mul", begin + 100 * at * US, 98 * US)
-            trace.launch("cudaLaunchKernel", begin + (100 * at + 90) * US, 3 * US, number)
-            trace.kernel(begin + (100 * at + 94) * US, 2 * US, number)
+            trace.launched((begin + (100 * at + 90) * US, 3 * US), (begin + (100 * at + 94) * US, 2 * US))
         trace.op("autograd::engine::evaluate_function: MulBackward0", begin + 800 * US, 100 * US)
         trace.op("aten::item", begin + 850 * US, 10 * US)
     (one,) = found(trace.load(), "recomputation")

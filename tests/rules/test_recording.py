@@ -121,8 +121,7 @@ def test_latest_of_several_first_uses_is_reported() -> None:
 def test_what_no_op_launched_is_no_op_s_first_use() -> None:
     trace = loading(300)
     trace.overhead("Lazy Function Loading", 100 * US, 300 * US)
-    trace.launch("cudaLaunchKernel", 410 * US, 4 * US, 99)
-    trace.kernel(420 * US, 5 * US, 99)
+    trace.launched((410 * US, 4 * US), (420 * US, 5 * US), 99)
     (one,) = said_by(trace.load(), "lane-offset")
     assert (one.count, one.evidence["offset_ns"]) == (1, 300 * US)
 

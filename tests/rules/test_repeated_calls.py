@@ -83,14 +83,12 @@ def test_layers_of_growing_width_are_no_loop() -> None:
 
 def test_results_that_are_stacked_come_from_a_loop() -> None:
     trace = TraceBuilder()
-    at, number = 0, 0
+    at = 0
     for step in range(3):
         begin = at
         for name in [*["aten::linear", "aten::relu"] * 20, "aten::stack"]:
-            number += 1
             trace.op(name, at, 10 * US)
-            trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number)
-            trace.kernel(at + 9 * US, 1 * US, number, name=GEMM)
+            trace.launched((at + 4 * US, 5 * US), (at + 9 * US, 1 * US), name=GEMM)
             at += 12 * US
         trace.step(step, begin, at - begin)
     (one,) = of_rule(trace, "repeated-calls")
@@ -113,8 +111,7 @@ def test_large_kernels_gain_nothing() -> None:
     for number in range(90):
         at = 200 * US * number
         trace.op("aten::select", at, 10 * US)
-        trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number + 1)
-        trace.kernel(at + 9 * US, 100 * US, number + 1, name=POINTWISE)
+        trace.launched((at + 4 * US, 5 * US), (at + 9 * US, 100 * US), number + 1, name=POINTWISE)
     for step in range(3):
         trace.step(step, 6_000 * US * step, 6_000 * US)
     assert of_rule(trace, "repeated-calls") == []
@@ -123,14 +120,12 @@ def test_large_kernels_gain_nothing() -> None:
 def test_a_loop_of_more_repeats_tells_how_often_it_runs() -> None:
     """The first step has sixteen repeats, the others twenty."""
     trace = loop(["aten::select", "aten::mul"], 16, steps=1)
-    at, number = 40 * 12 * US, 1_000
+    at = 40 * 12 * US
     for step in (1, 2):
         begin = at
         for name in ["aten::select", "aten::mul"] * 20:
-            number += 1
             trace.op(name, at, 10 * US)
-            trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number)
-            trace.kernel(at + 9 * US, 1 * US, number, name=POINTWISE)
+            trace.launched((at + 4 * US, 5 * US), (at + 9 * US, 1 * US), name=POINTWISE)
             at += 12 * US
         trace.step(step, begin, at - begin)
     (one,) = of_rule(trace, "repeated-calls")

@@ -24,7 +24,7 @@ def recurrent(
         own: the layer itself copies; else an op within it, such as contiguous().
         casts: weights that are copied before the buffer is cleared.
     """
-    trace, cpu, number = TraceBuilder(record_shapes=1), 0, 0
+    trace, cpu = TraceBuilder(record_shapes=1), 0
     for step in range(6):
         begin = cpu
         for _ in range(10):
@@ -35,11 +35,9 @@ def recurrent(
                 trace.op("aten::contiguous", cpu + 2 * US, length - 45 * US)
             at = cpu + 5 * US
             for op in ["aten::copy_"] * casts + ["aten::zero_"] * cleared + ["aten::copy_"] * copies + [""]:
-                number += 1
                 if op:
                     trace.op(op, at, 12 * US)
-                trace.launch("cudaLaunchKernel", at + 2 * US, 8 * US, number)
-                trace.kernel(at + 9 * US, 2 * US, number)
+                trace.launched((at + 2 * US, 8 * US), (at + 9 * US, 2 * US))
                 at += 20 * US
             cpu += length + 6 * US
         trace.step(step, begin, cpu - begin - 1)

@@ -93,8 +93,7 @@ def reducing(
                 trace.op(NODE, at, 110 * US if place < 0 else 120 * US, tid=2000)
             if place < 0:
                 trace.op("aten::mm", at + US, 80 * US, tid=2000)
-                trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, number, tid=2000)
-                trace.kernel(at + 20 * US, 80 * US, number, name="gemm")
+                trace.launched((at + 5 * US, 5 * US), (at + 20 * US, 80 * US), tid=2000, name="gemm")
             else:
                 for _ in range(converts if first or step or place else 0):
                     trace.op("aten::copy_", at - 30 * US, 12 * US)
@@ -105,8 +104,7 @@ def reducing(
                     trace.op(HOOK, at, 90 * US)
                 trace.op("c10d::allreduce_", at + US, 80 * US)
                 trace.op("record_param_comms", at + 2 * US, 70 * US, dtype=dtype, **args)
-                trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, number)
-                trace.kernel(at + 20 * US, 100 * US, number, name=REDUCES)
+                trace.launched((at + 5 * US, 5 * US), (at + 20 * US, 100 * US), name=REDUCES)
             at += 130 * US
         trace.step(step, begin, at - begin - US)
     return of_rule(trace, "small-buckets")

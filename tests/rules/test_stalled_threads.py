@@ -12,8 +12,7 @@ MS = 1_000 * US
 def launches(trace: TraceBuilder, at: int, first: int) -> None:
     for i in range(20):
         trace.op("aten::mm", at + (10 + 40 * i) * US, 30 * US)
-        trace.launch("cudaLaunchKernel", at + (20 + 40 * i) * US, 5 * US, first + i)
-        trace.kernel(at + (32 + 40 * i) * US, 10 * US, first + i)
+        trace.launched((at + (20 + 40 * i) * US, 5 * US), (at + (32 + 40 * i) * US, 10 * US), first + i)
         trace.op("aten::transpose", at + (41 + 40 * i) * US, 3 * US)
 
 
@@ -43,8 +42,7 @@ def paused(name: str) -> TraceBuilder:
     for i in range(4):
         at = 41 * MS + 100 * US * i
         trace.op(name, at, 50 * US)
-        trace.launch("cudaLaunchKernel", at + 10 * US, 5 * US, 100 + i)
-        trace.kernel(at + 20 * US, 60 * US, 100 + i)
+        trace.launched((at + 10 * US, 5 * US), (at + 20 * US, 60 * US), 100 + i)
     trace.step(0, 0, 42 * MS)
     return trace
 

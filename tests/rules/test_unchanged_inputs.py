@@ -43,7 +43,7 @@ def training(
     Args:
         nodes: ops that add a node to autograd's graph.
     """
-    trace, at, number, sequence = TraceBuilder(devices=[H200], record_shapes=1), 0, 0, 0
+    trace, at, sequence = TraceBuilder(devices=[H200], record_shapes=1), 0, 0
     for step in range(steps):
         begin = at
         for name, dims, types, scalars in [*ops, ("backward", [], [], [])]:
@@ -54,9 +54,7 @@ def training(
                 args["Sequence number"] = sequence
             trace.op(name, at, 24 * US, **args)
             sequence += name in nodes
-            number += 1
-            trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number)
-            trace.kernel(at + 9 * US, 20 * US, number, name=POINTWISE)
+            trace.launched((at + 4 * US, 5 * US), (at + 9 * US, 20 * US), name=POINTWISE)
             at += 25 * US
         trace.step(step, begin, at - begin)
     return trace

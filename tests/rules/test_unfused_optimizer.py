@@ -103,8 +103,7 @@ def test_a_step_with_a_fused_or_compiled_part_is_done(op: str) -> None:
 @pytest.mark.parametrize("kernel", ["ncclDevKernel_AllGather_RING_LL(args)", "void multiply(float*)"])
 def test_step_with_parameter_exchange_is_sharded(kernel: str) -> None:
     trace = stepping("AdamW", ["aten::mul_", "aten::addcdiv_"], 20)
-    trace.launch("cudaLaunchKernel", 200 * US, 2 * US, 9_000)
-    trace.kernel(1_700 * US, 20 * US, 9_000, name=kernel, stream=9)
+    trace.launched((200 * US, 2 * US), (1_700 * US, 20 * US), 9_000, name=kernel, stream=9)
     assert bool(of_rule(trace, "unfused-optimizer")) is ("nccl" not in kernel)
 
 
@@ -155,6 +154,5 @@ def test_op_of_few_parameters_does_not_set_the_count() -> None:
 def test_an_optimizer_that_communicates_has_no_fused_one(kernel: str, said: bool) -> None:
     """As one that shards its states."""
     trace = stepping("SGD", ["aten::mul_", "aten::add_"], 30)
-    trace.launch("cudaLaunchKernel", 20 * US, US, 9_000)
-    trace.kernel(721 * US, 2 * US, 9_000, name=kernel, stream=20)
+    trace.launched((20 * US, US), (721 * US, 2 * US), 9_000, name=kernel, stream=20)
     assert bool(of_rule(trace, "unfused-optimizer")) is said

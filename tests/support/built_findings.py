@@ -27,8 +27,7 @@ def traced(*places: Place) -> Analysis:
     for number, place in enumerate(places):
         start, dur, device = (*place, 0)[:3]
         trace.op("aten::mm", start, 2_000)
-        trace.launch("cudaLaunchKernel", start + 100, 1_000, number + 1)
-        trace.kernel(start + 500, dur, number + 1, device=device, stream=7 + device)
+        trace.launched((start + 100, 1_000), (start + 500, dur), number + 1, device=device, stream=7 + device)
     return Analysis(trace.load())
 
 

@@ -70,8 +70,7 @@ def exchange(trace: TraceBuilder, number: int, at: int, sent: int, received: int
         "Group size": 4,
     }
     trace.op("record_param_comms", at + 2 * US, 12 * US, **args)
-    trace.launch("cudaLaunchKernel", at + 3 * US, 5 * US, number)
-    trace.kernel(at + 30 * US, 10 * US, number, name=SENDRECV)
+    trace.launched((at + 3 * US, 5 * US), (at + 30 * US, 10 * US), number, name=SENDRECV)
 
 
 def experts(sizes: Sequence[tuple[int, int]], *, backward: bool = False) -> TraceBuilder:

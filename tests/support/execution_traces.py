@@ -70,7 +70,7 @@ def document(steps: Sequence[Sequence[Call]]) -> dict[str, Any]:
 
 def written(folder: Path, steps: Sequence[Sequence[Call]]) -> Path:
     """Path of `built.json`, beside which lies `built.et.json`; each op takes 20 us on the CPU."""
-    trace, at, free, number = TraceBuilder(devices=[H200], record_shapes=1), 0, 0, 0
+    trace, at, free = TraceBuilder(devices=[H200], record_shapes=1), 0, 0
     for step, calls in enumerate(steps):
         begin = at
         for call in calls:
@@ -81,9 +81,7 @@ def written(folder: Path, steps: Sequence[Sequence[Call]]) -> Path:
             each = call.gpu // len(call.kernels)
             free = max(free, at + 9 * US)
             for place, kernel in enumerate(call.kernels):
-                number += 1
-                trace.launch("cudaLaunchKernel", at + (4 + place) * US, US, number)
-                trace.kernel(free, each, number, name=kernel)
+                trace.launched((at + (4 + place) * US, US), (free, each), name=kernel)
                 free += each
             at += 25 * US
         trace.step(step, begin, at - begin)

@@ -51,8 +51,7 @@ def copying(*work: tuple[str, int], before: int = 0) -> Trace:
             gpu += us * US
     if before:
         trace.op("aten::sort", US, 20 * US)
-        trace.launch("cudaLaunchKernel", 2 * US, 3 * US, number + 1)
-        trace.kernel(10 * US, before * US, number + 1)
+        trace.launched((2 * US, 3 * US), (10 * US, before * US), number + 1)
     return trace.load()
 
 

@@ -21,8 +21,7 @@ def recorded(*, op_us: int, waits_us: tuple[int, ...], kernel_us: int = 5) -> Tr
         for _ in range(200):
             number += 1
             trace.op("aten::add", at, op_us * US * 9 // 10)
-            trace.launch("cudaLaunchKernel", at + US, US, number)
-            trace.kernel(at + 3 * US, kernel_us * US, number)
+            trace.launched((at + US, US), (at + 3 * US, kernel_us * US), number)
             at += op_us * US
         number += 1
         trace.op("c10d::allreduce_", at, 10 * US)

@@ -25,8 +25,7 @@ def stepped(
     if trained == -1:
         trace.annotation("Optimizer.step#Adam.step", 0, 15 * US)
         trace.op("aten::add_", 1 * US, 5 * US)
-        trace.launch("cudaLaunchKernel", 2 * US, 2 * US, 9_000)
-        trace.kernel(5 * US, 2 * US, 9_000, name=GEMM)
+        trace.launched((2 * US, 2 * US), (5 * US, 2 * US), 9_000, name=GEMM)
         at = 20 * US
     for step in range(5):
         begin, count = at, 40 + grows * step
@@ -37,8 +36,7 @@ def stepped(
             if piece < count:
                 number += 1
                 trace.op("aten::mm", at, 10 * US)
-                trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number)
-                trace.kernel(at + 9 * US, 1 * US, number, name=kernel)
+                trace.launched((at + 4 * US, 5 * US), (at + 9 * US, 1 * US), number, name=kernel)
                 at += 12 * US
         if trained == step:
             trace.annotation("Optimizer.step#Adam.step", at - 24 * US, 24 * US)
@@ -48,14 +46,12 @@ def stepped(
 
 def layers(*counts: int) -> TraceBuilder:
     """Steps of so many layers each."""
-    trace, at, number = TraceBuilder(), 0, 0
+    trace, at = TraceBuilder(), 0
     for step, count in enumerate(counts):
         begin = at
         for _ in range(count):
-            number += 1
             trace.op("aten::linear", at, 10 * US)
-            trace.launch("cudaLaunchKernel", at + 4 * US, 5 * US, number)
-            trace.kernel(at + 9 * US, 1 * US, number, name=GEMM)
+            trace.launched((at + 4 * US, 5 * US), (at + 9 * US, 1 * US), name=GEMM)
             at += 12 * US
         trace.step(step, begin, at - begin)
     return trace

@@ -47,6 +47,7 @@ class TraceBuilder:
         }
         self.events: list[dict[str, Any]] = []
         self._external_id = 0
+        self._correlation = 1_000_000
 
     # -- the CPU lane ------------------------------------------------------------------------------------
 
@@ -159,10 +160,37 @@ class TraceBuilder:
         ids = _linked(correlation, external_id)
         return self.work("kernel", name, start, dur, device, stream, {**ids, **shape, **args})
 
-    def launched(self, call: tuple[int, int], work: tuple[int, int], correlation: int, **kernel: Any) -> int:
-        """A launch and its kernel, each by start and duration."""
-        self.launch("cudaLaunchKernel", *call, correlation)
-        return self.kernel(*work, correlation, **kernel)
+    def launched(
+        self,
+        call: tuple[int, int],
+        work: tuple[int, int],
+        correlation: int | None = None,
+        *,
+        tid: int = TID,
+        **kernel: Any,
+    ) -> int:
+        """A launch and its kernel, each by start and duration; the correlation counts up by itself."""
+        number = self._numbered(correlation)
+        self.launch("cudaLaunchKernel", *call, number, tid=tid)
+        return self.kernel(*work, number, **kernel)
+
+    def copied(
+        self,
+        call: tuple[int, int],
+        work: tuple[int, int],
+        correlation: int | None = None,
+        *,
+        tid: int = TID,
+        **copy: Any,
+    ) -> int:
+        """As `launched`, a copy."""
+        number = self._numbered(correlation)
+        self.launch("cudaMemcpyAsync", *call, number, tid=tid)
+        return self.memcpy(*work, number, **copy)
+
+    def _numbered(self, correlation: int | None) -> int:
+        self._correlation += correlation is None
+        return self._correlation if correlation is None else correlation
 
     def memcpy(
         self,

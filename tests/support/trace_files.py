@@ -55,6 +55,5 @@ MS = 1_000_000
 def built(**header: object) -> TraceBuilder:
     made = TraceBuilder(**header)
     for at, begin in enumerate((0, 7 * MS)):
-        made.launch("cudaLaunchKernel", begin, 10_000, at + 1)
-        made.kernel(begin + 20_000, MS, at + 1)
+        made.launched((begin, 10_000), (begin + 20_000, MS), at + 1)
     return made
