@@ -61,14 +61,6 @@ def test_larger_loss_of_a_rule_claims_first_then_cause(
     assert [one.cost_ns for one in (found[::-1] if turned else found)] == [4 * MS, 0]
 
 
-def test_common_loss_counts_for_the_earlier_occurrence() -> None:
-    work = traced((0, MS), (50 * MS, MS)).index(Work)
-    device = np.zeros(2, np.int64)
-    lost = LostTime(np.arange(2), device, np.array([20 * MS, 10 * MS]), np.array([40 * MS, 30 * MS]))
-    (found,) = findings([Hits(work, "m", "a.", lost=lost)])
-    assert (found.cost_ns, [one.cost_ns for one in found.occurrences]) == (30 * MS, [10 * MS, 20 * MS])
-
-
 def test_of_occurrences_that_cost_the_same_the_first_are_listed() -> None:
     many = [(number * 20_000, 1_000) for number in range(MAX_OCCURRENCES + 5)]
     found = only(*many, (90 * MS, 1_001))

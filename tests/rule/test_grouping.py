@@ -110,11 +110,6 @@ def test_events_are_the_work_its_launch_and_its_op() -> None:
     assert only((0, MS)).event_ids == (6, 5, 4)
 
 
-def test_overlapping_losses_count_once() -> None:
-    found = only((0, 10 * MS), (5 * MS, 10 * MS))
-    assert (found.cost_ns, sum(o.cost_ns for o in found.occurrences)) == (15 * MS, 15 * MS)
-
-
 def test_shared_idle_time_is_weighed_by_each_findings_part() -> None:
     analysis = traced((0, MS), (10 * MS, MS), (30 * MS, MS))
     idle = analysis.index(IdleTime)
@@ -134,11 +129,6 @@ def test_shared_idle_time_is_weighed_by_each_findings_part() -> None:
         ]
         _, rest = resolve_claims(all_pending, (0, LENGTH))
         assert build_finding(rest, scope(), None).message == said
-
-
-def test_a_loss_within_an_earlier_one_counts_for_the_earlier() -> None:
-    found = only((0, 40 * MS), (5 * MS, 5 * MS), (20 * MS, 10 * MS))
-    assert (found.cost_ns, [o.cost_ns for o in found.occurrences]) == (40 * MS, [40 * MS, 0, 0])
 
 
 @pytest.mark.parametrize("excess", [0, 2 * MS, 5 * MS])
@@ -176,8 +166,7 @@ def test_what_is_lost_before_the_first_step_is_lost_in_none(
     for number in range(5):
         start = number * STEP + MS
         trace.op("aten::mm", start, 2_000)
-        trace.launch("cudaLaunchKernel", start + 100, 1_000, number + 1)
-        trace.kernel(start + 500, 3 * MS if number else 8 * MS, number + 1)
+        trace.launched((start + 100, 1_000), (start + 500, 3 * MS if number else 8 * MS), number + 1)
     hits = Hits(Analysis(trace.load()).index(Work), "{total_a_step}", "a.")
     (found,) = findings([hits], scope(5 * STEP, steps))
     assert (found.cost_ns, found.count, found.steps, found.message) == (20 * MS, 5, marks, said)
@@ -233,31 +222,12 @@ def test_every_nanosecond_belongs_to_one_finding(rules: list[tuple[Claims, list[
         assert pending.costs_ns().sum() == pending.cost_ns
 
 
-def test_the_specific_keeps_what_the_general_would_have() -> None:
-    work = traced((0, 10 * MS)).index(Work)
-    general = group_hits("a-general", Claims.REMAINDER, [Hits(occurrences=work, message="m", advice="a.")])
-    half = LostTime.excess(work, np.array([4 * MS]))
-    specific = group_hits(
-        "b-specific", Claims.EVENT, [Hits(occurrences=work, lost=half, message="m", advice="a.")]
-    )
-    assert [pending.cost_ns for pending in resolve_claims([*general, *specific], (0, LENGTH))] == [
-        6 * MS,
-        4 * MS,
-    ]
-
-
 @pytest.mark.parametrize(
     ("cost", "severity"),
     [(10 * MS, "high"), (10 * MS - 1, "medium"), (3 * MS, "medium"), (MS // 2, "low"), (MS // 2 - 1, "info")],
 )
 def test_severity_is_the_window_share_without_replay(cost: int, severity: str) -> None:
     assert only((0, cost)).severity == severity
-
-
-def test_severity_is_the_saved_share_with_replay() -> None:
-    little = Saving(1, 0, 2, 0.001, 0.0, 0.002, "replayed")
-    (found,) = findings([kernels((0, 50 * MS))], saving=little)
-    assert (found.severity, found.saving) == (Severity.INFO, little)
 
 
 def test_a_fix_that_makes_the_step_longer_is_not_advised() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,26 +28,6 @@ def _ns(*values: int) -> Any:
     return np.array(values, np.int64)
 
 
-def test_what_was_idle_before_a_span_is_not_lost_in_it(analysis: Analysis) -> None:
-    """But for what is between two launches of spans: it is lost on the way from one to the next."""
-    idle, work = analysis.index(IdleTime), analysis.index(Work)
-    launched = work.launch.start_ns
-    begins = launched - 50
-    alone = LostTime.launched_within(idle, begins[[1, 3]], launched[[1, 3]] + 500)
-    assert alone.sums(2).tolist() == [450, 450]  # from a span's start to its kernel
-    both = LostTime.launched_within(idle, begins[[1, 2]], launched[[1, 2]] + 500)
-    assert both.sums(2).tolist() == [450, PLACES[2][0] - sum(PLACES[1])]
-
-
-def test_a_launch_is_the_latest_begun_spans_that_is_still_open(analysis: Analysis) -> None:
-    """Spans of two threads, one of them within the other."""
-    work = analysis.index(Work)
-    at = work.launch.start_ns
-    begins, ends = _ns(at[0] - 50, at[1] - 50, at[2] - 60), _ns(at[3] + 50, at[1] + 50, at[2] - 50)
-    assert LostTime.spent_within(work, begins, ends).owner.tolist() == [0, 1, 0, 0]
-    assert LostTime.spent_within(work, begins[1:], ends[1:]).owner.tolist() == [0]
-
-
 def test_lost_time_without_owner_is_refused(analysis: Analysis) -> None:
     idle = analysis.index(IdleTime)
     owner = np.full(len(idle), -1)
@@ -54,20 +35,6 @@ def test_lost_time_without_owner_is_refused(analysis: Analysis) -> None:
         LostTime.all_of(idle, owner)
     with pytest.raises(ValueError, match=rf"{len(idle) + 1} owners of {len(idle)} lost stretches"):
         LostTime.all_of(idle, np.zeros(len(idle) + 1, np.int64))
-
-
-@pytest.mark.parametrize(
-    ("column", "wrong", "why"),
-    [
-        ("start_ns", np.array([9, 9]), "1 of 2 lost stretches end before they start"),
-    ],
-)
-def test_lost_time_that_cannot_be_is_refused(column: str, wrong: np.ndarray, why: str) -> None:
-    columns = {name: np.array([0, 0]) for name in ("owner", "device")}
-    columns |= {"start_ns": np.array([0, 5]), "end_ns": np.array([5, 9])}
-    LostTime(**columns)
-    with pytest.raises(ValueError, match=why):
-        LostTime(**columns | {column: wrong})
 
 
 def test_an_excess_below_nothing_is_refused(analysis: Analysis) -> None:
@@ -145,3 +112,35 @@ def test_arrays_of_lost_time_become_read_only(analysis: Analysis) -> None:
     LostTime.all_of(work, owner)
     with pytest.raises(ValueError, match="read-only"):
         owner[:] = 0
+
+
+def test_lost_time_ends_after_it_starts() -> None:
+    columns = {name: np.array([0, 0]) for name in ("owner", "device")}
+    LostTime(**columns, start_ns=np.array([0, 5]), end_ns=np.array([5, 9]))
+    with pytest.raises(ValueError, match="1 of 2 lost stretches end before they start"):
+        LostTime(**columns, start_ns=np.array([9, 9]), end_ns=np.array([5, 9]))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (
+            lambda work: LostTime.all_of(work).sums(1),
+            r"sums\(1\) of owners up to 3: n is the length of the view",
+        ),
+        (
+            lambda work: LostTime.all_of(work).owned_by(np.zeros(1, int)),
+            "an owner of 3, and owner has 1 rows",
+        ),
+        (lambda work: LostTime.all_of(work)[np.ones(3, bool)], "a mask of 3 rows cannot choose of 4"),
+    ],
+)
+def test_owners_and_masks_are_of_the_lost_time(
+    analysis: Analysis, wrong: Callable[[Work], Any], said: str
+) -> None:
+    with pytest.raises((ValueError, IndexError), match=said):
+        wrong(analysis.index(Work))
+
+
+def test_nothing_joined_is_nothing() -> None:
+    assert len(LostTime.joined([]).owner) == 0
