@@ -160,12 +160,6 @@ def test_a_text_that_holds_separators_stays_whole_beside_damage() -> None:
     assert len(names) == 40
 
 
-def test_a_duration_that_is_no_number_is_counted() -> None:
-    trace = damaged(b'"ts": 70.005, "dur": 5.0', b'"ts": 70.005, "dur": NaN')
-    assert len(trace.cpu) == 39
-    assert trace.meta.counted == {"no duration": 1}
-
-
 def test_damage_in_many_places_is_told_once() -> None:
     content = ops(200).to_json()
     for number in (3, 4, 90, 190):

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from tests.support.trace_builder import TraceBuilder
-from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.model.trace import Job, Trace
 from traceanalyzer.read.folders import iteration_of_name, layout_of, rank_of_name
-from traceanalyzer.read.load import load, load_any, load_job
+from traceanalyzer.read.load import load_any, load_job
 
 
 def trace(rank: int | None = None, op: str = "aten::mm", world: int = 4, begin: int = 0) -> TraceBuilder:
@@ -87,13 +86,6 @@ def test_patterns_that_no_shell_has_expanded(tmp_path: Path) -> None:
     assert [one.name for one in layout.files] == ["rank0.json", "rank1.json"]
 
 
-def test_one_trace_is_not_taken_out_of_several_iterations(tmp_path: Path) -> None:
-    for iteration in (10, 20):
-        write(tmp_path / f"iteration_{iteration}" / "rank0.json", 0)
-    with pytest.raises(UnreadableTrace, match="holds several traces"):
-        load(tmp_path)
-
-
 def test_a_copy_is_passed_over_and_named(tmp_path: Path) -> None:
     for name in ("rank0.json", "rank0 (copy).json", "rank1.json"):
         write(tmp_path / name, int(name[4]))
@@ -102,35 +94,10 @@ def test_a_copy_is_passed_over_and_named(tmp_path: Path) -> None:
     assert [one.problem.partition("as ")[0] for one in job.skipped] == ["the same recording "]
 
 
-@pytest.mark.parametrize(
-    ("other", "said", "remedy"),
-    [
-        ({"world": 2}, "two jobs, one of 4 ranks, one of 2", "diagnose"),
-        ({"op": "aten::conv2d"}, "two jobs, or .* large change; only 33% of the names", "diagnose"),
-        ({"begin": 5_000}, "one program, recorded twice", "compare"),
-    ],
-)
-def test_two_jobs_in_one_folder(other: dict[str, Any], said: str, remedy: str, tmp_path: Path) -> None:
-    for rank in (0, 1):
-        write(tmp_path / "base" / f"rank{rank}.json", rank)
-        write(tmp_path / "new" / f"rank{rank}.json", rank, **other)
-    with pytest.raises(UnreadableTrace, match=said) as refused:
-        load_job(tmp_path)
-    told = refused.value.remedy or ""
-    assert remedy in told
-    assert str(tmp_path / "new") in told
-
-
 def test_names_tell_ranks_that_traces_do_not_declare(tmp_path: Path) -> None:
     for rank in (3, 7):
         write(tmp_path / f"worker_rank-{rank}.123.pt.trace.json")
     assert sorted(load_job(tmp_path)) == [3, 7]
-
-
-def test_a_folder_without_traces_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UnreadableTrace):
-        load_job(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ import pytest
 
 from tests.read.same import assert_same
 from tests.read.samples import everything
-from tests.support.paths import REPOSITORY
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.errors import TraceAnalyzerError, UnreadableTrace
 from traceanalyzer.model.schema import FRAMES
@@ -39,35 +38,6 @@ def test_a_folder_gives_its_traces_by_rank(tmp_path: Path) -> None:
     assert isinstance(traces, Job)
     assert sorted(traces) == [0, 1, 2, 3]
     assert all(trace.meta.rank == rank for rank, trace in traces.items())
-
-
-def test_traces_without_a_rank_are_numbered(tmp_path: Path) -> None:
-    for name in ("b.json", "a.json"):
-        of_rank(None).write(tmp_path / name)
-    traces = load_job(tmp_path)
-    assert isinstance(traces, Job)
-    assert {rank: Path(trace.meta.source).name for rank, trace in traces.items()} == {
-        0: "a.json",
-        1: "b.json",
-    }
-
-
-def test_two_files_of_one_rank_are_refused(tmp_path: Path) -> None:
-    for name, start_ns in (("a.json", 1_000), ("b.json", 2_000)):
-        made = of_rank(1)
-        made.op("aten::mm", start_ns, 10_000)
-        made.write(tmp_path / name)
-    with pytest.raises(UnreadableTrace, match=r"two traces of rank 1: .*a\.json and .*b\.json"):
-        load_job(tmp_path)
-
-
-def test_other_json_in_a_folder_is_left_out_and_said(tmp_path: Path) -> None:
-    of_rank(0).write(tmp_path / "trace.json")
-    (tmp_path / "table.json").write_text('{"rows": []}')
-    traces = load_job(tmp_path)
-    assert isinstance(traces, Job)
-    (damage,) = traces[0].meta.damage
-    assert (damage.kind, damage.message.split(":")[0]) == ("skipped files", "table.json was skipped")
 
 
 def test_empty_frames_have_the_columns_of_the_schema() -> None:
@@ -130,17 +100,6 @@ def test_files_and_folders_are_one_job(tmp_path: Path) -> None:
     assert list(job) == [2, 0, 5]
     assert job.skipped == ()
     assert load_job(tmp_path / "2.json").keys() == {2}
-
-
-def test_who_declares_no_rank_gets_the_lowest_free(tmp_path: Path) -> None:
-    paths = [of_rank(rank).write(tmp_path / f"{i}.json") for i, rank in enumerate((None, 0, 2, None))]
-    job = load_job(*paths)
-    assert {rank: Path(trace.meta.source).name for rank, trace in job.items()} == {
-        1: "0.json",
-        0: "1.json",
-        2: "2.json",
-        3: "3.json",
-    }
 
 
 @pytest.mark.parametrize("content", [b"", b"\x80 garbage", b'{"a": 1}', b'{"traceEvents": []}'])
@@ -245,14 +204,3 @@ def test_counter_events_are_samples() -> None:
     assert loaded.meta.counted == {"no value": 1}
     assert loaded.meta.unknown_categories == {}
     assert loaded.meta.rows["counters"] == {"None": 1, "cpu_op": 1, "hardware_counters": 1}
-
-
-def test_two_recordings_of_one_program_are_no_job() -> None:
-    first, second = (REPOSITORY / "fixtures/exposed-copy" / f"{name}.json.gz" for name in ("bad", "good"))
-    for paths in ((first, second), (second, first)):
-        with pytest.raises(UnreadableTrace, match="recorded one after the other: no job") as refused:
-            load_job(*paths)
-        assert (
-            refused.value.remedy == f"To compare two recordings: traceanalyzer compare {paths[0]} {paths[1]}"
-        )
-    assert list(load_job(first, first)) == [0, 1]  # at one time, as ranks are

@@ -112,23 +112,6 @@ def test_several_ranks_are_no_trace_but_a_job(tmp_path: Path) -> None:
     assert "merged file cannot be drawn" in refused("annotate", path, "-o", tmp_path / "out.pftrace")
 
 
-@pytest.mark.parametrize(
-    ("labels", "ranks"),
-    [
-        (("TP03", "TP01"), [1, 3]),
-        (("TP00-DP00", "TP00-DP01"), [0, 1]),
-        (("TP01-PP01", "TP00-PP01", "TP01-PP00", "TP00-PP00"), [0, 1, 2, 3]),
-        (("Unknown",), [0]),
-    ],
-)
-def test_labels_tell_ranks(labels: tuple[str, ...], ranks: list[int], tmp_path: Path) -> None:
-    events = []
-    for number, label in enumerate(labels):
-        _, own = rank_trace(number)
-        events += [{**event, "pid": f"[{label}] {event['pid']}"} for event in own]
-    assert sorted(load_job(written(tmp_path / "merged.json", {"traceEvents": events}))) == ranks
-
-
 def test_ranks_merged_without_a_mark_are_refused(tmp_path: Path) -> None:
     events = [event for rank in (0, 1) for event in rank_trace(rank)[1]]
     with pytest.raises(
@@ -153,13 +136,6 @@ def test_a_merged_pipe_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
     with pytest.raises(UnreadableTrace, match="read twice"):
         load("-")
-
-
-def test_process_name_with_rank_suffix_is_not_a_merge(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    trace.op("aten::mm", 0, 10_000)
-    trace.event(ph="M", name="process_name", pid=1_000, tid=0, ts=0, args={"name": "train_rank3"})
-    assert load(trace.write(tmp_path / "one.json")).meta.rank is None
 
 
 def test_what_a_merge_keeps_beside_an_event_is_none_of_its_args(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from tests.read.raw_events import LATE_US, kernel, of, op
 from tests.read.samples import everything
-from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.trace import Trace
 
 SPAN = {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans", "tid": "PyTorch Profiler"}
@@ -110,17 +109,6 @@ def test_a_kernel_without_device_is_on_that_of_its_process(
     assert trace.gpu["stream"].tolist() == [9]
     if device is not None:
         assert trace.gpu["device"].tolist() == [device]
-
-
-def test_device_and_stream_are_not_swapped() -> None:
-    trace = TraceBuilder()
-    trace.kernel(10, 5, 1, device=3, stream=20)
-    trace.gpu_annotation("step", 10, 5, external_id=4, device=2, stream=21)
-    assert trace.load().gpu[["device", "stream"]].values.tolist() == [[3, 20], [2, 21]]
-
-
-def test_the_thread_is_the_tid_and_the_process_the_pid() -> None:
-    assert of(op(pid=11, tid=22)).cpu[["pid", "tid"]].values.tolist() == [[11, 22]]
 
 
 def test_unlisted_device_gets_no_other_devices_properties() -> None:

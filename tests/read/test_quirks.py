@@ -18,13 +18,6 @@ from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.columns.times import durations_ns
 
 
-@pytest.mark.parametrize("ts", [LATE_US, str(LATE_US), f" {LATE_US} "])
-def test_quoted_times_are_exact(ts: Any) -> None:
-    assert of(op(ts=ts, dur="5.250")).cpu[["start_ns", "dur_ns"]].values.tolist() == [
-        [4337381005249697, 5250]
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -40,25 +33,6 @@ def test_absolute_times_with_nanoseconds_are_exact(text: str, expected: int) -> 
     trace = load_bytes(content.replace('"ts": 0.5', f'"ts": {text}').encode())
     assert trace.cpu["start_ns"].tolist()[0] == expected
     assert trace.meta.dialect == "torch 2.4 previews of spring 2024"
-
-
-def test_absolute_times_in_a_damaged_text_are_kept_as_doubles() -> None:
-    content = json.dumps([op(ts=1712195495406752.5), op(name="a\x01")]).replace("\\u0001", "\x01")
-    assert abs(load_bytes(content.encode()).cpu["start_ns"].tolist()[0] - 1712195495406752500) < 256
-
-
-@pytest.mark.parametrize("ts", [None, "soon", [1], {}, 1e300, "1e300", "nan"])
-def test_an_event_without_a_time_is_counted(ts: Any) -> None:
-    trace = of(op(ts=ts), op())
-    assert trace.cpu["event_id"].tolist() == [1]
-    assert trace.meta.counted == {"no timestamp": 1}
-
-
-@pytest.mark.parametrize("dur", [None, "long", [], {}])
-def test_an_event_without_a_duration_is_counted(dur: Any) -> None:
-    trace = of(op(dur=dur), op())
-    assert trace.cpu["event_id"].tolist() == [1]
-    assert trace.meta.counted == {"no duration": 1}
 
 
 @pytest.mark.parametrize("dur", [-1.0, 1.8e16, 18446744073709551.615])
@@ -100,10 +74,6 @@ def test_lanes_are_numbers(pid: Any, tid: Any, expected: list[int]) -> None:
     assert of(op(pid=pid, tid=tid)).cpu[["pid", "tid"]].values.tolist() == [expected]
 
 
-def test_a_missing_lane_counts_as_a_name_of_its_own() -> None:
-    assert of(op(pid=None, tid=None)).cpu[["pid", "tid"]].values.tolist() == [[-1000, -1000]]
-
-
 def test_the_first_exporter() -> None:
     """torch 1.8 to 1.11: capitalised categories, lower-case ids, allocator's instants without a category."""
     trace = of(
@@ -129,13 +99,6 @@ def test_the_first_exporter() -> None:
     assert trace.meta.counted == {"flow:async": 1}
     assert trace.meta.dialect == "torch 1.8 to 1.11"
     assert trace.meta.other_args == {}
-
-
-def test_the_python_exporter_gives_instants_a_duration() -> None:
-    args = {"Bytes": 64, "Addr": 1, "Device Id": 0, "Device Type": 1}
-    trace = of(op(), op(cat="cpu_instant_event", name="[memory]", dur=1e6, args=args))
-    assert trace.memory["dur_ns"].tolist() == [0]
-    assert trace.memory["address"].tolist() == [1]
 
 
 def test_unknown_categories_go_to_the_lane_that_their_args_name() -> None:
@@ -208,35 +171,6 @@ def test_rocm() -> None:
     assert trace.meta.versions == {"roctracer_version": "4.1"}
     (device,) = trace.meta.devices
     assert (device.ordinal, device.name, device.sms) == (9, None, 304)
-
-
-@pytest.mark.parametrize(
-    ("changes", "linked"),
-    [({}, True), ({"tid": 99}, False), ({"ts": LATE_US + 5.249}, True), ({"ts": LATE_US + 5.25}, False)],
-)
-def test_an_external_id_equal_to_the_correlation_needs_its_op(changes: dict[str, Any], linked: bool) -> None:
-    """Until torch 2.6 rows that belong to no op carried their own correlation."""
-    call = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "dur": 1.0}
-    header = {"traceName": "a", "baseTimeNanoseconds": 0}
-    events = [
-        op(args={"External id": 3}),
-        op(**{**call, "args": {"External id": 3, "correlation": 3}, **changes}),
-        kernel(args={"device": 0, "stream": 7, "External id": 3, "correlation": 3}),
-        kernel(args={"device": 0, "stream": 7, "External id": 8, "correlation": 8}),
-        kernel(args={"device": 0, "stream": 7, "External id": 3, "correlation": 8}),
-    ]
-    old = of(*events, **header)
-    assert old.meta.dialect == "torch 2.4 to 2.7"
-    assert old.cpu["external_id"].notna().tolist() == [True, linked]
-    assert old.gpu["external_id"].notna().tolist() == [linked, False, True]
-    new = of(*events, baseTimeNanoseconds=0)
-    assert new.gpu["external_id"].notna().all()
-
-
-def test_an_external_id_without_any_op_is_none() -> None:
-    args = {"device": 0, "stream": 7, "External id": 3, "correlation": 3}
-    trace = of(op(cat="overhead"), kernel(args=args), traceName="a", baseTimeNanoseconds=0)
-    assert trace.gpu["external_id"].isna().all()
 
 
 def test_meta_of_a_distributed_recording() -> None:
