@@ -9,13 +9,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
+from tests.cli.commands import printed, refused
 from tests.perfetto.reader import read
 from tests.support.trace_files import MS, built
 from traceanalyzer.cli import annotate as command
-from traceanalyzer.cli.app import cli
-from traceanalyzer.model.errors import TraceAnalyzerError
 
 
 @pytest.fixture
@@ -26,32 +24,13 @@ def trace(tmp_path: Path) -> Path:
     return path
 
 
-def call(*arguments: object) -> Result:
-    """The command as click runs it."""
-    return CliRunner().invoke(cli, ["annotate", *map(str, arguments)])
-
-
-def wrote(*arguments: object) -> str:
-    """What it printed."""
-    result = call(*arguments)
-    assert result.exception is None, result.exception
-    return result.stdout
-
-
-def refused(*arguments: object) -> str:
-    """What the user reads."""
-    result = call(*arguments)
-    assert isinstance(result.exception, TraceAnalyzerError), result.output
-    return str(result.exception)
-
-
 def events_of(path: Path) -> bytes:
     """The trace's JSON."""
     return gzip.decompress(path.read_bytes())
 
 
 def test_the_overlay_alone(trace: Path, tmp_path: Path) -> None:
-    said = wrote(trace, "-o", tmp_path / "findings.pftrace")
+    said = printed("annotate", trace, "-o", tmp_path / "findings.pftrace")
     drawing = read((tmp_path / "findings.pftrace").read_bytes())
     gap = [one for one in drawing.slices["Idle: device 0"] if MS < one.start_ns < 7 * MS]
     assert sum(one.end_ns - one.start_ns for one in gap) == 6 * MS
@@ -61,7 +40,7 @@ def test_the_overlay_alone(trace: Path, tmp_path: Path) -> None:
 
 def test_the_archive_has_the_trace_byte_for_byte(trace: Path, tmp_path: Path) -> None:
     before = trace.read_bytes()
-    wrote(trace, "-o", tmp_path / "bundle.zip")
+    printed("annotate", trace, "-o", tmp_path / "bundle.zip")
     with zipfile.ZipFile(tmp_path / "bundle.zip") as packed:
         assert packed.read("trace.json") == events_of(trace)
         assert read(packed.read("trace.findings.pftrace")).slices
@@ -71,7 +50,7 @@ def test_the_archive_has_the_trace_byte_for_byte(trace: Path, tmp_path: Path) ->
 @pytest.mark.parametrize("layout", ["kineto", "minified", "array"])
 def test_one_json_keeps_the_traces_own_events(layout: str, tmp_path: Path) -> None:
     path = built().write(tmp_path / "plain.json", layout)  # type: ignore[arg-type]
-    wrote(path, "-o", tmp_path / "merged.json.gz")
+    printed("annotate", path, "-o", tmp_path / "merged.json.gz")
     merged = json.loads(gzip.decompress((tmp_path / "merged.json.gz").read_bytes()))
     own = json.loads(path.read_bytes())
     if layout != "array":
@@ -91,41 +70,41 @@ def test_ranks_go_into_one_archive(tmp_path: Path) -> None:
         built(distributedInfo={"rank": rank, "world_size": 2}).write(tmp_path / f"r{rank}.json")
         for rank in (1, 0)
     ]
-    wrote(*paths, "-o", tmp_path / "job.zip")
+    printed("annotate", *paths, "-o", tmp_path / "job.zip")
     with zipfile.ZipFile(tmp_path / "job.zip") as packed:
         assert packed.read("rank1.json") == paths[0].read_bytes()
         assert packed.read("rank0.json") == paths[1].read_bytes()
         assert read(packed.read("rank1.findings.pftrace")).groups == ["traceanalyzer: rank 1"]
-    assert ".zip" in refused(*paths, "-o", tmp_path / "job.pftrace")
+    assert ".zip" in refused("annotate", *paths, "-o", tmp_path / "job.pftrace")
     assert not (tmp_path / "job.pftrace").exists()
 
 
 def test_a_window(trace: Path, tmp_path: Path) -> None:
-    wrote(trace, "-o", tmp_path / "part.pftrace", "--window", "0ms:2ms")
+    printed("annotate", trace, "-o", tmp_path / "part.pftrace", "--window", "0ms:2ms")
     drawing = read((tmp_path / "part.pftrace").read_bytes())
     assert max(one.end_ns for one in drawing.slices["Idle: device 0"]) <= 2 * MS
 
 
 @pytest.mark.parametrize("name", ["findings", "findings.txt", "json", "findings.pftrace.gz"])
 def test_the_ending_says_what_to_write(name: str, trace: Path, tmp_path: Path) -> None:
-    assert ".pftrace" in refused(trace, "-o", tmp_path / name)
+    assert ".pftrace" in refused("annotate", trace, "-o", tmp_path / name)
 
 
 def test_nothing_is_overwritten(trace: Path, tmp_path: Path) -> None:
     output = tmp_path / "findings.pftrace"
     output.write_bytes(b"mine")
-    assert "--force" in refused(trace, "-o", output)
+    assert "--force" in refused("annotate", trace, "-o", output)
     assert output.read_bytes() == b"mine"
-    wrote(trace, "-o", output, "--force")
+    printed("annotate", trace, "-o", output, "--force")
     assert output.read_bytes() != b"mine"
-    assert "would overwrite the trace" in refused(trace, "-o", trace, "--force")
+    assert "would overwrite the trace" in refused("annotate", trace, "-o", trace, "--force")
 
 
 def test_a_trace_within_a_folder_is_not_overwritten(trace: Path, tmp_path: Path) -> None:
     second = built().write(tmp_path / "trace2.json")
     for path in (trace, second):
         before = path.read_bytes()
-        assert "would overwrite the trace" in refused(tmp_path, "-o", path, "--force")
+        assert "would overwrite the trace" in refused("annotate", tmp_path, "-o", path, "--force")
         assert path.read_bytes() == before
 
 
@@ -134,7 +113,7 @@ def test_how_many_slices_were_drawn_is_said_of_all_ranks(tmp_path: Path) -> None
         built(distributedInfo={"rank": rank, "world_size": 2}).write(tmp_path / f"rank{rank}.json")
         for rank in (0, 1)
     ]
-    said = wrote(*paths, "-o", tmp_path / "job.zip")
+    said = printed("annotate", *paths, "-o", tmp_path / "job.zip")
     with zipfile.ZipFile(tmp_path / "job.zip") as packed:
         drawings = [read(packed.read(f"rank{rank}.findings.pftrace")) for rank in (0, 1)]
     counts = [sum(map(len, one.slices.values())) for one in drawings]
@@ -156,12 +135,12 @@ def test_how_many_slices_were_drawn_is_said_of_all_ranks(tmp_path: Path) -> None
 def test_each_ending_in_either_case_has_its_format(
     name: str, begins: bytes, trace: Path, tmp_path: Path
 ) -> None:
-    wrote(trace, "-o", tmp_path / name)
+    printed("annotate", trace, "-o", tmp_path / name)
     assert (tmp_path / name).read_bytes().startswith(begins)
 
 
 def test_standard_input_is_not_copied(tmp_path: Path) -> None:
-    assert "only once" in refused("-", "-o", tmp_path / "bundle.zip")
+    assert "only once" in refused("annotate", "-", "-o", tmp_path / "bundle.zip")
 
 
 def test_large_traces_are_not_merged(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,9 +148,9 @@ def test_large_traces_are_not_merged(trace: Path, tmp_path: Path, monkeypatch: p
     size = len(events_of(trace))
     assert trace.stat().st_size < size - 1
     monkeypatch.setattr(command, "MOST_MERGED_BYTES", size)
-    wrote(trace, "-o", tmp_path / "fits.json")
+    printed("annotate", trace, "-o", tmp_path / "fits.json")
     monkeypatch.setattr(command, "MOST_MERGED_BYTES", size - 1)
-    assert ".zip" in refused(trace, "-o", tmp_path / "merged.json")
+    assert ".zip" in refused("annotate", trace, "-o", tmp_path / "merged.json")
     assert not (tmp_path / "merged.json").exists()
 
 
@@ -179,7 +158,7 @@ def test_traces_too_large_for_a_zip(trace: Path, tmp_path: Path, monkeypatch: py
     from traceanalyzer.render.perfetto import archive
 
     monkeypatch.setattr(archive, "MOST_ZIP_BYTES", 100)
-    assert ".tar" in refused(trace, "-o", tmp_path / "bundle.zip")
+    assert ".tar" in refused("annotate", trace, "-o", tmp_path / "bundle.zip")
     assert [path.name for path in tmp_path.iterdir()] == [trace.name]
 
 
@@ -199,7 +178,7 @@ def test_a_trace_is_copied_block_by_block(tmp_path: Path, monkeypatch: pytest.Mo
             file.write(block)
 
     monkeypatch.setattr(archive, "_copy_limited", watched)
-    wrote(path, "-o", tmp_path / "bundle.zip")
+    printed("annotate", path, "-o", tmp_path / "bundle.zip")
     assert path.stat().st_size > 2_000_000
     trace_blocks = sizes[1:-1]
     assert max(trace_blocks) <= 256 * 1024

@@ -12,32 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from tests.cli.commands import call, diagnosed, refused, written
+from tests.cli.commands import call, diagnosed, written
 from tests.job.ranks import Reductions
 from tests.report import report_samples as samples
-from tests.support.fixtures import FIXTURES
 from traceanalyzer import BadOption, diagnose
 from traceanalyzer.cli import loading, ranks, report_output
-from traceanalyzer.cli.app import cli
 from traceanalyzer.cli.report_output import baseline_severities, failing
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.render.data.ci import fingerprint
 from traceanalyzer.report import diagnosis
-
-TRACE = FIXTURES / "exposed-copy" / "bad.json.gz"
-
-
-@pytest.mark.parametrize(
-    "given", [("--select", "host-gapp"), ("--ignore", "host-gapp"), ("--set", "host-gapp.min_gap_ns=1")]
-)
-def test_an_unknown_rule_is_refused_before_the_trace_is_missed(
-    given: tuple[str, str], tmp_path: Path
-) -> None:
-    said = refused("diagnose", tmp_path / "absent.json", *given)
-    assert "Did you mean host-gap?" in said
-    assert "absent.json" not in said
 
 
 @pytest.mark.parametrize(
@@ -94,14 +78,6 @@ def test_ranks_that_should_be_like_their_peers_are_said(
     monkeypatch.setattr(diagnosis, "report_of_ranks", report_of_ranks)
     call("diagnose", *traces, "--as-peers", 1, "--as-peers", 0)
     assert asked == [(1, 0)]
-
-
-@pytest.mark.parametrize("option", ["--verbose", "--quiet"])
-def test_file_report_does_not_depend_on_the_terminal(option: str, tmp_path: Path) -> None:
-    for charset in ("utf-8", "ascii"):
-        given = ["diagnose", str(TRACE), option, "-o", str(tmp_path / charset)]
-        assert CliRunner(charset=charset).invoke(cli, given).exception is None
-    assert (tmp_path / "ascii").read_bytes() == (tmp_path / "utf-8").read_bytes()
 
 
 def test_a_group_whose_rule_is_shown_does_not_point_to_it_again() -> None:

@@ -5,6 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from tests.cli.commands import printed
 from tests.support.paths import REPOSITORY
 from traceanalyzer import listed_events, load
 from traceanalyzer.cli.app import cli
@@ -12,12 +13,6 @@ from traceanalyzer.cli.list import list_
 from traceanalyzer.report.tables import LISTS
 
 TRACE = REPOSITORY / "fixtures/exposed-copy/bad.json.gz"
-
-
-def listed(*arguments: str) -> str:
-    result = CliRunner().invoke(cli, ["list", *arguments])
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 def test_kinds_are_those_of_the_package() -> None:
@@ -54,7 +49,8 @@ def test_rows_name_the_region_of_most_of_their_time() -> None:
 
 def test_one_step_has_its_part_of_the_kernels() -> None:
     whole, step = (
-        json.loads(listed("kernels", str(TRACE), "--format", "json", *more)) for more in ((), ("--step", "6"))
+        json.loads(printed("list", "kernels", str(TRACE), "--format", "json", *more))
+        for more in ((), ("--step", "6"))
     )
     counts = [sum(row["count"] for row in one["events"]) for one in (whole, step)]
     assert step["step"] == 6
@@ -62,7 +58,7 @@ def test_one_step_has_its_part_of_the_kernels() -> None:
 
 
 def test_text_names_the_op_and_the_line() -> None:
-    text = listed("copies", str(TRACE), "--top", "1")
+    text = printed("list", "copies", str(TRACE), "--top", "1")
     assert "Memcpy HtoD (Pageable -> Device)" in text
     assert "aten::copy_" in text
     assert "moving.py(20): step" in text

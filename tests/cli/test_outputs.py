@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import os
@@ -19,7 +18,7 @@ from tests.job.ranks import Reductions
 from tests.support.fixtures import FIXTURES
 from tests.support.remembered_calls import remembering
 from tests.support.trace_builder import TraceBuilder
-from traceanalyzer.cli import annotate, output
+from traceanalyzer.cli import output
 from traceanalyzer.cli.app import cli
 
 TRACE = FIXTURES / "exposed-copy" / "bad.json.gz"
@@ -77,8 +76,7 @@ def test_blocks_are_drawn_where_the_stream_has_them(
 def test_unencodable_characters_are_escaped_only_on_streams(tmp_path: Path) -> None:
     made = TraceBuilder()
     made.op("aten::mm", 0, 9_000)
-    made.launch("cudaLaunchKernel", 1_000, 2_000, 1)
-    made.kernel(5_000, 9_000, 1, name="größer")
+    made.launched((1_000, 2_000), (5_000, 9_000), 1, name="größer")
     trace = made.write(tmp_path / "trace.json")
     given = ["ops", str(trace), "--format", "csv"]
     assert b"gr\xc3\xb6\xc3\x9fer" in CliRunner(charset="ascii").invoke(cli, given).stdout_bytes
@@ -145,69 +143,3 @@ def test_facts_as_data_are_those_of_the_text(form: str, tmp_path: Path) -> None:
 def trace(tmp_path: Path) -> Path:
     """Two kernels with 6 ms between them."""
     return written(tmp_path / "trace.json")
-
-
-def kept(path: Path, *arguments: object) -> None:
-    """The command refuses to write there, at once."""
-    before = path.read_bytes()
-    assert refused(*arguments, "--force").startswith(f"{path}: would overwrite the trace")
-    assert path.read_bytes() == before
-
-
-def test_annotate_and_baseline_keep_each_trace(trace: Path, tmp_path: Path) -> None:
-    other = written(tmp_path / "other.json")
-    absent = tmp_path / "absent.json"
-    for given in ([trace], [trace, other], [absent, trace]):
-        kept(trace, "annotate", *given, "-o", trace)
-    packed = (tmp_path / "kept.parquet").absolute()
-    packed.write_bytes(trace.read_bytes())
-    for given in ([packed], [absent, packed]):
-        kept(packed, "baseline", "save", packed, *given)
-
-
-def test_collectives_keep_each_rank(tmp_path: Path) -> None:
-    ranks = [
-        made.write(tmp_path / f"rank{rank}.json")
-        for rank, made in Reductions({0: (500,) * 5, 1: (900,) * 5}).traces().items()
-    ]
-    for path in ranks:
-        kept(path, "collectives", *ranks, "-o", path)
-
-
-@pytest.mark.parametrize("at", range(4))
-def test_compare_keeps_each_capture_of_both_sides(at: int, tmp_path: Path) -> None:
-    base, new, more_base, more_new = paths = [written(tmp_path / f"{name}.json") for name in "abcd"]
-    given = ("compare", base, new, "--base", more_base, "--new", more_new)
-    for option in ("--output", "--parquet"):
-        kept(paths[at], *given, option, paths[at])
-
-
-@pytest.mark.parametrize("ending", [".JSON", ".Json.GZ", ".ZIP", ".PFTRACE"])
-def test_the_ending_counts_in_upper_case_too(ending: str, trace: Path, tmp_path: Path) -> None:
-    result = call("annotate", trace, "-o", tmp_path / f"findings{ending}")
-    assert result.exception is None
-    content = (tmp_path / f"findings{ending}").read_bytes().lstrip()
-    assert content.startswith({".JSON": b"{", ".Json.GZ": b"\x1f\x8b", ".ZIP": b"PK"}.get(ending, b""))
-
-
-def test_the_packed_file_holds_no_time_and_no_name(trace: Path, tmp_path: Path) -> None:
-    """Bytes 4 to 7 of a gzip file are its time, bit 3 of byte 3 says that a name follows."""
-    assert call("annotate", trace, "-o", tmp_path / "findings.json.gz").exception is None
-    content = (tmp_path / "findings.json.gz").read_bytes()
-    assert (content[4:8], content[3] & 8) == (b"\0\0\0\0", 0)
-
-
-@pytest.mark.parametrize("more", [0, 1])
-def test_a_packed_trace_is_as_large_as_its_json(
-    more: int, trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    size = trace.stat().st_size
-    packed = tmp_path / "packed.json.gz"
-    packed.write_bytes(gzip.compress(trace.read_bytes()))
-    assert packed.stat().st_size < size - 1
-    monkeypatch.setattr(annotate, "MOST_MERGED_BYTES", size - more)
-    given = ("annotate", packed, "-o", tmp_path / "findings.json")
-    if more:
-        assert "are too much for one file" in refused(*given)
-    else:
-        assert call(*given).exception is None

@@ -15,7 +15,7 @@ from tests.html.pages import Parsed, parsed, quotes, wrong
 from tests.support.merged_traces import labelled, rank_trace
 from traceanalyzer.cli import report_output
 from traceanalyzer.cli.overlays import overlays_of_files
-from traceanalyzer.model.errors import BadOption, TraceAnalyzerError
+from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.step_times import RECORDING, GivenStep
 from traceanalyzer.read.load import load
 from traceanalyzer.rule.registry import all_rules
@@ -57,15 +57,6 @@ def test_a_window(tmp_path: Path) -> None:
     whole = [one.text for one in html.of_class("note") if "whole trace" in one.text]
     assert len(whole) == 2  # ops and facts; no memory was recorded
     assert not any("whole trace" in one.text for one in page(tmp_path, trace).of_class("note"))
-
-
-def test_a_window_that_is_none(tmp_path: Path) -> None:
-    trace = written(tmp_path / "trace.json")
-    assert "has no unit" in refused("report", trace, "-o", tmp_path / "a.html", "--window", "1:2")
-    outside = call("report", trace, "-o", tmp_path / "a.html", "--window", "90ms:95ms")
-    assert isinstance(outside.exception, TraceAnalyzerError)
-    assert "outside the trace" in str(outside.exception)
-    assert not (tmp_path / "a.html").exists()
 
 
 def declaring(path: Path, rank: int) -> Path:

@@ -375,18 +375,6 @@ def test_ops_as_csv_and_as_markdown_have_the_same_rows() -> None:
     assert [line.split(" | ")[0] for line in table[2:]] == ["| aten::mm", "| aten::sum"]
 
 
-def test_the_curve_of_memory_is_written_beside_the_text(tmp_path: Path) -> None:
-    trace = TraceBuilder(profile_memory=1)
-    trace.op("aten::empty", 0, 9_000)
-    for number, change in enumerate((4_096, 8_192, -4_096)):
-        trace.memory(1_000 * number, change, allocated=(4_096, 12_288, 8_192)[number], reserved=1 << 21)
-    path, curve = trace.write(tmp_path / "trace.json"), tmp_path / "curve.parquet"
-    assert call("memory", path, "--parquet", curve).stdout == call("memory", path).stdout
-    rows = pd.read_parquet(curve)
-    assert rows["allocated_bytes"].tolist() == [4_096, 12_288, 8_192]
-    assert "already exists" in refused("memory", path, "--parquet", curve)
-
-
 @pytest.mark.parametrize(
     ("trace", "run"),
     [
@@ -419,18 +407,6 @@ def test_frames_of_ranks_that_are_there_are_kept_unless_forced(tmp_path: Path) -
     assert there.read_text() == "old"
 
 
-def test_page_reports_its_findings_on_standard_error(tmp_path: Path) -> None:
-    result = call("report", written(tmp_path / "trace.json"), "-o", tmp_path / "page.html")
-    assert result.stdout == ""
-    assert result.stderr.startswith(f"{tmp_path / 'page.html'}: ")
-    assert "findings\n" in result.stderr
-    for name in ("page", "page.HTM", "page.Html"):
-        assert call("report", tmp_path / "trace.json", "-o", tmp_path / name).exit_code == 0
-    assert "a page is HTML, not .pdf" in refused(
-        "report", tmp_path / "trace.json", "-o", tmp_path / "page.pdf"
-    )
-
-
 def test_flame_graphs_of_a_job_name_its_first_trace(tmp_path: Path) -> None:
     trace, frames, flame = written(tmp_path / "a.json"), tmp_path / "frames", tmp_path / "flame.json"
     said = call("export", trace, frames, "--speedscope", flame).stdout
@@ -451,22 +427,3 @@ def test_results_go_into_a_folder_and_beside_no_flame_graph(tmp_path: Path) -> N
             "export", trace, *options, "--results"
         )
     assert "job.json: is a file, not a folder" in refused("export", trace, trace, "--results")
-
-
-def test_results_are_written_once_and_failures_are_named(tmp_path: Path) -> None:
-    """A folder without iterations; the run's name is its own."""
-    (job := tmp_path / "job").mkdir()
-    written(job / "rank0.json", distributedInfo={"rank": 0})
-    out = tmp_path / "out"
-    assert call("export", job, out, "--results").stdout == f"{out}: 1 written, 0 done before, 0 failed\n"
-    assert call("export", job, out, "--results").stdout == f"{out}: 0 written, 1 done before, 0 failed\n"
-    assert (out / "findings" / "run=job").is_dir()
-    (job / "rank1.json").write_text("[")
-    result = call("export", job, out, "--results")
-    assert result.stdout == f"{out}: 0 written, 1 done before, 1 failed\n"
-    assert f"warning: {job / 'rank1.json'}: " in result.stderr
-    (job / "rank0.json").unlink()
-    (job / "rank2.json").write_text("[")
-    assert "none of 2 files could be read" in refused("export", job, tmp_path / "other", "--results")
-    (empty := tmp_path / "empty").mkdir()
-    assert f"{empty}: no trace of torch.profiler" in refused("export", empty, out, "--results")

@@ -10,15 +10,12 @@ from typing import Any
 import click
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 
-from tests.cli.commands import call, refused
+from tests.cli.commands import call, printed, refused
 from tests.support.remembered_calls import remembering
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.cli import data
-from traceanalyzer.cli.app import cli
 from traceanalyzer.cli.options import settings_of, split_names
-from traceanalyzer.model.errors import BadOption, OutputExists
 
 TABLE = pd.DataFrame({"op": ["a", "b"], "ns": [3, 4]})
 
@@ -58,8 +55,7 @@ def test_of_ten_rows_and_no_more_a_list_is_by_default(tmp_path: Path) -> None:
     made = TraceBuilder()
     for at in range(12):
         made.op(f"aten::op{at:02}", at * 20_000, 9_000)
-        made.launch("cudaLaunchKernel", at * 20_000 + 1_000, 2_000, at + 1)
-        made.kernel(at * 20_000 + 5_000, 9_000 - at * 100, at + 1)
+        made.launched((at * 20_000 + 1_000, 2_000), (at * 20_000 + 5_000, 9_000 - at * 100), at + 1)
     said = call("ops", made.write(tmp_path / "t.json")).stdout
     assert "aten::op09 " in said
     assert "aten::op10 " not in said
@@ -96,26 +92,6 @@ def test_the_curve_goes_into_a_file_beside_what_is_printed(tmp_path: Path) -> No
 def test_a_view_is_text_unless_another_form_is_asked_for(command: str, tmp_path: Path) -> None:
     trace = three_ops(tmp_path / "t.json")
     assert call(command, trace).stdout == call(command, trace, "--format", "text").stdout
-
-
-@pytest.mark.parametrize(
-    ("form", "outputs", "error", "said"),
-    [
-        ("parquet", (None, "x"), BadOption, "Parquet is binary"),
-        ("text", ("new", "there"), OutputExists, "there: already exists"),
-        ("text", ("new", "t.json"), BadOption, "t.json: would overwrite the trace"),
-        ("text", (None, "t.json"), BadOption, "t.json: would overwrite the trace"),
-    ],
-)
-def test_each_output_of_a_view_is_looked_at(
-    form: str, outputs: Sequence[str | None], error: type[Exception], said: str, tmp_path: Path
-) -> None:
-    (tmp_path / "there").write_text("kept")
-    (tmp_path / "t.json").write_text("{}")
-    paths = [None if one is None else tmp_path / one for one in outputs]
-    with pytest.raises(error, match=said):
-        data.check(tmp_path / "t.json", form, paths, force="there" not in outputs)
-    data.check(tmp_path / "t.json", "parquet", [tmp_path / "new", None], force=False)
 
 
 @pytest.mark.parametrize(("form", "content"), [("csv", b"op,ns\na,3\nb,4\n"), ("json", None)])
@@ -170,72 +146,39 @@ def test_a_list_has_a_row_at_least(command: str, limit: str, tmp_path: Path) -> 
 Shared = Callable[[str], Path]
 
 
-def run(*arguments: str) -> str:
-    result = CliRunner().invoke(cli, ["facts", *arguments])
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
 def test_facts_are_told_by_kind(shared: Shared) -> None:
-    said = run(str(shared("pairs/addmm_copy.bad")))
+    said = printed("facts", shared("pairs/addmm_copy.bad"))
     assert "\nhotspot\n" in said
     assert "at the dispatcher only" in " ".join(said.split())
     assert all(len(line) <= 80 or "/" in line for line in said.splitlines())
 
 
-def test_facts_as_json_have_values_and_events(shared: Shared) -> None:
-    document = json.loads(run(str(shared("pairs/launch_bound.bad")), "--format", "json"))
-    bound = next(fact for fact in document["facts"] if fact["name"] == "bound")
-    assert bound["values"]["bound"] == "cpu"
-    assert any(fact["event_ids"] for fact in document["facts"])
-
-
-@pytest.mark.parametrize("form", ["csv", "parquet"])
-def test_facts_as_rows(shared: Shared, form: str, tmp_path: Path) -> None:
-    target = tmp_path / f"facts.{form}"
-    run(str(shared("pairs/launch_bound.bad")), "--format", form, "--output", str(target))
-    assert target.stat().st_size > 200
-
-
 def test_a_trace_without_a_device_may_have_none(shared: Shared) -> None:
-    assert run(str(shared("public/hta_cpu_only")))
-
-
-def run_regions(*arguments: str) -> str:
-    result = CliRunner().invoke(cli, ["regions", *arguments])
-    assert result.exit_code == 0, result.output
-    return result.output
+    assert printed("facts", shared("public/hta_cpu_only"))
 
 
 def test_regions_name_annotations_and_repeated_blocks(shared: Shared) -> None:
-    text = run_regions(str(shared("sixth/lm_small_train.bad")))
+    text = printed("regions", shared("sixth/lm_small_train.bad"))
     assert "Optimizer.step#Muon.step" in text
     assert "24 x to, " in text
     assert "6 x layer_norm, " in text
 
 
 def test_depth_limits_the_text_only(shared: Shared) -> None:
-    path = str(shared("sixth/lm_small_train.bad"))
-    assert len(run_regions(path, "--depth", "1").splitlines()) < len(
-        run_regions(path, "--depth", "3").splitlines()
+    path = shared("sixth/lm_small_train.bad")
+    assert len(printed("regions", path, "--depth", "1").splitlines()) < len(
+        printed("regions", path, "--depth", "3").splitlines()
     )
     whole, flat = (
-        json.loads(run_regions(path, "--format", "json", "--depth", str(depth))) for depth in (9, 1)
+        json.loads(printed("regions", path, "--format", "json", "--depth", depth)) for depth in (9, 1)
     )
     assert whole["regions"] == flat["regions"]
 
 
 def test_order_by_gpu_time_begins_with_most_of_it(shared: Shared) -> None:
-    document = json.loads(run_regions(str(shared("real/gpt2_train.eager")), "--format", "json"))
+    document = json.loads(printed("regions", shared("real/gpt2_train.eager"), "--format", "json"))
     step, *regions = document["regions"]
     assert step["kind"] == "step"
     assert step["gpu_ns"] == max(region["gpu_ns"] for region in document["regions"])
     assert {"phase", "block", "op", "backward"} <= {region["kind"] for region in regions}
-    assert "6 x layer_" in run_regions(str(shared("real/gpt2_train.eager")), "--by", "gpu").splitlines()[5]
-
-
-@pytest.mark.parametrize("form", ["csv", "parquet"])
-def test_regions_as_rows(shared: Shared, form: str, tmp_path: Path) -> None:
-    target = tmp_path / f"regions.{form}"
-    run_regions(str(shared("pairs/launch_bound.bad")), "--format", form, "--output", str(target))
-    assert target.stat().st_size > 200
+    assert "6 x layer_" in printed("regions", shared("real/gpt2_train.eager"), "--by", "gpu").splitlines()[5]
