@@ -140,7 +140,8 @@ def _judged(row: Row, pair: Pair, tables: tuple[Table, Table]) -> tuple[Row, boo
     if base is None or new is None:
         return replace(row, word=Word.NEW if base is None else Word.GONE), False
     if pair.rung in ("region", "family") and row.kind != "communication":
-        return replace(row, word=_by_total(base, new)), False
+        small = abs(new.ns - base.ns) <= _WORK_FLOOR * max(base.ns, new.ns)
+        return replace(row, word=Word.SAME if small else _longer(new.ns > base.ns)), False
     ratio = (new.ns / new.count) / (base.ns / base.count) if base.ns and new.ns else None
     single = len(pair.base) == len(pair.new) == 1
     if single and base.median_ns and new.median_ns:
@@ -158,11 +159,8 @@ def _judged(row: Row, pair: Pair, tables: tuple[Table, Table]) -> tuple[Row, boo
     return replace(row, word=word, axis="device", p=p), True
 
 
-def _by_total(base: WorkSide, new: WorkSide) -> Word:
-    change = new.ns - base.ns
-    if abs(change) <= _WORK_FLOOR * max(base.ns, new.ns):
-        return Word.SAME
-    return Word.SLOWER if change > 0 else Word.FASTER
+def _longer(longer: bool) -> Word:
+    return Word.SLOWER if longer else Word.FASTER
 
 
 def _by_count(pair: Pair, tables: tuple[Table, Table]) -> Word:
@@ -180,7 +178,7 @@ def word_by_time(row: Row, ratio: float, medians: tuple[Sequence[float], Sequenc
     apart = abs((row.new.median_ns or 0.0) - (row.base.median_ns or 0.0))
     if abs(math.log(ratio)) <= math.log1p(_floor(row, medians)) or apart <= _TICKS_NS:
         return Word.SAME
-    return Word.SLOWER if ratio > 1 else Word.FASTER
+    return _longer(ratio > 1)
 
 
 def _floor(row: Row, medians: tuple[Sequence[float], Sequence[float]]) -> float:

@@ -90,19 +90,18 @@ def job_notes(base: Ranks, new: Ranks, ranks: Sequence[RankChange]) -> list[str]
     before, after = _late(base), _late(new)
     notes += [f"rank {rank} became late{_waited(ranks, rank, 1)}" for rank in after if rank not in before]
     notes += [f"rank {rank} is late no more{_waited(ranks, rank, 0)}" for rank in before if rank not in after]
-    return notes + [_still(ranks, rank) for rank in before if rank in after]
+    for rank in before:
+        if rank in after:
+            base_ns, new_ns = (_more_ns(ranks, rank, at) for at in (0, 1))
+            waits = ""
+            if base_ns is not None and new_ns is not None:
+                waits = f": others wait {format_ns(base_ns)} and {format_ns(new_ns)} a step for it"
+            notes.append(f"rank {rank} is late in both{waits}")
+    return notes
 
 
 def _late(side: Ranks) -> list[int | None]:
     return [rank for rank, captures in side.items() if any(one.culprit for one in captures.each)]
-
-
-def _still(ranks: Sequence[RankChange], rank: int | None) -> str:
-    base_ns, new_ns = (_more_ns(ranks, rank, at) for at in (0, 1))
-    waits = ""
-    if base_ns is not None and new_ns is not None:
-        waits = f": others wait {format_ns(base_ns)} and {format_ns(new_ns)} a step for it"
-    return f"rank {rank} is late in both{waits}"
 
 
 def _waited(ranks: Sequence[RankChange], rank: int | None, at: int) -> str:

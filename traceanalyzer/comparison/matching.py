@@ -43,7 +43,10 @@ def matched(base: pd.DataFrame, new: pd.DataFrame) -> list[Pair]:
     pairs: list[Pair] = []
     for rung, key, whole in _LADDER:
         if whole and rung == "region":
-            _give_back(pairs, sides)
+            # Remainders go to the pair that has the rest of their row: it occurs more often on one side.
+            for index, side in enumerate(sides):
+                for row in [row for row in side.holder if side.left[row] > _LEAST]:
+                    side.take([row], 1.0, side.holder[row], index)
         pairs += _by_key(rung, key, whole, sides)
     return pairs + [pair for index, side in enumerate(sides) for pair in side.alone(index)]
 
@@ -101,14 +104,6 @@ def _by_key(rung: Rung, key: Key, whole: bool, sides: Sequence[_Side]) -> list[P
             side.take(own, share, pair, index)
         pairs.append(pair)
     return pairs
-
-
-def _give_back(pairs: Sequence[Pair], sides: Sequence[_Side]) -> None:
-    """Remainders go to the pair that has the rest of their row: it occurs more often on one side."""
-    for index, side in enumerate(sides):
-        for row, pair in side.holder.items():
-            if side.left[row] > _LEAST:
-                side.take([row], 1.0, pair, index)
 
 
 def _same_op(row: Any) -> Hashable:

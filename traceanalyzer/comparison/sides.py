@@ -23,7 +23,6 @@ from traceanalyzer.comparison.result import (
     Verdict,
     Waterfall,
     Word,
-    WorkSide,
 )
 from traceanalyzer.comparison.snapshot import TABLES, Snapshot, Source, rows_of
 from traceanalyzer.comparison.step_axis import changed_calls, counted, program_changed, step_axis
@@ -159,27 +158,20 @@ def other_inputs(rows: Sequence[ComparedRow], sides: tuple[Snapshot, Snapshot]) 
     total = sum(one.row.total_ns for one in rows)
     other = [one for one in rows if one.other_inputs]
     own = sum(one.row.total_ns for one in other)
-    if not other or own < _OTHER_INPUTS * total or not _as_often(rows):
+    # Both do as many pieces of work, so that only sizes differ.
+    counts = [sum(one.row.sides[side].count for one in rows) for side in (0, 1)]
+    as_often = abs(counts[0] - counts[1]) <= _AS_OFTEN * max(counts, default=0)
+    if not other or own < _OTHER_INPUTS * total or not as_often:
         return ""
     lead = max(other, key=lambda one: (one.row.total_ns, one.row.op)).row
     assert lead.base is not None
     assert lead.new is not None
-    shapes = [_inputs(side) for side in (lead.base, lead.new)]
-    return f"other shapes: {lead.op} got {shapes[0]} and gets {shapes[1]}"
-
-
-def _inputs(side: WorkSide) -> str:
-    return shapes_in_words(side.shapes.partition(" | ")[0])
+    got, gets = (shapes_in_words(side.shapes.partition(" | ")[0]) for side in (lead.base, lead.new))
+    return f"other shapes: {lead.op} got {got} and gets {gets}"
 
 
 def _step(side: Snapshot) -> str:
     return f"{side.phase or 'no phase'}" + f" with {side.batch} requests" * (side.batch is not None)
-
-
-def _as_often(rows: Sequence[ComparedRow]) -> bool:
-    """Whether both do as many pieces of work, so that only sizes differ."""
-    counts = [sum(one.row.sides[side].count for one in rows) for side in (0, 1)]
-    return bool(abs(counts[0] - counts[1]) <= _AS_OFTEN * max(counts))
 
 
 def notes_of(base: Snapshot, new: Snapshot, pace: float) -> list[str]:

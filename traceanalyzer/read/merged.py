@@ -156,8 +156,11 @@ def unlabelled(event: Event) -> Hashable:
 
 def shifted_back(event: Event) -> Hashable:
     """Triton-distributed, Flux: pid and tid are moved by rank; texts get that as an ending, and names the rank."""
-    rank = _rank_of(event.get("pid"))
-    if rank is None:
+    pid = event.get("pid")
+    # The rank whose pids were moved to where this one is; -1 is a pid, too.
+    moved = lane_number(pid.rpartition("_")[2] if isinstance(pid, str) else pid)
+    rank = (moved + _SHIFT // 2) // _SHIFT
+    if not 0 <= rank <= _MAX_RANK:
         return None
     for key in ("pid", "tid"):
         value = event.get(key)
@@ -171,13 +174,6 @@ def shifted_back(event: Event) -> Hashable:
             if isinstance(args.get(key), str):
                 args[key] = args[key].removesuffix(ending)
     return rank
-
-
-def _rank_of(pid: Any) -> int | None:
-    """The rank whose pids were moved to where this one is; -1 is a pid, too."""
-    moved = lane_number(pid.rpartition("_")[2] if isinstance(pid, str) else pid)
-    rank = (moved + _SHIFT // 2) // _SHIFT
-    return rank if 0 <= rank <= _MAX_RANK else None
 
 
 def unfused(event: Event) -> Hashable:

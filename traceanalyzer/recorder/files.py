@@ -33,11 +33,6 @@ def path_of_rank(path: str, rank: int, world: int) -> str:
     return f"{path.removesuffix(ending)}-rank{rank}{ending}"
 
 
-def execution_trace_of(path: str) -> str:
-    """Path of the execution trace that belongs to a trace."""
-    return path.removesuffix(ending_of(path)) + EXECUTION_TRACE
-
-
 def existing_outputs(path: str) -> list[str]:
     """Files that a recording to `path` could be in the way of: its own, those of ranks, processes and tensors."""
     folder, name = os.path.split(os.path.abspath(path))
@@ -107,7 +102,7 @@ class Recording:
                 self._copy(stream, {key: self.metadata})
             path = _moved(part, self.path, force, taken)
         if self.tensors is not None:
-            target = execution_trace_of(path)
+            target = path.removesuffix(ending_of(path)) + EXECUTION_TRACE
             with _part(target, folder) as part:
                 with open(self.tensors, "rb") as source, _opened(part, target) as stream:
                     shutil.copyfileobj(source, stream, _CHUNK)

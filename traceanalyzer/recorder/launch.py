@@ -210,17 +210,13 @@ class _Reports:
         problem = None if self.written else self.failed or _why_nothing(self.notes, exit_code)
         if self.failed and self.written:
             self.say(self.failed)
-        return Outcome(exit_code, tuple(_jobs(self.written)), problem, rivals)
-
-
-def _jobs(written: dict[str, Recording]) -> Iterator[tuple[Path, ...]]:
-    """Ranks of one job together, in their order; every other process by itself."""
-    ranks = sorted((one.rank, path) for path, one in written.items() if one.world > 1)
-    if ranks:
-        yield tuple(Path(path) for _, path in ranks)
-    for path, recording in written.items():
-        if recording.world <= 1:
-            yield (Path(path),)
+        # Ranks of one job together, in their order; every other process by itself.
+        ranks = sorted((one.rank, path) for path, one in self.written.items() if one.world > 1)
+        jobs = [
+            [path for _, path in ranks],
+            *([path] for path, one in self.written.items() if one.world <= 1),
+        ]
+        return Outcome(exit_code, tuple(tuple(map(Path, job)) for job in jobs if job), problem, rivals)
 
 
 def _read(folder: str) -> list[Note]:

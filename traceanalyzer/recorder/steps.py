@@ -58,7 +58,9 @@ class Watch:
         if self.kind == GRAPH and self._replays.cycle == 1 and len(self._replays.graphs) > 1:
             graphs = len(self._replays.graphs)
             return f"{graphs} CUDA graphs are replayed in no fixed order, so each replay is taken for a step"
-        if self.kind == OPTIMIZER and self._uneven():
+        slowest = min((count for (kind, _), count in self._counts.items() if kind == OPTIMIZER), default=0)
+        steps = self._counts.get((OPTIMIZER, self._owner), 0)
+        if self.kind == OPTIMIZER and steps >= SLOWER_FROM * max(slowest, SURE_AFTER):
             return "several optimizers step at different rates, so a step may be a part of an iteration"
         return None
 
@@ -106,30 +108,21 @@ class Watch:
         if kind == GRAPH and not self._replays.cycle:
             return
         better = self.kind is None or _PREFERRED[kind] < _PREFERRED[self.kind]
-        if not (better or self._fallen(kind) or self._slower(kind, count)):
+        if self.kind == OPTIMIZER and kind == GRAPH and not self._optimizer_is_back:
+            # The optimizer stepped only before its step was captured in a graph.
+            better |= max(self._replayed.values(), default=0) >= SILENT_AFTER
+        if not better and not self._slower(kind, count):
             return
-        if self.kind is not None and not self._restart(count - 1):
+        if not self._restart(count - 1) and self.kind is not None:
             self._settled = True
             return
-        if self.kind is None:
-            self._restart(count - 1)
         self.kind, self._owner = kind, owner
-
-    def _fallen(self, kind: str) -> bool:
-        """Whether the optimizer stepped only before its step was captured in a graph."""
-        silent = max(self._replayed.values(), default=0) >= SILENT_AFTER
-        return self.kind == OPTIMIZER and kind == GRAPH and silent and not self._optimizer_is_back
 
     def _slower(self, kind: str, count: int) -> bool:
         """Whether this optimizer steps once for several steps of the one that is followed."""
         if kind != OPTIMIZER or self.kind != OPTIMIZER:
             return False
         return SLOWER_FROM * count <= self._counts[OPTIMIZER, self._owner] <= SLOWER_TO * count
-
-    def _uneven(self) -> bool:
-        """Whether another optimizer steps so rarely that it may be the one that ends an iteration."""
-        slowest = min(count for (kind, _), count in self._counts.items() if kind == OPTIMIZER)
-        return self._counts[OPTIMIZER, self._owner] >= SLOWER_FROM * max(slowest, SURE_AFTER)
 
 
 def watch(step: Step, restart: Restart, every_call_of: str | None = None) -> Watch:

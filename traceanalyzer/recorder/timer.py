@@ -69,7 +69,10 @@ class StepTimer:
         if not self._marks and torch.cuda.is_available() and torch.cuda.is_initialized():
             self._device = torch.cuda.current_device()
         if self._device is None:
-            _catch_up()
+            # An accelerator that is neither CUDA nor ROCm is waited for.
+            accelerator = getattr(torch, "accelerator", None)
+            if accelerator is not None and accelerator.is_available() and not torch.cuda.is_available():
+                accelerator.synchronize()
             self._marks.append(None)
         else:
             with torch.cuda.device(self._device):
@@ -97,12 +100,3 @@ def settled(times: list[float]) -> bool:
 def rounded(times: list[float]) -> list[float]:
     """Times as they are stored: 0.1 µs, and no more than 4,096."""
     return [round(ms, 4) for ms in times[:_LISTED]]
-
-
-def _catch_up() -> None:
-    """Wait for an accelerator that is neither CUDA nor ROCm."""
-    import torch
-
-    accelerator = getattr(torch, "accelerator", None)
-    if accelerator is not None and accelerator.is_available() and not torch.cuda.is_available():
-        accelerator.synchronize()

@@ -35,7 +35,11 @@ class Window:
 
     def start(self, *, graphs: bool) -> None:
         """The profiler warms up from here on."""
-        if not graphs or _detaches_from_graphs():
+        import torch
+
+        # CUDA's tracer can be detached from a program with CUDA graphs from 12.6 on (pytorch#150957).
+        version = (torch.version.cuda or "0").split(".")
+        if not graphs or tuple(map(int, version[:2])) >= (12, 6):
             os.environ.setdefault("TEARDOWN_CUPTI", "1")  # else every launch after the window takes longer
         self._profiler.start()
 
@@ -84,11 +88,3 @@ class Window:
 
 KEPT_ALIVE: list[Any] = []
 """Profilers that are not to be destroyed."""
-
-
-def _detaches_from_graphs() -> bool:
-    """Whether CUDA's tracer can be detached from a program with CUDA graphs: from 12.6 (pytorch#150957)."""
-    import torch
-
-    version = (torch.version.cuda or "0").split(".")
-    return tuple(int(part) for part in version[:2]) >= (12, 6)

@@ -123,7 +123,8 @@ class StepMarks(MarkedSteps):
         whole = min(known_ns.values(), default=recorded), whole[1]
         marks = _within(marks, whole, nesting, syncs, work)
         marks = iterations_within(trace, nesting, syncs, work, marks)
-        capturing = _capturing(trace, nesting, marks)
+        begun = captures(trace, nesting).begin_ns
+        capturing = _of_some(np.searchsorted(begun, marks.end_ns) > np.searchsorted(begun, marks.start_ns))
         damaged = _damaged(lost, nesting, marks, work)
         of_work = _step_of_work(work, marks.start_ns, marks.kind)
         bounds = {} if work is None else _bounds(work, marks.start_ns, of_work, whole)
@@ -154,7 +155,12 @@ def _window_and_marks(
 ) -> tuple[tuple[int, int], Marks]:
     marks = find_marks(trace, nesting, start, end)
     if marks.kind == "window" and work is not None:
-        end = min(end, _last_told(nesting, syncs, work))
+        # Without marks nobody knows whether what the CPU does after the last work, the op or call that launched it,
+        # and the last wait for the device is a part of what repeats.
+        launched = work.call[work.call >= 0]
+        top = nesting.top_op(launched)
+        ends = work.end_ns, nesting.end_ns[np.where(top >= 0, top, launched)], syncs.end_ns[~syncs.profiler]
+        end = min(end, int(np.concatenate(ends).max()))
         marks = replace(marks, end_ns=np.array([end]))
     if marks.kind == "ProfilerStep":
         start, end = int(marks.start_ns[0]), int(marks.end_ns[-1])
@@ -173,11 +179,9 @@ def _left_out(unseen_ns: int) -> str:
     return f"; the first {format_ns(unseen_ns)} of the recording have no GPU events and are left out"
 
 
-def _capturing(trace: Trace, nesting: Nesting, marks: Marks) -> Mask:
-    """Which steps capture a graph, where others do not; bool (steps,)."""
-    begun = captures(trace, nesting).begin_ns
-    capturing = np.searchsorted(begun, marks.end_ns) > np.searchsorted(begun, marks.start_ns)
-    return capturing if not capturing.all() else np.zeros(len(capturing), bool)
+def _of_some(unusual: Mask) -> Mask:
+    """Which steps are unusual: none where all are."""
+    return unusual & ~unusual.all()
 
 
 def _damaged(lost: LostRecords, nesting: Nesting, marks: Marks, work: DeviceWork | None) -> Mask:
@@ -189,8 +193,7 @@ def _damaged(lost: LostRecords, nesting: Nesting, marks: Marks, work: DeviceWork
 
     missing = in_steps(lost.launch)
     launched = missing if work is None else in_steps(distinct(work.call[work.call >= 0]))
-    damaged = (missing > _LOST * (missing + launched)) & (len(lost.launch) >= MIN_LOST)
-    return damaged if not damaged.all() else np.zeros(len(damaged), bool)
+    return _of_some((missing > _LOST * (missing + launched)) & (len(lost.launch) >= MIN_LOST))
 
 
 def steps_that_capture(capturing: Mask) -> str:
@@ -218,17 +221,6 @@ def _within(
     if marks.open_end and counted.any():
         ends[-1] = max(min(int(ends[-1]), int(nesting.end_ns[counted].max())), int(begins[-1]) + 1)
     return replace(marks, start_ns=begins, end_ns=ends)
-
-
-def _last_told(nesting: Nesting, syncs: SyncCalls, work: DeviceWork) -> int:
-    """End of the last work, of the op or call that launched it, and of the last wait for the device.
-
-    Without marks nobody knows whether what the CPU does after that is a part of what repeats.
-    """
-    launched = work.call[work.call >= 0]
-    top = nesting.top_op(launched)
-    ends = work.end_ns, nesting.end_ns[np.where(top >= 0, top, launched)], syncs.end_ns[~syncs.profiler]
-    return int(np.concatenate(ends).max())
 
 
 def _whole(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None) -> tuple[int, int]:

@@ -87,14 +87,8 @@ def fates_of(batch: Sequence[Any]) -> bytes:
             return bytes([_FATE_OF[first]]) * len(batch)  # comparing takes half as long as looking up
         return bytes(map(_FATE_OF.__getitem__, categories))
     except UNFIT:
-        return bytes(map(_fate, batch))
-
-
-def _fate(event: Any) -> int:
-    try:
-        return _FATE_OF[_get_category(event)]
-    except UNFIT:
-        return 0
+        categories = [event.get("cat") if isinstance(event, dict) else None for event in batch]
+        return bytes(_FATE_OF[name] if isinstance(name, str) else 0 for name in categories)
 
 
 def _packed(values: Iterator[Any], size: int) -> NDArray[np.float64]:

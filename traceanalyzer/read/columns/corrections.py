@@ -55,7 +55,9 @@ def drop_misplaced(groups: Groups, recorded: tuple[int, int] | None) -> Counter[
     span = _span(groups, recorded)
     if span is None:
         return counted
-    skewed, began = _is_skewed(groups, span), _first_start(groups)
+    skewed = _is_skewed(groups, span)
+    cpu = [group.array("start") for (frame, *_), group in groups.items() if frame == "cpu" and group.rows]
+    began = min((int(starts.min()) for starts in cpu), default=0)
     for (frame, *_), group in groups.items():
         if frame == "gpu" and skewed:
             continue
@@ -72,12 +74,6 @@ def drop_misplaced(groups: Groups, recorded: tuple[int, int] | None) -> Counter[
         counted["outside the recording"] += int((~within & ~untimed).sum())
         group.keep(within)
     return +counted
-
-
-def _first_start(groups: Groups) -> int:
-    """When the first row of the CPU lane starts; 0 without one."""
-    filled = [group for (frame, *_), group in groups.items() if frame == "cpu" and group.rows]
-    return min((int(group.array("start").min()) for group in filled), default=0)
 
 
 def _is_skewed(groups: Groups, span: _Span) -> bool:

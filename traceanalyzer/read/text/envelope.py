@@ -165,17 +165,15 @@ def _list_of(key: str) -> re.Pattern[bytes]:
 def _outermost_list(buffer: bytearray, name: str) -> re.Match[bytes] | None:
     """The list of events that belongs to the whole, not to something within it; the first where that is damaged."""
     first = _list_of(name).search(buffer)
-    if first is None or _is_whole(_head(buffer, first)) or not _is_inner(bytes(buffer[: first.start()])):
+    if first is None or _is_whole(_head(buffer, first)):
+        return first
+    # What follows is within a string or an inner object if the text before is JSON once that is closed.
+    before = bytes(buffer[: first.start()]).removeprefix(_BOM)
+    closing, before = closing_of(before), before.rstrip().removesuffix(b",")
+    if not any(_is_whole(before + end + closing) for end in (b"", b'"', b'":0')):
         return first
     keys = outer_keys(bytes(buffer), b'"%b"' % name.encode())
     return next((match for key in keys if (match := _list_of(name).match(buffer, key))), None)
-
-
-def _is_inner(before: bytes) -> bool:
-    """Whether what follows this text is within a string or an inner object: it is JSON once that is closed."""
-    closing = closing_of(before.removeprefix(_BOM))
-    before = before.removeprefix(_BOM).rstrip().removesuffix(b",")
-    return any(_is_whole(before + end + closing) for end in (b"", b'"', b'":0'))
 
 
 def _head(buffer: bytearray, events: re.Match[bytes]) -> bytes:

@@ -99,7 +99,9 @@ class Source:
         if first.startswith(_GZIP_MAGIC):
             return self._gunzipped(file, first)
         if first.startswith(_ZSTD_MAGIC):
-            return self._unpacked(file, first, _zstd_decompressor)
+            import zstandard
+
+            return self._unpacked(file, first, lambda: zstandard.ZstdDecompressor().decompressobj())
         return self._packed(file, first, BLOCK_BYTES)
 
     def _member(self, content: IO[bytes]) -> Iterator[bytes]:
@@ -273,12 +275,6 @@ def _zstd_content_bytes(header: bytes) -> int | None:
     except zstandard.ZstdError:
         return None
     return size if size < zstandard.CONTENTSIZE_UNKNOWN else None
-
-
-def _zstd_decompressor() -> _Decompressor:
-    import zstandard
-
-    return zstandard.ZstdDecompressor().decompressobj()
 
 
 # A name that begins with "._" is a file's attributes as macOS packs them.
