@@ -47,10 +47,8 @@ class DeviceMemory:
 
     Attributes:
         device: "CUDA:0", "CPU".
-        allocations, frees: number of events.
         start_bytes, end_bytes: allocated before the first event and after the last.
         peak_bytes, peak_ns: most that was allocated, and when for the first time.
-        peak_reserved_bytes: most that was reserved.
         fragmentation_at_peak_bytes, fragmentation_most_bytes: reserved less allocated.
         before_bytes: of the peak, what was allocated before the recording.
         alive, kept: blocks alive at the peak, and allocated but not freed; columns op, python, blocks, bytes.

@@ -25,12 +25,7 @@ _RULES = {
 
 @dataclass(frozen=True, slots=True)
 class Captures:
-    """One rank of one side.
-
-    Attributes:
-        each: the captures.
-        together: their means; its work has one more column, `medians`, with the median execution of each capture.
-    """
+    """One rank of one side: each capture, and their means, whose work also has the median of each capture."""
 
     each: tuple[Snapshot, ...]
     together: Snapshot

@@ -152,12 +152,7 @@ _LONGER = 0.01  # of the step, by which a fix makes it longer for that to be no 
 
 
 def snapshot_of(analysis: Analysis, head: TraceReport, findings: Sequence[Finding]) -> Snapshot:
-    """The snapshot of one trace.
-
-    Args:
-        head: of its report.
-        findings: of the report; those of other ranks are left out.
-    """
+    """The snapshot of one trace, of whose report are `head` and the findings; those of other ranks are left out."""
     meta = analysis.trace.meta
     forecast, regions = analysis.index_or_none(Forecast), analysis.index_or_none(Regions)
     tables = {

@@ -152,7 +152,6 @@ class Part:
         group: compute, communication, copies, memsets, idle, or unexplained.
         name: of the work, or cause and op of the idle time.
         base_ns, new_ns: of the compared step, whole ns.
-        delta_ns: new_ns - base_ns.
         by_count_ns, by_duration_ns, by_overlap_ns: what of it more executions, longer ones, and less hidden ones make;
             None for idle time.
     """
@@ -218,8 +217,6 @@ class Row:
 
     Attributes:
         op: innermost op, or the kernel where no op launched it; `outer` the outermost one.
-        region: annotation around it.
-        rung: by what it was matched.
         word: its verdict; `axis` by which it was reached.
         ratio: time of one execution, new / base; None where one side is empty or the work differs.
         p: of the permutation test; None where none was made.
@@ -277,7 +274,6 @@ class FaultChange:
     Attributes:
         status: new, gone, worse, better or unchanged.
         said_share: what BASE's report said that fixing it saves; of a new one NEW's.
-        low_share, high_share: the interval that was said.
         got_share: what the step really lost, where this is the only one that is gone, and none is new or worse.
     """
 
@@ -317,14 +313,11 @@ class Comparison:
     Of jobs the step, the waterfall and the rows are those of the rank that sets the pace, on each side.
 
     Attributes:
-        verdict: of the step, and why.
-        axes: exact, device and step.
         waterfall: None where a side has no step.
         rows: matched work; what is real comes first, the largest part of the step's difference before.
         calls: launches, synchronisations and others that changed, by op.
         faults: what the reports say, before and after.
         rungs: rung -> share of GPU time of both sides that was matched so.
-        ranks: of jobs.
         notes: what makes the two hard to compare.
         strips: a recorded step of each side, to be drawn; in no output but the page.
         regions: of the code, which take more or less time, the largest change first; empty without regions.

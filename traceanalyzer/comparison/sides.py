@@ -46,10 +46,8 @@ def verdict_of(
     """What is said of the step.
 
     Args:
-        because: what made the difference.
         inputs: in what the two had other inputs; empty where they had not.
         identical: whether the recordings say the same to the nanosecond.
-        waterfall: for what was gained here and lost there.
     """
     step = axes.step
     if identical:

@@ -100,13 +100,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class StepStrip:
-    """One recorded step of the chosen ones, that of median length: what its main device ran.
-
-    Attributes:
-        length_ns: of the step on the device.
-        pieces: by start; of many the longest.
-        left_out: how many there are beside these.
-    """
+    """The recorded step of median length among the chosen: what its main device ran, of many pieces the longest."""
 
     length_ns: int
     pieces: tuple[Piece, ...]
@@ -120,9 +114,7 @@ class KnownFault:
     Attributes:
         key: what tells it from others: rule, cause and name of the finding that saves most of it.
         rules: of all its findings, that one's first.
-        title: one phrase.
         share, low_share, high_share: what it would save of the step (0 to 1); None where that is unknown.
-        step_ns: the same in ns.
     """
 
     key: str
@@ -144,17 +136,11 @@ class Snapshot:
     """One recording of one process.
 
     Attributes:
-        source: name of the file.
         rank: None for a process alone.
-        gpus: names of the devices that worked.
-        versions: of torch, CUDA and others, as the trace tells.
         recorded: what the profiler was asked to record, such as "shapes".
         step_kind: what marks steps; "window" where nothing does, and the recording is one step.
         phase, batch: of the chosen steps, where the marks say so.
-        steps: how many were chosen.
-        step: None where there is no device work.
         waiting_ns: waiting for other ranks in a recorded step; None where that is unknown.
-        tables: frames with the columns of `TABLES`.
         faults: above `info`, and choices and what does not pay, as the report ranks them.
         strip: one of the steps, to be drawn; None where there is no work, and in baselines.
         culprit: whether the others of its job wait for it, as the report says.

@@ -64,12 +64,7 @@ _MANY = 3  # captures a side whose spread is trusted
 
 
 def step_axis(base: Captures, new: Captures, device: DeviceAxis | None, changed: bool) -> StepAxis | None:
-    """Both steps at one pace, and the verdict; None where a side has none.
-
-    Args:
-        device: the device axis.
-        changed: whether the exact axis says that the program changed.
-    """
+    """Both steps at one pace, and the verdict; None where a side has none. `changed`: whether the program changed."""
     first, second = base.together, new.together
     if first.step is None or second.step is None or first.step.ns <= 0 or second.step.ns <= 0:
         return None

@@ -20,11 +20,6 @@ def waterfall_of(steps: tuple[int, int], work: Sequence[Row], sides: tuple[Snaps
     Work is what it was in the recording, where nothing that goes before it runs; what is left of the compared step is
     idle time, shared out over causes and ops as in the recording. Where nothing is left, because the recording waited
     for what the prediction does not, that is a part of its own.
-
-    Args:
-        steps: the compared steps of both sides, ns.
-        work: all matched work.
-        sides: the snapshots that the idle time is from.
     """
     recorded = [_idle_ns(side) for side in sides]
     names = [*sorted({*recorded[0], *recorded[1]}), _NO_CAUSE, _UNEXPLAINED]

@@ -125,8 +125,6 @@ class Analysis:
     """A trace, the window to analyse, and the cache of its indexes. Several threads may use it.
 
     Attributes:
-        trace: the frames.
-        window: the part that was asked for.
         threads: how many may work at once; by default as many as pay.
         times: index or rule -> ns spent on it alone, without the indexes that it asked for.
     """

@@ -35,8 +35,6 @@ class DeviceTime:
     """Where one device's window went: every ns in one class.
 
     Attributes:
-        device: ordinal.
-        start_ns, end_ns: the window.
         parts_ns: class -> ns, idle time as `idle:<cause>`; they sum to the window.
         idle_causes: idle time by cause and op, largest first.
     """

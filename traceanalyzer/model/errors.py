@@ -52,8 +52,7 @@ class Unavailable(Exception):
     """An index cannot be built from this trace; the rules that need it are not applicable.
 
     Attributes:
-        problem: what is missing; completes the sentence "not applicable: ...".
-        remedy: what would make it available, in the imperative.
+        problem, remedy: completes the sentence "not applicable: ..."; what would make it available, in the imperative.
     """
 
     def __init__(self, problem: str, remedy: str | None = None) -> None:

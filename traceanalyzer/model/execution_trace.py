@@ -26,9 +26,7 @@ class ExecutionTrace:
     """The ops of some steps in order of their start, and the storages of their tensors.
 
     Attributes:
-        source: the file.
         name: int64 (ops,), position in `names`.
-        names: of ops.
         thread, step: int64 (ops,); -1 before the first step mark, and everywhere without one.
         inputs: int64 (ops,), equal for ops with equal shapes, types, strides and numbers as inputs.
         shapes: int64 (ops,), position in `shape_texts`.
@@ -42,7 +40,6 @@ class ExecutionTrace:
         layout: int64 (tensors,), position in `layouts`.
         layouts: (size, stride) of the dimensions in which the elements lie, the largest stride first. Dimensions that
             follow each other in memory are one: tensors of equal layout and offset have the same elements.
-        on_cpu: bool (tensors,).
     """
 
     source: str

@@ -22,7 +22,6 @@ class Slices:
     """One track of slices [start_ns, end_ns); they come by start and may overlap or last no time.
 
     Attributes:
-        name: of the track.
         start_ns, end_ns: int64 (slices,).
         kind: int64 (slices,), position in `names` and `args`.
         names, args: text of a slice, and what all slices of that kind say when they are selected.
@@ -97,7 +96,6 @@ class Overlay:
 
     Attributes:
         rank: as the report calls it; None for a trace alone that declares none.
-        source: the trace's file.
         base_time_ns: what is added to the times to get times since 1970, of a job's on one rank's clock.
         drift: what the slices' and counters' times are without, and the trace's file with.
     """

@@ -12,12 +12,7 @@ from traceanalyzer.model.records import dataclass
 
 
 class Storage(Enum):
-    """How a column is stored: in the growing buffer while reading, and in the pandas frame after.
-
-    Attributes:
-        kind: what the values are.
-        dtype: of the pandas column.
-    """
+    """How a column is stored: the kind of its values, and the dtype of the pandas column."""
 
     TIME = "time", "int64"  # nanoseconds, never missing
     ID = "ordinal", "int64"  # never missing

@@ -53,13 +53,7 @@ def remedy_for_keys(keys: Iterable[str]) -> str:
 def exporter_of(
     header: Mapping[str, Any], categories: Iterable[str], processes: Iterable[str]
 ) -> Exporter | None:
-    """The program that wrote a Chrome trace, None where it is not known.
-
-    Args:
-        header: top-level keys other than traceEvents.
-        categories: of its events, as exported.
-        processes: names of processes, and pids that are names.
-    """
+    """The program that wrote a Chrome trace, by top-level keys, categories and processes; None if it is unknown."""
     exporters = [Exporter(**fields) for fields in _known()["exporter"]]
     if "DevTools" in str(header.get("metadata"))[:1000]:
         return exporters[0]

@@ -30,12 +30,7 @@ class Declared:
     """What a trace says of its place in a job.
 
     Attributes:
-        source: its file.
-        rank: None where it declares none.
-        start_ns, end_ns: of what was recorded.
-        world_size: None where it declares none.
         program: numbers of some of its ops' and kernels' names, the same of the same names, ascending.
-        events: how many the file holds.
     """
 
     source: str

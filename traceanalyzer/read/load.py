@@ -135,14 +135,7 @@ def load_file(
 
 
 def load_layout(layout: Layout, read: Callable[[str | Path], Trace] = load_file) -> Job:
-    """`load_job` of files that are listed already.
-
-    Args:
-        read: as `load_file`.
-
-    Raises:
-        UnreadableTrace, NotATrace: as `load_job`.
-    """
+    """`load_job` of files that are listed already; raises what that raises."""
     traces, skipped = traces_of_layout(layout, partial(_file_traces, read))
     declared = [Declared.of(trace) for trace in traces]
     copies, copied = find_duplicate_traces(declared)
@@ -235,11 +228,7 @@ def _file_traces(read: Callable[[str | Path], Trace], path: str | Path) -> list[
 def traces_of_layout(
     layout: Layout, file_traces: Callable[[str | Path], Sequence[T]]
 ) -> tuple[list[T], list[Skipped]]:
-    """(traces of a job's files, files of folders that are no trace).
-
-    Raises:
-        UnreadableTrace, NotATrace: as `load_job`.
-    """
+    """(traces of a job's files, files of folders that are no trace); raises what `load_job` raises."""
     skipped: list[Skipped] = []
     return list(_traces(layout, file_traces, skipped)), skipped
 

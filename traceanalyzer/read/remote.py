@@ -61,12 +61,7 @@ def _reason(error: Exception) -> str:
 
 @contextmanager
 def fetched(url: str | Path) -> Iterator[Path]:
-    """A copy of the file on this machine, as long as it is read.
-
-    Raises:
-        BadOption: its scheme is unknown.
-        UnreadableTrace: it cannot be fetched.
-    """
+    """A copy of the file on this machine, as long as it is read; raises what `as_path` and `reached` raise."""
     import shutil
     from tempfile import TemporaryDirectory
 

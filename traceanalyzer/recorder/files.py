@@ -59,14 +59,8 @@ class Recording:
 
     Attributes:
         path: where it belongs, with the rank in it.
-        raw: the trace as the profiler exported it.
-        tensors: the execution trace; None without one.
-        metadata: goes into the trace's envelope.
         cut_off: mark of the step that had not ended; None where all had.
-        recorded: whole steps.
-        rank, world: of the process in its job.
         missing: what lacks, as a sentence; None where it is whole.
-        notes: doubts that the user should know.
     """
 
     path: str

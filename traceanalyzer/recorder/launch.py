@@ -46,7 +46,6 @@ class Outcome:
         exit_code: the program's; 128 and the signal where a signal ended it.
         jobs: the traces: of each job those of its ranks, in their order; a process without ranks is a job.
         problem: why nothing was recorded; None where something was.
-        rivals: traces that the program's own profiler wrote.
     """
 
     exit_code: int

@@ -24,13 +24,10 @@ class Options:
     Attributes:
         path: the trace to write.
         steps, skip, timed: numbers of steps: recorded, left to warm-up, and timed before the window and again after it.
-        shapes, stacks, memory: switches of the profiler.
         tensors: whether to record an execution trace; None: where the program is a single process.
         max_wait: seconds to wait at most for step times to settle.
         stop: end the program once all is written.
-        force: replace files.
         every_call_of: `pkg.module:function`, each call of which is a step.
-        notes: folder for `Notes`.
         root: id of the process that all processes of the program descend from; 0: of this one.
     """
 

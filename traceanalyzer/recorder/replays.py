@@ -7,11 +7,10 @@ _AGREEING = 3  # replays in a row that show the same cycle before it counts
 
 
 class Replays:
-    """The order of graph replays of a program.
+    """The order of graph replays of a program, and `graphs`, the ids of all graphs replayed so far.
 
     Attributes:
         cycle: graphs per step: 1 where each replay is a step; 0 while that is undecided.
-        graphs: ids of all graphs replayed so far.
     """
 
     def __init__(self) -> None:

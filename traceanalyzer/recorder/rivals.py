@@ -15,9 +15,6 @@ class Rivals:
     """Watches the profilers and execution traces that the program itself starts.
 
     Attributes:
-        active: whether one is prepared or records.
-        seen: whether there was one so far.
-        traces: absolute paths of the traces that the program exported.
         starting: called before one starts; it has to stop the recorder's profiler.
         observing: called before the program registers an execution trace observer.
     """

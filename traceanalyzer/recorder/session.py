@@ -39,10 +39,6 @@ class Session:
     """The phases of a recording in one process.
 
     Attributes:
-        options: what was asked for.
-        seen: steps so far.
-        written: path of the trace once it is written, else None.
-        graphs: whether the program has captured a CUDA graph.
         doubt: returns why a step may not be what the user takes for one; None where it is sure.
         closed: whether steps no longer matter.
         device_failed: whether the device failed while the profiler ran: then nothing may touch the profiler.

@@ -32,10 +32,7 @@ class Watch:
 
     Attributes:
         kind: the kind of events that are steps; None until one recurs.
-        at_training: called when an optimizer is constructed.
         trains: whether an optimizer was constructed: then no forward pass is a step.
-        graphs: whether a CUDA graph was captured.
-        patches: what was changed in the program.
     """
 
     def __init__(self, step: Step, restart: Restart) -> None:

@@ -19,11 +19,7 @@ _HEADER = 1 << 16  # bytes: the events begin within them
 
 
 class Tensors:
-    """The steps with an execution trace.
-
-    Attributes:
-        ended: steps that ended since the profiler was started; the first one is warm-up.
-    """
+    """The steps with an execution trace; the first that `ended` is warm-up."""
 
     def __init__(self, folder: str) -> None:
         from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, schedule

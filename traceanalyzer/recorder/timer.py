@@ -17,10 +17,6 @@ class StepTimer:
 
     On CUDA and ROCm an event of the current stream marks the end of a step, so that the program runs on undisturbed.
     Elsewhere it is a clock, after the accelerator, if there is one, has caught up.
-
-    Attributes:
-        every: steps between two marks.
-        steps: whole steps since the first mark.
     """
 
     def __init__(self, every: int = 1) -> None:

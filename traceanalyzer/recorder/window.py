@@ -11,13 +11,7 @@ from .options import WARM_STEPS, Options
 
 
 class Window:
-    """The profiled steps.
-
-    Attributes:
-        steps: how many are to be recorded.
-        ended: steps that ended since the profiler was started.
-        raw: path of the exported trace; None until then.
-    """
+    """The profiled steps. `raw` is the path of the exported trace, None until then."""
 
     def __init__(self, options: Options, steps: int) -> None:
         from torch.profiler import profile, schedule, supported_activities

@@ -32,12 +32,7 @@ _TENTH, _NINTH = 0.1, 0.9
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """Kernels, copies and memsets before anybody says what they are; arrays of shape (work,).
-
-    Attributes:
-        row: rows of `trace.gpu`.
-        op: rows of `trace.cpu`, -1 for none.
-    """
+    """Kernels, copies and memsets before anybody says what they are; arrays of shape (work,), -1 for no op."""
 
     trace: Trace
     row: Rows

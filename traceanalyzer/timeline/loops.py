@@ -37,14 +37,7 @@ _IN_MOST, _ALIKE, _SAME = 0.6, 0.6, 0.9
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A loop in a sequence of ops.
-
-    Attributes:
-        first: position of its first op.
-        period: ops of one repeat; the median in an approximate loop.
-        repeats: number of repeats.
-        end: position after its last op.
-    """
+    """A loop of ops: position of the first, and after the last; ops of a (median) repeat, and number of repeats."""
 
     first: int
     period: int
@@ -229,12 +222,7 @@ def nested_loops(kind: Rows, group: Rows, min_repeats: int) -> NestedLoops:
 def _even_loops(
     kind: Rows, places: Rows, stretch: Rows, min_repeats: int
 ) -> Iterator[tuple[Rows, int, Rows]]:
-    """(starts of the repeats, end, kinds of a usual repeat) of at most one loop in each stretch.
-
-    Args:
-        places: positions of the ops to look at, whole stretches.
-        stretch: int64 (ops,), sorted.
-    """
+    """(starts of the repeats, end, kinds of a usual repeat) of a loop in each stretch, of which `places` are whole."""
     before = np.append(-1, kind[places][:-1])
     before[np.append(True, np.diff(stretch[places]) != 0)] = -1
     # A loop begins with an op, or with an op after a certain other one: a sum of two branches, say, after a norm.

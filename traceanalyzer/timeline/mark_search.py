@@ -84,8 +84,6 @@ class Marks:
     """Steps as they are marked.
 
     Attributes:
-        kind, source: as in `StepMarks`.
-        number, start_ns, end_ns: int64 (steps,).
         names: (steps,), the marks of a serving engine; empty for others.
         open_end: whether the last one ends with the recording, for want of a mark.
     """

@@ -36,8 +36,6 @@ class TwoKinds:
 
     Attributes:
         period: steps from a long one to the next.
-        count: long steps.
-        long_ns, short_ns: medians.
         lost_share: of the time of all steps, what the long ones take beyond the median of the short ones (0 to 1).
     """
 
@@ -54,17 +52,12 @@ class TimedSteps:
 
     Attributes:
         step_ms: time of each step; of each group of `every` steps their mean.
-        wall_s: of all of them.
         collecting_share: of the time, spent in garbage collections (0 to 1).
         collections: garbage collections, of which `full` of the oldest generation.
-        full: those of the oldest generation.
         waiting_share: of the time, spent in waits for batches of workers after which the GPU was idle (0 to 1).
-        late_batches: such waits.
-        workers: of the DataLoader; 0 without any.
         drained_share: of the steps at whose end the GPU had nothing left to do (0 to 1); None where that is unknown.
         cpu_share: of the time, in which the thread of the steps used the CPU (0 to 1); None where that is unknown.
         lock_ms: time that this thread needs to get the interpreter's lock back; None where that was not measured.
-        threads: other Python threads that used the CPU.
         gpu_busy_share: of the time, in which the GPU ran kernels of any process (0 to 1); None without NVML.
         others: pids of processes of other programs that use the GPU, each with its share of the SMs' time or None.
     """
@@ -122,8 +115,7 @@ class TimedSteps:
         """The long and the short steps; None where they do not follow each other regularly.
 
         Args:
-            long_times: median of the long ones over that of the short ones, at least.
-            max_spread_share: by which the steps of each kind differ, at most.
+            long_times, max_spread_share: least ratio of the medians; by which the steps of each kind differ at most.
         """
         times = self.step_ms
         if len(times) < _FEWEST:

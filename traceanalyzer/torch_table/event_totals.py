@@ -118,12 +118,7 @@ def linked_sums(
     took: NDArray[Value],
     sums_of: Callable[[Rows, NDArray[Value], int], NDArray[Value]],
 ) -> NDArray[Value]:
-    """Sum of what the device work linked to each event's id took; 0 for those that nothing can be linked to.
-
-    Args:
-        took: of each event.
-        sums_of: sums of values by their numbers, of so many.
-    """
+    """Sum (by `sums_of`) of what the device work linked to each event's id took; 0 where nothing can be linked."""
     work = np.flatnonzero(events.on_device & (events.linked_id != NULL_INT))
     position, ids = numbered(events.linked_id[work])
     result, owners = np.zeros(len(events), took.dtype), np.flatnonzero(frontend(events))

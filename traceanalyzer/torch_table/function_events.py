@@ -51,10 +51,8 @@ class FunctionEvents:
         names: distinct names as the table prints them.
         name: int64, position in `names`.
         frame, row: int64, where the event comes from: frame number (CPU, GPU, PYTHON, MEMORY) and row in it.
-        start_ns, end_ns: int64.
         thread: int64, a number per thread; meaningless on devices.
         own_id, linked_id: int64, NULL_INT where there is none.
-        on_device, annotation, asynchronous: bool.
         origin_ns: what torch subtracts from times before it turns them into microseconds.
     """
 
@@ -200,12 +198,7 @@ def stopping_thread(trace: Trace) -> int:
 
 
 def annotation_margin_ns(start: Rows, end: Rows, annotation: Flags) -> tuple[int, int]:
-    """(shift, growth) with which most GPU annotations begin and end where some GPU work does.
-
-    Args:
-        start, end: int64 of shape (rows,), as exported.
-        annotation: bool of shape (rows,).
-    """
+    """(shift, growth) with which most GPU annotations begin and end where some GPU work does; int64, bool (rows,)."""
     starts, ends = np.sort(start[~annotation]), np.sort(end[~annotation])
     best, most = (0, 0), 0
     for shift, growth in _MARGINS_NS:

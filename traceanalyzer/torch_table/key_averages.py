@@ -196,13 +196,7 @@ class KeyAverages:
 def key_averages(
     trace: Trace, *, by_input_shape: bool = False, by_stack: int = 0, python_functions: bool = False
 ) -> KeyAverages:
-    """Sum the events by name, and by what else is asked for.
-
-    Args:
-        by_input_shape: also by the shapes of the inputs.
-        by_stack: also by that many innermost python frames.
-        python_functions: python_function rows are events, too.
-    """
+    """Sum the events by name, and if asked for by shapes of inputs and so many innermost python frames."""
     totals = event_totals(trace, function_events(trace, python_functions=python_functions))
     events = totals.events
     keys = [events.name * 4 + events.on_device * 2 + events.annotation]

@@ -116,7 +116,6 @@ class PrintedTable:
     Attributes:
         rows: as `KeyAverages.rows`, sorted, with self_cpu_us, cpu_us, self_device_us and device_us (float64).
         device: as torch's headers call it; None for a recording of the CPU alone.
-        has_device_time, has_memory: whether there are such columns.
         self_cpu_us, self_device_us: the totals below the table, added up in the order of the rows.
     """
 

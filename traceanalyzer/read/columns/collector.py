@@ -55,13 +55,7 @@ _FATE_OF = _FateOf({name: FATES.index(fate) for name, fate in (CATEGORIES | _FAT
 
 
 class Events:
-    """Some events of a batch.
-
-    Attributes:
-        all: the events.
-        ids: their event ids.
-        starts: as `starts_of` gives them.
-    """
+    """Some events of a batch, their ids, and starts as `starts_of` gives them."""
 
     def __init__(self, batch: Sequence[Any], first: int, positions: Positions, starts: Starts) -> None:
         self._batch, self._first = batch, first
@@ -147,9 +141,7 @@ class Collector:
 
     Attributes:
         groups: (frame, category, keys of args) -> RowGroup.
-        heads: (name, pid, tid) -> code.
         lanes: pid or tid that is a name, as other exporters write them -> the number that stands for it.
-        counted: class -> number of events that have no frame.
         foreign: categories that torch.profiler does not write -> number of events, whatever became of them.
         declared: what the M events (process and thread names) and the profiler's own marks say.
         whole_microseconds: no time has a fraction of a microsecond.

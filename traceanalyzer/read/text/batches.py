@@ -36,8 +36,6 @@ class Batches:
 
     Attributes:
         envelope: what stands around the events; complete once the batches are exhausted.
-        events: how many were handed on.
-        text: the events' text in memory.
         ended: the list of events, or the part of it that is wanted, is over.
     """
 
@@ -81,11 +79,7 @@ class Batches:
         yield from self.until_the_end(blocks)
 
     def listed(self) -> Iterator[Batch]:
-        """`batches` up to the list's end; what follows is not read.
-
-        Raises:
-            UnreadableTrace, NotATrace: as `batches`.
-        """
+        """`batches` up to the list's end; what follows is not read."""
         blocks = self.blocks()
         self.text = self.opened(blocks)
         yield from self._to_list_end(blocks)

@@ -42,7 +42,6 @@ class Envelope:
         """Where the first event may start: after the bracket of a bare array or of the outermost traceEvents.
 
         Args:
-            buffer: the file from its first byte on.
             all_read: nothing follows; then a list within a header that is no JSON is taken, too.
         """
         first = _first_byte(buffer)

@@ -44,8 +44,6 @@ class Repairs:
         """The events of a damaged stretch, None for each that is lost.
 
         Args:
-            text: events separated by commas, without the brackets around them.
-            offset: byte offset of the stretch in the plain JSON.
             truncated: the stretch ends where the file does, so its last event may be half there.
         """
         as_it_is = _strictly(text)

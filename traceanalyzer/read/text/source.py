@@ -41,9 +41,7 @@ class Source:
     """The plain bytes of one file, block by block.
 
     Attributes:
-        name: what to call the file in messages.
         size: bytes in the file, compressed or not; None for a pipe.
-        consumed: bytes of the file read so far, for progress.
         damage: what was wrong with the compression; complete once the blocks are exhausted.
     """
 
@@ -304,10 +302,7 @@ def is_archive(first: bytes) -> bool:
 def only_trace(
     blocks: Iterator[bytes], where: str, plain: Callable[[IO[bytes]], Iterator[bytes]]
 ) -> Iterator[bytes]:
-    """The plain bytes of the only trace in an archive.
-
-    Args:
-        plain: unpacks the file in the archive.
+    """The plain bytes of the only trace in an archive, in which `plain` unpacks a file.
 
     Raises:
         UnreadableTrace: it holds no trace, or a second one, or is damaged where files begin.
