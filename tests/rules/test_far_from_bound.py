@@ -144,6 +144,30 @@ HEADS, CAUSAL = [*[[8, 1_024, 16, 64]] * 3, *[[]] * 7], ["True"] * 10
         ),
         pytest.param(
             Op(
+                "aten::cudnn_convolution",
+                "convolve_sgemm",
+                3_000,
+                [[8, 32, 128, 256], [4_096, 32, 8, 8], [], []],
+                [BF16, BF16, "ScalarList", "ScalarList"],
+                scalars=["", "", "[0, 0]", "[8, 8]", "[1, 1]", "1"],
+            ),
+            "Its stride is its kernel size: cut the input into patches",
+            id="patches",
+        ),
+        pytest.param(
+            Op(
+                "aten::add",
+                "add",
+                3_000,
+                [[8, 512, 4_096]] * 2,
+                [BF16] * 2,
+                strides=[[2_097_152, 1, 512], [2_097_152, 4_096, 1]],
+            ),
+            "Its input lies transposed in memory",
+            id="a transposed sum",
+        ),
+        pytest.param(
+            Op(
                 "aten::_flash_attention_forward", "flash_fwd_kernel", 9_000, HEADS, [BF16] * 3, scalars=CAUSAL
             ),
             "The flash kernel runs already",

@@ -69,6 +69,29 @@ def test_a_small_write_stays_of_what_is_written_in_place() -> None:
     assert one.cost_ns == 6 * 7 * US
 
 
+def moved(strides: list[list[int]]) -> Op:
+    """A copy in a layer norm, of a batch of matrices with these strides."""
+    sizes = [[8, 512, 1024]] * 2
+    return Op("aten::copy_", MOVED, 10, sizes, [BF16] * 2, inside="aten::layer_norm", strides=strides)
+
+
+@pytest.mark.parametrize(
+    ("added", "causes"), [([524_288, 1, 512], ["carried"]), ([524_288, 1_024, 1], ["transposition"])]
+)
+def test_sums_hand_on_the_layout_of_a_transposed_tensor(added: list[int], causes: list[str]) -> None:
+    rows = [524_288, 1_024, 1]
+    total = Op("aten::add", "add", 20, [[8, 512, 1024]] * 2, [BF16] * 2, strides=[added, rows])
+    trace = program([moved([rows, [524_288, 1, 512]]), total, replace(PRODUCT, dur=60)])
+    assert [one.cause for one in found(trace, "strided-copy")] == causes
+
+
+def test_images_in_channels_last_are_no_transposed_rows() -> None:
+    images, last, first = [[8, 64, 32, 32]] * 2, [65_536, 1, 2_048, 64], [65_536, 1_024, 32, 1]
+    total = Op("aten::add", "add", 20, images, [BF16] * 2, strides=[last, last])
+    copy = Op("aten::copy_", MOVED, 20, images, [BF16] * 2, inside="aten::contiguous", strides=[first, last])
+    assert [one.cause for one in found(program([copy, total]), "strided-copy")] == ["transposition"]
+
+
 @pytest.mark.parametrize(
     ("inside", "strides", "severity"),
     [

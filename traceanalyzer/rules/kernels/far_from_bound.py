@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Floats, Rows, median, numbered, starts_of_runs, sums_of
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.rewrites import Replace
@@ -17,7 +18,7 @@ from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limi
 from traceanalyzer.rule.evidence_texts import kernel_times
 from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
-from traceanalyzer.tensors.ops.strides import reduced_dimension, stride_reason
+from traceanalyzer.tensors.ops.strides import adds_transposed, reduced_dimension, stride_reason
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, largest_odd_size
 from traceanalyzer.tensors.top_ops import require_shapes
 from traceanalyzer.timeline.kernel_chains import elements_per_thread
@@ -70,6 +71,14 @@ PASSES = (
 _ATTENTION = (
     "Enable the flash kernel: is_causal=True instead of a causal mask, no mask where nothing is masked; for biases "
     "and other masks torch.nn.attention.flex_attention"
+)
+_PATCHES = (
+    "Its stride is its kernel size: cut the input into patches and use a product, F.linear(F.unfold(x, k, stride=k)"
+    ".transpose(1, 2), weight.flatten(1), bias)"
+)
+_TRANSPOSED = (
+    "Its input lies transposed in memory, and sums hand the layout on: call .contiguous() once, after the "
+    "transpose() or permute() that makes it"
 )
 SQUEEZE = "Drop the dimension with a view (squeeze): one element needs no reduction"
 FLASH = (
@@ -184,7 +193,7 @@ def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
 def _slow_hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, least_ns: float, limits: Limits) -> Iterator[Hits]:
     assert gpu.peaks is not None
     number, (call, _) = inputs.number[pieces.entries], numbered(pieces.op.rows)
-    spent = sums_of(call, pieces.dur_ns, int(call.max(initial=-1)) + 1)[call]
+    spent = _taken(call, pieces)[call]
     reached, needed = call_times(number, pieces.name, inputs.signatures, gpu.peaks, inputs.indexed)
     target = np.maximum(reached, limits.floor_ns)[number]
     # The median: one slow call is not the rate of the op.
@@ -203,6 +212,15 @@ def _slow_hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, least_ns: float, limi
             shape = inputs.signatures[int(number[worst])]
             worst_times = _Times(int(needed[number[worst]]), int(usual_spent.max()))
             yield _hits(op, pieces[members], fixed[members], shape, worst_times, gpu.sms, limits)
+
+
+def _taken(call: Rows, pieces: Work) -> Rows:
+    """How long each call has kernels on the device, ns: those that run at once count once; int64 (calls,)."""
+    begin_ns, end_ns = pieces.start_ns.min(initial=0), pieces.end_ns.max(initial=0)
+    # Each call on a stretch of its own, so that one union serves all.
+    apart = call * (end_ns - begin_ns + 1)
+    start, end = intervals.union(pieces.start_ns - begin_ns + apart, pieces.end_ns - begin_ns + apart)
+    return sums_of(start // (end_ns - begin_ns + 1), end - start, int(call.max(initial=-1)) + 1)
 
 
 def _slow_by_geometry(kernels: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
@@ -279,6 +297,10 @@ def _hits(
         remedy = _FULL
     if reduces_nothing(shape):
         remedy = SQUEEZE
+    if cuts_patches(shape):
+        remedy = _PATCHES
+    if adds_transposed(shape):
+        remedy = _TRANSPOSED
     explained = remedy in (SQUEEZE, PASSES)
     torchs_own = remedy in (BROADCAST, NORM)
     why = reason(shape, kind, pieces.blocks, sms)
@@ -307,6 +329,7 @@ def _hits(
             "lines": lines,
         },
         normal_share=limits.usual_share if torchs_own else 0.0,
+        fault_key="transposed-tensor" if remedy == _TRANSPOSED else "",
     )
 
 
@@ -351,6 +374,15 @@ def reduces_nothing(op: Signature) -> bool:
     except (LookupError, TypeError, ValueError):
         return False
     return dim is not None and shape[dim] == 1
+
+
+def cuts_patches(op: Signature) -> bool:
+    """Whether a convolution has its kernel size, more than one, as its stride."""
+    try:
+        kernel, stride = list(op.shape(1)[2:]), op.scalar(3)
+    except LookupError:
+        return False
+    return "convolution" in op.name and kernel == stride and math.prod(kernel) > 1
 
 
 def _contention(op: Signature, kind: str) -> str:

@@ -12,6 +12,28 @@ topk cummax cummin"""
 _ALONG = frozenset(_ALONG_ONE.split())
 
 
+Layout = tuple[tuple[int, ...], tuple[int, ...]]
+"""Shape and strides of a tensor."""
+
+
+def layout_of(op: Signature, position: int) -> Layout | None:
+    """Shape and strides of an input, None if not recorded."""
+    try:
+        shape, steps = op.shape(position), op.stride(position)
+    except LookupError:
+        return None
+    return None if steps is None else (shape, steps)
+
+
+def adds_transposed(op: Signature) -> bool:
+    """Whether a sum reads rows whose neighbors are apart in memory; its result has these strides, too.
+
+    Images in channels_last are left out, since their convolutions want that layout.
+    """
+    read = layout_of(op, 0) if op.name in ("aten::add", "aten::add_") else None
+    return read is not None and len(read[0]) in (2, 3) and read[0][-1] > 1 < read[1][-1] and 1 in read[1]
+
+
 def stride_reason(op: Signature) -> str:
     """How far apart neighbors lie along the dimension of an op's work, as a clause; empty where they are adjacent.
 

@@ -16,6 +16,7 @@ from traceanalyzer.rule.consistency import ASSUMED
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence, op_times
 from traceanalyzer.rules.copies.strided_copy.copied_tensors import (
     appended_shape,
+    carried,
     growing_cats,
     order_kept,
     write_count_text,
@@ -43,6 +44,12 @@ TEXTS = {
         "heads than query heads: {F.scaled_dot_product_attention}(enable_gqa=True), or reshape the "
         "queries of a group to rows of one product.",
     ),
+    "carried": (
+        "{times_a_step}, {ops} copies a tensor that lies transposed in memory, and sums hand its layout on to "
+        "the next layer",
+        "Call .contiguous() once, after the transpose() or permute() that makes this tensor, before the first "
+        "layer.",
+    ),
     "transposition": (
         "copies that change the order of dimensions run {times_a_step}, in {ops}",
         "Keep the layout that the next op reads: drop .contiguous() and .clone() where a view is enough, or create "
@@ -69,6 +76,11 @@ class Limits:
         0.10,
         "transposing copies must take at least this share of GPU time. In healthy models the copies of "
         "attention (from batch x heads x tokens to batch x tokens x heads) take up to 7 %, H200",
+    )
+    min_carried_share: float = limit(
+        0.02,
+        "copies of a transposed tensor whose layout sums hand on must take at least this share of GPU time: one "
+        "line avoids them; chosen",
     )
     grown_times: float = limit(
         8.0,
@@ -99,8 +111,9 @@ def strided_copy(
     """Tensors are copied only to change their layout in memory.
 
     What it looks for: copies (contiguous, clone, reshape, copy_) of transposed, sliced or expanded data,
-    without a change of dtype. Concatenations (cat, stack) are reported, too. In three cases, the finding's
+    without a change of dtype. Concatenations (cat, stack) are reported, too. In four cases, the finding's
     title says which case it is:
+    - `carried`: the layers of a model each copy a transposed tensor, since sums keep the strides of their inputs;
     - `growing-buffer`: a buffer grows by cat;
     - `repetition`: repeat, or contiguous() of an expanded tensor, writes data several times. The next op may
       take longer to read the larger data;
@@ -109,6 +122,7 @@ def strided_copy(
     reach only a quarter of the peak rate.
     Bad: cache = torch.cat([cache, new]) for each token. Good: a buffer of the final size that is written in
     place.
+    Bad: x = conv(x).transpose(1, 2) before a transformer's layers. Good: conv(x).transpose(1, 2).contiguous().
     Bad: x.permute(...).contiguous() back and forth. Good: one layout for the whole network.
     How sure: kernel names identify such copies. Without strides, copies that ops make of their inputs are low at
     most. Confidence is high if an execution trace shows that one op reads each copy, and takes any strides.
@@ -125,14 +139,17 @@ def strided_copy(
     moved = work[copied & ~by_cat]
     times, in_order = write_counts(moved, inputs), order_kept(moved, inputs) == 1
     once = (times == 1) & ~writes_slices(moved, inputs)
+    passed_on = once & ~in_order & carried(moved, inputs)
     for cause, copies in (
         ("growing-buffer", work[growing]),
         ("concatenation", work[concatenations & ~growing & (work.op.there | ~growing.any())]),
         ("repetition", moved[times != 1]),
-        ("transposition", moved[once & ~in_order]),
+        ("carried", moved[passed_on]),
+        ("transposition", moved[once & ~in_order & ~passed_on]),
         ("slices", moved[once & in_order]),
     ):
         least = limits.min_moved_share if cause in _MOVES else limits.min_gpu_share
+        least = limits.min_carried_share if cause == "carried" else least
         for device, on_device in copies.by(copies.device):
             share = on_device.total_ns / max(work[work.device == device].total_ns, 1)
             if share >= least:
@@ -149,7 +166,7 @@ def _hits(
     grows = cause == "growing-buffer"
     joins = grows or cause == "concatenation"  # its inputs are written in place: an op and a small write stay
     stays = np.minimum(copies.dur_ns, limits.append_ns if joins else 0)
-    certain = grows or (flow is not None and flow.is_read_once(copies.op))
+    certain = grows or cause == "carried" or (flow is not None and flow.is_read_once(copies.op))
     sure = (order_kept(copies, inputs) == 0) | copies.outer_op.name.matches(_ASKED)
     guessed = cause == "transposition" and 2 * copies[sure].total_ns < copies.total_ns
     what, advice = TEXTS[cause]
@@ -174,6 +191,7 @@ def _hits(
             **({ASSUMED: "the order of dimensions"} if guessed else {}),
         },
         normal_share=limits.usual_share if cause == "concatenation" else 0.0,
+        fault_key="transposed-tensor" if cause == "carried" else "",
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.rule import Work
 from traceanalyzer.tensors.launch_inputs import WorkInputs
+from traceanalyzer.tensors.ops.strides import adds_transposed, layout_of
 from traceanalyzer.tensors.signatures import Signature, signatures_of
 
 # The write count is not recorded.
@@ -51,6 +52,17 @@ def writes_slices(copies: Work, inputs: WorkInputs) -> Mask:
     return np.asarray(copies.outer_op.name.one_of("aten::copy_") & part)
 
 
+def carried(copies: Work, inputs: WorkInputs) -> Mask:
+    """Which of the copies read a transposed tensor whose layout additions hand on, bool (copies,).
+
+    A sum has the strides of its inputs: one transposed view before the first residual connection transposes what all
+    layers read. Images in channels_last are left out, since their convolutions want that layout.
+    """
+    added = {layout_of(op, 0) for op in inputs.signatures if adds_transposed(op)}
+    reads = _of_each(copies, inputs, lambda op: op.name == "aten::copy_" and layout_of(op, 1) in added)
+    return np.asarray(reads == 1)
+
+
 def _of_each(copies: Work, inputs: WorkInputs, value: Callable[[Signature], int]) -> Rows:
     """What the function returns for the op of each copy, int64 (copies,)."""
     return np.array([value(op) for op in inputs.signatures], np.int64)[inputs.number[copies.entries]]
@@ -58,7 +70,7 @@ def _of_each(copies: Work, inputs: WorkInputs, value: Callable[[Signature], int]
 
 def _write_count(op: Signature) -> int:
     """How often `copy_(written, read)` writes each element that it reads, -1 if unknown."""
-    written, read = (layout(op, position) for position in (0, 1))
+    written, read = (layout_of(op, position) for position in (0, 1))
     if op.name != "aten::copy_" or written is None or read is None or 0 in read[0]:
         return -1
     elements = math.prod(size for size, step in zip(*read, strict=True) if step)
@@ -68,7 +80,7 @@ def _write_count(op: Signature) -> int:
 
 
 def _order_kept(op: Signature) -> int:
-    written, read = (layout(op, position) for position in (0, 1))
+    written, read = (layout_of(op, position) for position in (0, 1))
     if (
         op.name != "aten::copy_"
         or written is None
@@ -82,7 +94,7 @@ def _order_kept(op: Signature) -> int:
 
 def _is_whole(op: Signature) -> bool:
     """True if `copy_` writes a tensor without gaps, in any order of its dimensions."""
-    written = layout(op, 0)
+    written = layout_of(op, 0)
     if written is None or 0 in written[0]:
         return False
     return math.prod(written[0]) == 1 + sum((size - 1) * step for size, step in zip(*written, strict=True))
@@ -91,15 +103,6 @@ def _is_whole(op: Signature) -> bool:
 def _dimension_order(shape: Sequence[int], steps: Sequence[int]) -> tuple[int, ...]:
     """Dimensions with more than one element, largest stride first."""
     return tuple(sorted((dim for dim, size in enumerate(shape) if size > 1), key=lambda dim: -steps[dim]))
-
-
-def layout(op: Signature, position: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """(shape, strides) of an input, None if not recorded."""
-    try:
-        shape, steps = op.shape(position), op.stride(position)
-    except LookupError:
-        return None
-    return None if steps is None else (shape, steps)
 
 
 def growing_cats(work: Work, concatenations: Mask, times: float) -> Mask:

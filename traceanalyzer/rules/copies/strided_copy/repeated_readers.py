@@ -13,8 +13,9 @@ from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.lower_bounds import bound_of, reached_ns
 from traceanalyzer.roofline.peaks import Peaks
 from traceanalyzer.rule import Work
-from traceanalyzer.rules.copies.strided_copy.copied_tensors import layout, write_counts
+from traceanalyzer.rules.copies.strided_copy.copied_tensors import write_counts
 from traceanalyzer.tensors.launch_inputs import WorkInputs
+from traceanalyzer.tensors.ops.strides import layout_of
 from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 
 # Products of few rows with many: their queries, or rows, of a group fold into one product. Pointwise ops are left out:
@@ -34,7 +35,7 @@ class Repeated:
     @classmethod
     def of(cls, copy: Signature) -> Repeated | None:
         """The tensor that `copy_` of an expanded tensor writes, None if unknown."""
-        written, steps = layout(copy, 1) or ((), ())
+        written, steps = layout_of(copy, 1) or ((), ())
         if not steps or not math.prod(written) or not steps[-1] or copy.dims[0] != list(written):
             return None
         sizes = [(size, bool(step)) for size, step in zip(written, steps, strict=True) if size > 1]
