@@ -14,7 +14,7 @@ from tests.support.paths import SHARED
 from tests.support.trace_builder import TraceBuilder
 from tests.support.trace_selection import ALL
 from traceanalyzer.job.cross_rank_indexes import RankKernels, waiting_together, with_waiting
-from traceanalyzer.job.ranks import Here, asked_once
+from traceanalyzer.job.ranks import Here
 from traceanalyzer.job.rates import bus_factor, data_bytes, roles
 from traceanalyzer.job.runs import CollectiveRuns
 from traceanalyzer.model.analysis import Analysis
@@ -229,7 +229,7 @@ def test_a_file_that_cannot_be_read_is_answered_with_why(tmp_path: Any) -> None:
     found = Here({}).once(events, [str(path), str(good)], 5)
     assert list(found) == [str(path), str(good)]
     assert isinstance(found[str(path)], Exception)
-    assert found[str(good)] == asked_once(events, str(good), 5) == 6
+    assert found[str(good)] == 6
 
 
 RENAMED = ("jobs/deepseek_v3_train.", "jobs/lightllm_overlap/", "ranks/moe_a2a.fixed.", "ddp/exposed.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,31 +23,18 @@ _LEAST_NS = 1_000.0  # the finest unit of a trace's times
 def clocks_of(
     runs: Mapping[int, CollectiveRuns], waits: Mapping[int, CollectiveWaits], base_ns: Mapping[int, int]
 ) -> dict[int, Clock]:
-    """Rank -> its clock, against the rank that shares most collectives; without those that share none.
-
-    Args:
-        base_ns: rank -> base time of its file, which its times are relative to.
-    """
-    if not waits:
-        return {}
-    reference = max(waits, key=lambda rank: (len(waits[rank].entry), -rank))
+    """Rank -> its clock, against the rank that shares most collectives; without those that share none."""
+    reference = max(waits, key=lambda rank: (len(waits[rank].entry), -rank), default=-1)
     times = {rank: _times(runs[rank], wait, base_ns[rank]) for rank, wait in waits.items()}
-    return {
-        rank: clock
-        for rank in waits
-        if (clock := _clock(reference, times[reference], times[rank])) is not None
-    }
+    clocks = {rank: _clock(reference, times[reference], own) for rank, own in times.items()}
+    return {rank: clock for rank, clock in clocks.items() if clock is not None}
 
 
 def _times(runs: CollectiveRuns, waits: CollectiveWaits, base_ns: int) -> tuple[Rows, Rows, Rows]:
     """(number, start, end) of what other ranks have, by number."""
-    position = np.searchsorted(runs.entry, waits.entry)
     order = np.argsort(waits.number)
-    return (
-        waits.number[order],
-        runs.start_ns[position][order] + base_ns,
-        runs.end_ns[position][order] + base_ns,
-    )
+    position = np.searchsorted(runs.entry, waits.entry)[order]
+    return waits.number[order], runs.start_ns[position] + base_ns, runs.end_ns[position] + base_ns
 
 
 def _clock(reference: int, known: tuple[Rows, Rows, Rows], own: tuple[Rows, Rows, Rows]) -> Clock | None:
@@ -59,8 +47,7 @@ def _clock(reference: int, known: tuple[Rows, Rows, Rows], own: tuple[Rows, Rows
     offset, drift, error = line(seconds, apart)
     clock = Clock(reference, round(offset), drift / 1e3, round(error), at_ns, len(both))
     begins = own[1][there] - clock.ahead_ns(own[1][there])
-    broken = int((begins > ends + clock.uncertainty_ns).sum())
-    return Clock(reference, clock.offset_ns, clock.drift_ppm, clock.uncertainty_ns, at_ns, len(both), broken)
+    return replace(clock, broken=int((begins > ends + clock.uncertainty_ns).sum()))
 
 
 def line(seconds: Floats, apart: Floats) -> tuple[float, float, float]:
@@ -77,7 +64,6 @@ def line(seconds: Floats, apart: Floats) -> tuple[float, float, float]:
         spread = _MAD * median(off[selected])
         selected = off <= max(_OUTLIER * spread, 1.0)
     error = max(_OUTLIER * spread, _LEAST_NS)
-    if abs(drift) * np.ptp(seconds) <= error and drift:
-        offset = median(apart[selected])
-        return offset, 0.0, error
+    if drift and abs(drift) * np.ptp(seconds) <= error:
+        return median(apart[selected]), 0.0, error
     return offset, drift, error

@@ -51,9 +51,6 @@ def partners(
     Args:
         own, other: int64, positions in `mine` and `theirs` of the collectives of one process group, in order.
         apart_ns: by how much the other trace's times begin later than these; None where that is unknown.
-
-    Returns:
-        int64 of the shape of `own`, values from `other`.
     """
     best, most, chosen = np.full(len(own), -1, np.int64), 0, 0
     for shift in dict.fromkeys(_shifts(mine, own, theirs, other)):
@@ -97,14 +94,8 @@ def told_apart(runs: Mapping[int, CollectiveRuns]) -> dict[int, CollectiveRuns]:
     cannot be told apart; else they stay one group. What ranks leave once their own data has moved tells nothing.
     """
     groups = {rank: run.group.copy() for rank, run in runs.items()}
-    kinds = {
-        (what, count)
-        for run in runs.values()
-        for what, count, group in zip(
-            run.what.tolist(), run.elements.tolist(), run.group.tolist(), strict=True
-        )
-        if group == "" and what in OF_ONE_SIZE
-    }
+    columns = (zip(run.what, run.elements.tolist(), run.group, strict=True) for run in runs.values())
+    kinds = {one[:2] for rows in columns for one in rows if one[2] == "" and one[0] in OF_ONE_SIZE}
     for what, count in sorted(kinds, key=str):
         chosen = {
             rank: np.flatnonzero((run.group == "") & (run.what == what) & (run.elements == count))
@@ -204,12 +195,7 @@ _DIFFERING = 0.02  # of the duration: matmuls beside a collective correlate as w
 
 @dataclass(frozen=True, slots=True)
 class RankKernels:
-    """Kernels of one rank that may communicate.
-
-    Attributes:
-        runs: name -> starts and durations in ns, float64, in order of start.
-        known: names of those that the rank's own trace shows to communicate.
-    """
+    """Kernels of one rank that may communicate, by name (starts, durations) in ns by start; `known` ones surely do."""
 
     runs: Mapping[str, tuple[Floats, Floats]]
     known: frozenset[str]
@@ -224,10 +210,8 @@ class RankKernels:
         order = np.lexsort((work.start_ns[rows], names.code))
         parts = np.split(order, np.flatnonzero(np.diff(names.code[order])) + 1) if len(order) else []
         start, dur = work.start_ns[rows], (work.end_ns - work.start_ns)[rows]
-        return cls(
-            {str(names[part[0]]): (start[part].astype(float), dur[part].astype(float)) for part in parts},
-            known,
-        )
+        runs = {str(names[part[0]]): (start[part].astype(float), dur[part].astype(float)) for part in parts}
+        return cls(runs, known)
 
 
 def waiting_together(ranks: Mapping[int, RankKernels]) -> frozenset[str]:
@@ -269,14 +253,10 @@ def measured(
 ) -> dict[int, CollectiveWaits]:
     """Rank -> its waiting; without the ranks none of whose collectives any other trace has.
 
-    Args:
-        base_ns: rank -> base time of its file, which its times are relative to; None where that is unknown.
-
     Where ranks of a group are missing the waiting is what it is at least: one of them may have come later still.
     """
     shortest = {rank: run.dur_ns.copy() for rank, run in runs.items()}
-    last = {rank: np.full(len(run), -1, np.int64) for rank, run in runs.items()}
-    number = {rank: np.full(len(run), -1, np.int64) for rank, run in runs.items()}
+    last, number = ({rank: np.full(len(run), -1, np.int64) for rank, run in runs.items()} for _ in range(2))
     meets = {rank: np.zeros(len(run), np.bool_) for rank, run in runs.items()}
     begin = 0
     for group in dict.fromkeys(name for run in runs.values() for name in run.group if name is not None):
@@ -290,19 +270,17 @@ def measured(
             seen = (member >= 0) & (ranks > 1)
             shortest[rank][member[seen]], last[rank][member[seen]] = least[seen], comer[seen]
             number[rank][member[seen]] = begin + np.flatnonzero(seen)
-            meets[rank][member[seen & _meets(runs, table, rank, longest)]] = True
+            if rank != longest:
+                seen &= at_once(runs[longest], table[longest], runs[rank], member)
+            meets[rank][member[seen]] = True
         begin += len(comer)
-    return {
-        rank: CollectiveWaits(
-            run.entry[known],
-            (run.dur_ns - shortest[rank])[known],
-            last[rank][known],
-            number[rank][known],
-            meets[rank][known],
-        )
-        for rank, run in runs.items()
-        if (known := last[rank] >= 0).any()
-    }
+    waits: dict[int, CollectiveWaits] = {}
+    for rank, run in runs.items():
+        if (known := last[rank] >= 0).any():
+            waiting_ns, collective = (run.dur_ns - shortest[rank])[known], number[rank][known]
+            found = run.entry[known], waiting_ns, last[rank][known], collective, meets[rank][known]
+            waits[rank] = CollectiveWaits(*found)
+    return waits
 
 
 def _table(
@@ -321,13 +299,6 @@ def _table(
     }
 
 
-def _meets(runs: Mapping[int, CollectiveRuns], table: Mapping[int, Rows], rank: int, longest: int) -> Mask:
-    """Whether a rank's collectives run at once with those of the rank that has most."""
-    if rank == longest:
-        return np.ones(len(table[rank]), np.bool_)
-    return at_once(runs[longest], table[longest], runs[rank], table[rank])
-
-
 def _last(runs: Mapping[int, CollectiveRuns], table: Mapping[int, Rows]) -> tuple[Rows, Rows, Rows]:
     """(shortest duration of each collective, the rank that has it, how many ranks have the collective)."""
     ranks = np.array(list(table), np.int64)
@@ -339,8 +310,7 @@ def _last(runs: Mapping[int, CollectiveRuns], table: Mapping[int, Rows]) -> tupl
 def introduce(ranks: Ranks) -> JobView | None:
     """Give `CollectiveWaits` and `RankLoads` to all ranks that have a collective in common with another.
 
-    Returns:
-        what they have in common; None where no two of them have a collective in common.
+    Returns what they have in common; None where no two of them have a collective in common.
     """
     every = [rank for rank in ranks.all if rank is not None]
     # Kernels that wait for other ranks are communication, before anything else is made of them.
@@ -354,9 +324,8 @@ def introduce(ranks: Ranks) -> JobView | None:
     base_ns = {rank: base_ns[rank] for rank in waits}
     view = JobView(own, waits, clocks_of(own, waits, base_ns), base_ns)
     links = _links(ranks, view)
-    view = replace(
-        view, waits={rank: without_links(wait, links.get(rank, NO_LINKS)) for rank, wait in waits.items()}
-    )
+    waits = {rank: without_links(wait, links.get(rank, NO_LINKS)) for rank, wait in waits.items()}
+    view = replace(view, waits=waits)
     held = view.held_up_ns()
     loads = ranks.each(load, {rank: (wait, held[rank], links.get(rank)) for rank, wait in view.waits.items()})
     shared = {rank: wait for rank, wait in loads.items() if wait is not None}

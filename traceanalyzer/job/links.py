@@ -34,15 +34,10 @@ _MEDIANS_ERROR = 1.25 * 1.4826  # from the median absolute deviation to the erro
 
 @dataclass(frozen=True, slots=True)
 class SlowLink:
-    """A slow link, as one of the ranks at it sees it.
+    """A slow link, as one of the ranks at it sees it: `group` and `collective` are None of two ranks within a group.
 
-    Attributes:
-        ranks: its two ends, or all of its group.
-        group: name and ranks; None of two ranks within one.
-        collective: what is slow there; None of two ranks: all that they exchange.
-        part: by what part of the time a transfer takes longer than over the links of its peers.
-        entry: int64, entries of `DeviceWork` that it makes longer.
-        more_ns: int64, by how much each.
+    `part` is by what part of the time a transfer takes longer than over the links of its peers, `more_ns` by how much
+    the work `entry` of `DeviceWork` does; int64 both.
     """
 
     ranks: tuple[int, ...]
@@ -72,15 +67,13 @@ def between_two(view: JobView) -> dict[int, RankLinks]:
     result: dict[int, list[SlowLink]] = {}
     for ranks, numbers in _meetings(view):
         ends = _Ends.of(view, ranks, numbers)
-        late = None if ends is None else ends.late()
-        if ends is None or late is None:
+        if ends is None or (late := ends.late()) is None:
             continue
-        for rank in ranks:
-            result.setdefault(rank, [])
+        links = {rank: result.setdefault(rank, []) for rank in ranks}
         if len(late) == 2:  # a link has two ends; of more it is not known which
             pair = tuple(ranks[at] for at in late)
-            for at, part in late.items():
-                result[ranks[at]].append(ends.slow(view, ranks[at], pair, part))
+            for rank, part in zip(pair, late.values(), strict=True):
+                links[rank].append(ends.slow(view, rank, pair, part))
     return {rank: RankLinks(tuple(own)) for rank, own in result.items()}
 
 
@@ -96,12 +89,10 @@ def of_groups(view: JobView, rates: Sequence[tuple[Rate, Rows]]) -> dict[int, Ra
         wanted = np.zeros(int(every.max(initial=-1)) + 1, np.bool_)
         wanted[numbers] = True
         for rank in (ranks[at] for at in distinct(owner[wanted[every]]).tolist()):
-            waits = view.waits[rank]
-            entry = waits.entry[wanted[waits.number]]
-            own = result.setdefault(rank, [])
+            waits, runs, own = view.waits[rank], view.runs[rank], result.setdefault(rank, [])
             if rate.slow:
-                waited, _ = waits.of(entry)
-                took = view.runs[rank].dur_ns[np.searchsorted(view.runs[rank].entry, entry)] - waited
+                entry = waits.entry[wanted[waits.number]]
+                took = runs.dur_ns[np.searchsorted(runs.entry, entry)] - waits.of(entry)[0]
                 part = rate.beside / rate.busbw - 1
                 more = np.rint(took * part / (1 + part)).astype(np.int64)
                 own.append(SlowLink(rate.ranks, rate.group, rate.collective, part, entry, more))
@@ -127,21 +118,16 @@ def _meetings(view: JobView) -> Iterator[tuple[tuple[int, ...], Rows]]:
     kinds, which = np.unique(has, axis=1, return_inverse=True)
     for kind, there in enumerate(kinds.T):
         if there.sum() >= _RANKS:
-            yield (
-                tuple(ranks[index] for index in np.flatnonzero(there)),
-                np.flatnonzero(which.ravel() == kind),
-            )
+            present = tuple(ranks[index] for index in np.flatnonzero(there))
+            yield present, np.flatnonzero(which.ravel() == kind)
 
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """When ranks leave the collectives that all of them have, by their clocks set alike.
+    """When ranks leave the collectives `numbers` that all of them have, by their clocks set alike.
 
-    Attributes:
-        late_ns: float64 (ranks, collectives), after the median of those that leave first.
-        transfer_ns: float64 (collectives,), from the last to come to those that leave first, the shortest duration of
-            all ranks at most; 0 where they leave together.
-        numbers: int64 (collectives,).
+    `late_ns` (ranks, collectives) is after the median of those that leave first, `transfer_ns` (collectives,) from the
+    last to come to these, the shortest duration of all ranks at most; 0 where they leave together.
     """
 
     late_ns: Floats
@@ -160,13 +146,9 @@ class _Ends:
         if not exchanged.any():
             return None
         origin = int(runs[0][0].end_ns[at[0]][0]) + view.base_ns[ranks[0]]
-        shift = [view.base_ns[rank] - origin for rank in ranks]
-        start, end = (
-            np.array(
-                [getattr(run, name)[own] + by for (run, own), by in zip(runs, shift, strict=True)], np.float64
-            )
-            for name in ("start_ns", "end_ns")
-        )
+        shift = np.array([view.base_ns[rank] - origin for rank in ranks])[:, None]
+        start = (np.array([run.start_ns[own] for run, own in runs]) + shift).astype(np.float64)
+        end = (np.array([run.end_ns[own] for run, own in runs]) + shift).astype(np.float64)
         transfer = np.where(exchanged, (end - start).min(axis=0), 0.0)
         least = np.argsort(transfer, kind="stable")
         least = np.sort(least[: max(len(least) // 3, 1)])
@@ -208,12 +190,10 @@ class _Ends:
 
     def slow(self, view: JobView, rank: int, ranks: tuple[int, ...], part: float) -> SlowLink:
         """The link as one of its two ranks sees it."""
-        moved = np.flatnonzero(self.transfer_ns > 0)
+        moved, runs = np.flatnonzero(self.transfer_ns > 0), view.runs[rank]
         at = _positions(view, rank, self.numbers[moved])
-        more = np.minimum(
-            np.rint(self.transfer_ns[moved] * part).astype(np.int64), view.runs[rank].dur_ns[at]
-        )
-        return SlowLink(ranks, None, None, part, view.runs[rank].entry[at], more)
+        more = np.minimum(np.rint(self.transfer_ns[moved] * part).astype(np.int64), runs.dur_ns[at])
+        return SlowLink(ranks, None, None, part, runs.entry[at], more)
 
 
 def _positions(view: JobView, rank: int, numbers: Rows) -> Rows:

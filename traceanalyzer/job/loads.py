@@ -20,16 +20,9 @@ _FEW = 3  # steps: of so many the first is left out, which launches what a queue
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One rank's mean step.
+    """One rank's mean step: `compute_ns` is summed over streams, with its standard error from step to step.
 
-    Attributes:
-        compute_ns: time of kernels that compute; of several streams the sum.
-        waiting_ns: measured waiting for other ranks, also beside compute.
-        error_ns: standard error of `compute_ns`, from step to step; 0 where there is only one.
-        held_ns: what the others wait for it, on average.
-        step_ns: how long the step takes as recorded.
-        kernels: how many compute in all these steps.
-        marked: whether steps are marked; else the recording is one.
+    `held_ns` is what the others wait for it, `kernels` compute in all steps; without marks the recording is one step.
     """
 
     compute_ns: float
@@ -42,10 +35,7 @@ class Load:
 
     @classmethod
     def of(cls, work: DeviceWork, steps: Steps, waits: CollectiveWaits, held_ns: Floats) -> Self:
-        """
-        Args:
-            held_ns: what the others wait for this rank in each of its collectives; float64, as `waits`.
-        """
+        """`held_ns` is what the others wait for this rank in each of its collectives; float64, as `waits`."""
         first = 1 if len(steps) >= _FEW else 0
         count = len(steps) - first
         computes = (work.kind == KINDS.index("compute")) & (steps.of_work >= first)
@@ -66,12 +56,7 @@ def comparable(loads: Mapping[int, Load]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RankLoads(GivenByJob):
-    """The load of every rank that has one, as one of them sees it.
-
-    Attributes:
-        rank: whose trace this is.
-        of: rank -> its load; at least two.
-    """
+    """The loads of all ranks that have one, at least two, as the trace of `rank` sees them."""
 
     rank: int
     of: Mapping[int, Load]

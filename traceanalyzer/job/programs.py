@@ -16,11 +16,7 @@ Hashes = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class OtherProgram(GivenByJob):
-    """
-    Attributes:
-        names: of ops and kernels that this rank has, and less than half of the others.
-        others: how many other ranks there are.
-    """
+    """Names of ops and kernels that this rank has, and less than half of the others."""
 
     names: tuple[str, ...]
     others: int
@@ -30,10 +26,6 @@ class OtherProgram(GivenByJob):
 
     @classmethod
     def of(cls, trace: Trace, rare: Hashes, others: int) -> Self:
-        """
-        Args:
-            rare: hashes of names that less than half of the others have.
-        """
         known = hashed_names(trace)
         return cls(tuple(sorted(known[one] for one in rare if one in known)), others)
 

@@ -22,13 +22,7 @@ from traceanalyzer.timeline.collective_waits import CollectiveWaits
 
 @dataclass(frozen=True, slots=True)
 class JobView(GivenByJob):
-    """
-    Attributes:
-        runs: rank -> its collectives.
-        waits: rank -> what it waited in those that another rank's trace has, too.
-        clocks: rank -> its clock.
-        base_ns: rank -> base time of its file, which its times are relative to.
-    """
+    """By rank: its collectives, what it waited in those that others have, too, its clock, and its file's base time."""
 
     runs: Mapping[int, CollectiveRuns]
     waits: Mapping[int, CollectiveWaits]
@@ -105,12 +99,10 @@ class Here(Ranks):
         return answers
 
     def once(self, ask: Ask[T], files: Sequence[str], shared: Any = None) -> dict[str, T | Exception]:
-        return {file: asked_once(ask, file, shared) for file in files}
-
-
-def asked_once(ask: Ask[T], file: str, shared: Any = None) -> T | Exception:
-    """What a file's trace answers, or the reason why not."""
-    try:
-        return ask(Analysis(load_file(file)), None, shared)
-    except Exception as error:  # whatever is wrong with one file costs no other one
-        return error
+        answers: dict[str, T | Exception] = {}
+        for file in files:
+            try:
+                answers[file] = ask(Analysis(load_file(file)), None, shared)
+            except Exception as error:  # whatever is wrong with one file costs no other one
+                answers[file] = error
+        return answers

@@ -111,13 +111,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What one rank's collectives move; arrays parallel to its `CollectiveRuns`, of shape (runs,).
-
-    Attributes:
-        bytes: int64, S; 0 where it is not recorded.
-        exposed_ns: int64, of the transfer, while the device computes nothing.
-        role: object, what its group is for; None where nothing shows it.
-    """
+    """What one rank's `CollectiveRuns` move: S (0 where not recorded), and the transfer while nothing is computed."""
 
     bytes: Rows
     exposed_ns: Rows

@@ -26,12 +26,9 @@ _MOST = 16  # ranks whose own part is said, those that hold up the others longes
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a rank does at a time.
+    """What a rank does at a time: tasks of one kind take the same on even ranks, a transfer from the last rank's start.
 
-    Attributes:
-        kind: tasks of one kind take the same on even ranks.
-        ns: of compute all of it, of a transfer from the last rank's start.
-        meets: which transfer it is, the same on all ranks that take part; None of compute.
+    `meets` is which transfer it is, the same on all ranks that take part; None of compute.
     """
 
     kind: Hashable
@@ -46,12 +43,7 @@ Program = Sequence[Sequence[Task]]
 def slowdown(
     programs: Sequence[Mapping[int, Program]], stages: Mapping[int, int], ranks: Sequence[int] = ()
 ) -> Slowdown:
-    """Of a job's steps, each with a program per rank; all have the same tasks, told by their places.
-
-    Args:
-        stages: rank -> its stage of the pipeline; empty where there is none.
-        ranks: those whose own part is asked for.
-    """
+    """Of a job's steps, each with a program per rank; with the parts of these ranks, and of their stages by rank."""
     every, named = sorted({rank for program in programs for rank in program}), sorted(set(stages.values()))
     keeps = [[False] * len(every), [True] * len(every)]
     keeps += [[program == rank for program in every] for rank in ranks]
@@ -60,10 +52,8 @@ def slowdown(
     ideal = _ideal(programs)
     took = np.mean([_steps_ns(program, ideal, kept) for program in programs], axis=0)
     s = (took / max(float(took[0]), 1.0)).tolist()
-    parts = s[2 : 2 + len(ranks)], s[2 + len(ranks) :]
-    return Slowdown(
-        s[1], *(dict(zip(*pair, strict=True)) for pair in zip((ranks, named), parts, strict=True))
-    )
+    of_ranks, of_stages = s[2 : 2 + len(ranks)], s[2 + len(ranks) :]
+    return Slowdown(s[1], dict(zip(ranks, of_ranks, strict=True)), dict(zip(named, of_stages, strict=True)))
 
 
 def _ideal(programs: Sequence[Mapping[int, Program]]) -> dict[Hashable, float]:
@@ -84,11 +74,7 @@ def _ideal(programs: Sequence[Mapping[int, Program]]) -> dict[Hashable, float]:
 def _steps_ns(
     programs: Mapping[int, Program], ideal: Mapping[Hashable, float], recorded: Mapping[int, Mask]
 ) -> Floats:
-    """When the last rank finishes, of several jobs at once; float64 (jobs,).
-
-    Args:
-        recorded: rank -> bool (jobs,), in which its tasks take their recorded time; in the others the ideal time.
-    """
+    """When the last rank finishes, of jobs in which a rank's tasks take `recorded` (jobs,) or ideal time; (jobs,)."""
     job = _Job(_participants(programs), ideal)
     ranks = {rank: job.places(program, recorded[rank]) for rank, program in programs.items()}
     done_before: dict[int, int] = {}
@@ -103,21 +89,12 @@ def _steps_ns(
 
 def _participants(programs: Mapping[int, Program]) -> Counter[Hashable]:
     """How many ranks meet in each shared task."""
-    return Counter(
-        task.meets
-        for program in programs.values()
-        for place in program
-        for task in place
-        if task.meets is not None
-    )
+    tasks = (task for program in programs.values() for place in program for task in place)
+    return Counter(task.meets for task in tasks if task.meets is not None)
 
 
 class _Job:
-    """Ranks that run their programs and wait for each other in shared tasks.
-
-    Attributes:
-        ends_ns: of each rank when its last finished place ends, float64 (jobs,).
-    """
+    """Ranks that run their programs and wait for each other; `ends_ns` is when each one's last place ends (jobs,)."""
 
     def __init__(self, participants: Counter[Hashable], ideal: Mapping[Hashable, float]) -> None:
         self.ends_ns: list[Floats] = []
