@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.records import dataclass
@@ -23,13 +23,9 @@ _LEAST_NS = 20_000  # shown on each side: some launches
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the viewer shows first.
+    """What the viewer shows first: a finding, noted by its title, within the trace, with some tracks on top.
 
-    Attributes:
-        title: of the note at the occurrence.
-        within_ns: start and end of the trace; the viewer keeps its own view where a bound lies outside.
-        pins: names of tracks that are pinned to the top.
-        offset_ns: what is added to the trace's times on the file's timeline.
+    `offset_ns` is added to the trace's times on the file's timeline.
     """
 
     finding: Finding
@@ -48,7 +44,10 @@ class View:
 
     def commands(self) -> list[dict[str, Any]]:
         """What the viewer does once the trace is open."""
-        pinned = f"^({'|'.join(map(_literal, self.pins))})$"
+        names = (
+            re.escape(name).replace("\\ ", " ") for name in self.pins
+        )  # an address with these is easy to read
+        pinned = f"^({'|'.join(names)})$"
         note = [str(self.finding.start_ns + self.offset_ns), shown_name(self.title)]
         return [
             *([{"id": "dev.perfetto.PinTracksByRegex", "args": [pinned]}] if self.pins else []),
@@ -64,11 +63,4 @@ def viewer_address(file: str, view: View | None = None, viewer: str = ORIGIN) ->
         parts |= {"visStart": str(low), "visEnd": str(high)}
         parts |= {"ts": str(finding.start_ns + view.offset_ns), "dur": str(finding.end_ns - finding.start_ns)}
         parts["startupCommands"] = json_text(view.commands())
-    return f"{viewer.rstrip('/')}/#!/?" + "&".join(
-        f"{name}={quote(value, safe='')}" for name, value in parts.items()
-    )
-
-
-def _literal(name: str) -> str:
-    """As `re.escape`, without what makes an address hard to read."""
-    return re.escape(name).replace("\\ ", " ")
+    return f"{viewer.rstrip('/')}/#!/?{urlencode(parts, safe='', quote_via=quote)}"

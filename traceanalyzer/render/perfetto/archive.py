@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from functools import partial
 from pathlib import PurePath
-from typing import IO, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from traceanalyzer.model.overlay import Drift, Overlay
 from traceanalyzer.model.records import dataclass
@@ -83,50 +83,32 @@ class TooLarge(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One trace of the archive.
-
-    Attributes:
-        overlay: what is drawn beside it.
-        blocks: gives the trace's JSON, block by block.
-    """
+    """One trace of the archive: what is drawn beside it, and what gives its JSON, block by block."""
 
     overlay: Overlay
     blocks: Callable[[], Iterator[bytes]]
 
 
 def write_zip(members: Sequence[Member], stream: BinaryIO) -> None:
-    """A zip archive; the traces are copied block by block.
-
-    Raises:
-        TooLarge: a trace has 2 GiB or more.
-    """
+    """A zip archive; the traces are copied block by block. Raises TooLarge: a trace has 2 GiB or more."""
     with zipfile.ZipFile(stream, "w") as archive:
         for name, make in _contents(members):
-            with archive.open(_entry(name), "w") as file:
-                _copy_limited(make(), file)
-
-
-def _entry(name: str) -> zipfile.ZipInfo:
-    entry = zipfile.ZipInfo(name, _FIRST_DATE)
-    entry.compress_type = zipfile.ZIP_DEFLATED
-    entry._compresslevel = _LEVEL  # type: ignore[attr-defined]  # has a public name from Python 3.13 on
-    return entry
-
-
-def _copy_limited(blocks: Iterable[bytes], file: IO[bytes]) -> None:
-    size = 0
-    for block in blocks:
-        size += len(block)
-        if size > MOST_ZIP_BYTES:
-            raise TooLarge
-        file.write(block)
+            entry = zipfile.ZipInfo(name, _FIRST_DATE)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry._compresslevel = _LEVEL  # type: ignore[attr-defined]  # has a public name from Python 3.13 on
+            size = 0
+            with archive.open(entry, "w") as file:
+                for block in make():
+                    size += len(block)
+                    if size > MOST_ZIP_BYTES:
+                        raise TooLarge
+                    file.write(block)
 
 
 def write_tar(members: Sequence[Member], stream: BinaryIO) -> None:
     """A tar archive. It says each size before the content, so every trace is read twice.
 
-    Raises:
-        OSError: a trace changed meanwhile.
+    Raises OSError: a trace changed meanwhile.
     """
     for name, make in _contents(members):
         entry = tarfile.TarInfo(name)
@@ -141,8 +123,8 @@ def write_tar(members: Sequence[Member], stream: BinaryIO) -> None:
 
 def _contents(members: Sequence[Member]) -> Iterator[tuple[str, Callable[[], Iterable[bytes]]]]:
     """Names of the files, and what gives their content each time that it is called."""
-    names = member_names([member.overlay for member in members])
-    said = to_json(manifest([member.overlay for member in members]), INDENTED)
+    overlays = [member.overlay for member in members]
+    names, said = member_names(overlays), to_json(manifest(overlays), INDENTED)
     yield MANIFEST, lambda: [said]
     for position, (member, (trace, overlay)) in enumerate(zip(members, names, strict=True)):
         drawn = [*to_track_events(member.overlay, position)]
@@ -153,16 +135,11 @@ def _contents(members: Sequence[Member]) -> Iterator[tuple[str, Callable[[], Ite
 def member_names(overlays: Sequence[Overlay]) -> list[tuple[str, str]]:
     """Names of each trace and its overlay in the archive: of the file where that is plain, of the rank where several
     are."""
-    if len(overlays) > 1:
-        stems = [f"rank{overlay.rank}" for overlay in overlays]
-    else:
-        stems = [_stem(overlay.source) for overlay in overlays]
+    stems = [f"rank{overlay.rank}" for overlay in overlays]
+    if len(overlays) == 1:
+        plain = re.sub(r"(\.json)?(\.gz|\.zst)?$", "", PurePath(overlays[0].source).name)
+        stems = [_ODD.sub("_", plain).strip("._")[:_MOST_NAME] or "trace"]
     return [(f"{stem}.json", f"{stem}.findings.pftrace") for stem in stems]
-
-
-def _stem(source: str) -> str:
-    plain = re.sub(r"(\.json)?(\.gz|\.zst)?$", "", PurePath(source).name)
-    return _ODD.sub("_", plain).strip("._")[:_MOST_NAME] or "trace"
 
 
 def manifest(overlays: Sequence[Overlay]) -> dict[str, Any]:

@@ -16,13 +16,7 @@ from traceanalyzer.render.perfetto.track_events import group_name, in_time, lane
 
 
 def merged(head: bytes, events: Iterable[bytes], rest: Iterable[bytes]) -> Iterator[bytes]:
-    """The file, part by part; the trace's own bytes stay as they are.
-
-    Args:
-        head: the trace up to where its first event may begin.
-        events: JSON objects.
-        rest: the trace from there on.
-    """
+    """The file, part by part: the trace's own bytes up to where its first event may begin, `events`, and the rest."""
     yield head
     comma = b"\n"
     for event in events:
@@ -91,10 +85,7 @@ def _slices(track: Slices, chosen: Ns, thread: int, sends: set[tuple[int, int]])
     for at, shown_end in zip(chosen.tolist(), ends.tolist(), strict=True):
         start, kind = int(track.start_ns[at]), int(track.kind[at])
         args = {**track.args[kind], **(track.own[at] if track.own else {})}
-        shown = {
-            shown_name(name): shown_value(value) if isinstance(value, str) else value
-            for name, value in args.items()
-        }
+        shown = {shown_name(k): shown_value(v) if isinstance(v, str) else v for k, v in args.items()}
         name, place = shown_name(track.names[kind]), {"pid": _PID, "tid": thread, "cat": _CATEGORY}
         yield _event({"ph": "X", "name": name, **place, "args": shown}, start, shown_end)
         for arrow in track.arrows[at] if track.arrows else ():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any, Self
 
 import numpy as np
@@ -42,9 +43,14 @@ def evidence_tracks(analysis: Analysis, findings: Sequence[Numbered]) -> Iterato
     work, syncs = analysis.index(DeviceWork), analysis.index(SyncCalls)
     occurrence, rows, entries = _named(trace, work, findings)
     chains = _chains(nesting, work, syncs, occurrence, rows, entries)
-    yield from _launch_tracks(trace, work, chains)
+    linked = np.flatnonzero(work.call[chains.work] >= 0)
+    yield from _call_tracks(trace, work.call[chains.work[linked]], 2 * linked, None, "launches", _LAUNCHES)
     yield from _work_tracks(trace, work, chains)
-    yield from _wait_tracks(trace, nesting, work, chains)
+    waited = np.flatnonzero(chains.waiter >= 0)
+    row = chains.waiter[waited]
+    # From the begin of the work, where the call began before: so the arrow ends in it.
+    begun = np.maximum(work.start_ns[chains.work[waited]], nesting.start_ns[row])
+    yield from _call_tracks(trace, row, 2 * waited + 1, begun, "waits", _WAITS)
 
 
 def _named(trace: Trace, work: DeviceWork, findings: Sequence[Numbered]) -> tuple[Rows, Rows, Rows]:
@@ -100,13 +106,15 @@ def _waited_for(work: DeviceWork, syncs: SyncCalls, calls: Rows) -> Rows:
     return np.where(waited & before, entry, -1)
 
 
-def _launch_tracks(trace: Trace, work: DeviceWork, chains: _Chains) -> Iterator[Slices]:
-    linked = np.flatnonzero(work.call[chains.work] >= 0)
-    row = work.call[chains.work[linked]]
-    drawn = _Drawn.of_rows(trace.lanes.cpu, row, 2 * linked)
+def _call_tracks(
+    trace: Trace, row: Rows, arrow: Rows, begun: Rows | None, what: str, about: str
+) -> Iterator[Slices]:
+    """One track per thread of these rows of `trace.cpu`, which may begin later than they do."""
+    drawn = _Drawn.of_rows(trace.lanes.cpu, row, arrow)
+    drawn = drawn if begun is None else replace(drawn, start_ns=begun)
     tids = ints(trace.lanes.cpu, "tid")[row]
     for tid in distinct(tids).tolist():
-        yield drawn.where(tids == tid).track(f"Evidence: launches, thread {tid}", _LAUNCHES)
+        yield drawn.where(tids == tid).track(f"Evidence: {what}, thread {tid}", about)
 
 
 def _work_tracks(trace: Trace, work: DeviceWork, chains: _Chains) -> Iterator[Slices]:
@@ -118,17 +126,6 @@ def _work_tracks(trace: Trace, work: DeviceWork, chains: _Chains) -> Iterator[Sl
     for number, line in zip(*(each.tolist() for each in distinct_pairs(device, stream)), strict=True):
         own = (device == number) & (stream == line)
         yield drawn.where(own).track(f"Evidence: work, device {number} stream {line}", _WORK)
-
-
-def _wait_tracks(trace: Trace, nesting: Nesting, work: DeviceWork, chains: _Chains) -> Iterator[Slices]:
-    """From the begin of the work, where the call began before: so the arrow ends in it."""
-    waited = np.flatnonzero(chains.waiter >= 0)
-    row = chains.waiter[waited]
-    begun = np.maximum(work.start_ns[chains.work[waited]], nesting.start_ns[row])
-    drawn = replace(_Drawn.of_rows(trace.lanes.cpu, row, 2 * waited + 1), start_ns=begun)
-    tids = ints(trace.lanes.cpu, "tid")[row]
-    for tid in distinct(tids).tolist():
-        yield drawn.where(tids == tid).track(f"Evidence: waits, thread {tid}", _WAITS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,6 +176,7 @@ class _Drawn:
 _ABOUT = "Occurrences of traceanalyzer's findings; select one to read its cost and the remedy."
 _SAID = {"by", "count", "total_ns", "share"}  # under names of their own
 _PLACES = ("step", "device", "stream", "thread")
+_BY_TIME = itemgetter(0, 1, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,23 +218,13 @@ def finding_tracks(findings: Sequence[Numbered]) -> Iterator[Slices]:
 
 
 def _track(name: str, findings: Sequence[Numbered]) -> Slices:
-    found = [
-        (occurrence.start_ns, max(occurrence.start_ns, occurrence.end_ns), kind, occurrence)
-        for kind, one in enumerate(findings)
-        for occurrence in one.finding.occurrences
-    ]
-    found.sort(key=lambda entry: entry[:3])
-    start, end, kind = (np.array([entry[column] for entry in found], np.int64) for column in range(3))
-    return Slices(
-        name=name,
-        start_ns=start,
-        end_ns=end,
-        kind=kind,
-        names=[one.label for one in findings],
-        args=[_args(one) for one in findings],
-        own=[_own(entry[3]) for entry in found],
-        about=_ABOUT,
+    every = [(kind, one) for kind, each in enumerate(findings) for one in each.finding.occurrences]
+    found = sorted(
+        ((one.start_ns, max(one.start_ns, one.end_ns), kind, one) for kind, one in every), key=_BY_TIME
     )
+    start, end, kinds = (np.array([entry[column] for entry in found], np.int64) for column in range(3))
+    names, args = [one.label for one in findings], [_args(one) for one in findings]
+    return Slices(name, start, end, kinds, names, args, own=[_own(entry[3]) for entry in found], about=_ABOUT)
 
 
 def _args(one: Numbered) -> Args:
@@ -256,9 +244,8 @@ def _args(one: Numbered) -> Args:
         shares = f"{format_share(saving.low_share)} to {format_share(saving.high_share)}"
         said["saving"] = f"{format_ns(saving.step_ns)} a step, {shares} of it"
         said["saving_step_ns"] = saving.step_ns
-    return said | {
-        f"evidence_{name}": _plain(value) for name, value in finding.evidence.items() if name not in _SAID
-    }
+    evidence = {name: value for name, value in finding.evidence.items() if name not in _SAID}
+    return said | {f"evidence_{name}": _plain(value) for name, value in evidence.items()}
 
 
 def _plain(value: Any) -> Arg:

@@ -146,23 +146,14 @@ T = TypeVar("T")
 
 
 def overlays_of(report: Report, analysed: Sequence[tuple[int | None, Analysis]]) -> tuple[Overlay, ...]:
-    """One overlay per trace, in the report's order. What a trace cannot show, such as memory, is not drawn.
-
-    Args:
-        analysed: what the report was made of.
-    """
+    """One overlay per trace that the report was made of. What a trace cannot show, such as memory, is not drawn."""
     findings, clocks = numbered(report), _clocks(report)
-    return tuple(_overlay(rank, analysis, findings, *clocks.get(rank, _RIGHT)) for rank, analysis in analysed)
-
-
-_RIGHT = (0, NO_DRIFT)
+    right = 0, NO_DRIFT
+    return tuple(_overlay(rank, analysis, findings, *clocks.get(rank, right)) for rank, analysis in analysed)
 
 
 def _clocks(report: Report) -> dict[int | None, tuple[int, Drift]]:
-    """Rank -> what its clock reads more than the reference's in the middle of its window, and what it gains.
-
-    Of clocks that are off by more than their uncertainty.
-    """
+    """Rank -> what its clock reads more than the reference's in mid-window, and gains; of clocks surely off."""
     known = {one.rank: one for one in report.job.ranks} if report.job else {}
     found: dict[int | None, tuple[int, Drift]] = {}
     for trace in report.traces:
@@ -180,22 +171,11 @@ def _overlay(
 ) -> Overlay:
     own = [one for one in findings if one.finding.rank == rank]
     meta = analysis.trace.meta
-    drawn = Overlay(
-        rank=rank,
-        source=meta.source,
-        base_time_ns=meta.base_time_ns - ahead_ns,
-        slices=(
-            *finding_tracks(own),
-            *_made(idle_tracks, analysis),
-            *_made(step_tracks, analysis),
-            *_made(evidence_tracks, analysis, own),
-        ),
-        counters=tuple(
-            one
-            for counters in (queue_counters, busy_counters, memory_counters)
-            for one in _made(counters, analysis)
-        ),
-    )
+    slices = *finding_tracks(own), *_made(idle_tracks, analysis), *_made(step_tracks, analysis)
+    slices = *slices, *_made(evidence_tracks, analysis, own)
+    of_time = queue_counters, busy_counters, memory_counters
+    counters = tuple(one for make in of_time for one in _made(make, analysis))
+    drawn = Overlay(rank, meta.source, meta.base_time_ns - ahead_ns, slices=slices, counters=counters)
     return drawn.evened(drift) if drift.ppm else drawn
 
 

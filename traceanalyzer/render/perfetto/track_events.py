@@ -65,20 +65,13 @@ class Interned:
 
 
 def in_time(track: Slices) -> Ns:
-    """Positions of its slices by start, then by end, int64; without those before time zero.
-
-    Perfetto's times begin at zero, and so do all that torch writes; an occurrence that is nowhere has none.
-    """
+    """Positions of its slices by start, then by end, int64; without those before time zero, where Perfetto begins."""
     order = np.lexsort((track.end_ns, track.start_ns))
     return order[track.start_ns[order] >= 0]
 
 
 def lanes(start_ns: Ns, end_ns: Ns) -> Ns:
-    """A lane for each slice, int64 (slices,), so that those of one lane do not overlap: the lowest that is free.
-
-    Args:
-        start_ns, end_ns: int64 (slices,), by start, and by end where they start together.
-    """
+    """A lane for each slice, int64 (slices,), so that those of one lane do not overlap: the lowest that is free."""
     found = np.zeros(len(start_ns), np.int64)
     if np.all(start_ns[1:] >= end_ns[:-1]):
         return found
@@ -102,13 +95,10 @@ _INT64 = 1 << 63
 
 
 def to_track_events(overlay: Overlay, position: int = 0) -> Iterator[bytes]:
-    """The file, part by part.
+    """The file, part by part; `position` is that of the overlay among those that are opened together.
 
     Slices and samples before time zero, which the format cannot hold, are left out, as Perfetto leaves out the
     trace's events from there.
-
-    Args:
-        position: of the overlay among those that are opened together.
     """
     yield from _Writer(position).parts(overlay)
 
