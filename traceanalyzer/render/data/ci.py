@@ -109,8 +109,7 @@ def source_line(finding: Finding) -> SourceLine | None:
 
 
 def _largest(lines: Any) -> SourceLine | None:
-    if not isinstance(lines, Mapping):
-        return None
+    lines = lines if isinstance(lines, Mapping) else {}
     timed = {str(name): ns for name, ns in lines.items() if isinstance(ns, int | float)}
     for text in sorted(timed, key=lambda name: (-timed[name], name)):
         if match := _LINE.match(text):

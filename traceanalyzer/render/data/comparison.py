@@ -49,40 +49,44 @@ def comparison_markdown(found: Comparison) -> str:
     lines += [f"- {plain_markdown(reason)}" for reason in found.verdict.because]
     lines += [f"\nTo settle it: {found.verdict.settle}."] if found.verdict.settle else []
     text = "\n".join(lines).rstrip() + "\n\n"
+    words, values = formatting.region_words, formatting.region_values
     counters = [
-        (one.counter, formatting.counter_values(one), ", ".join(one.where))
-        for one in formatting.changed(found)
+        (c.counter, formatting.counter_values(c), ", ".join(c.where)) for c in formatting.changed(found)
     ]
-    if counters:
-        text += to_markdown(("per step", "BASE -> NEW", "where"), counters) + "\n"
-    regions = [
-        (formatting.region_words(one), *formatting.region_values(one)) for one in found.regions[:_PARTS]
+    regions = [(words(one), *values(one)) for one in found.regions[:_PARTS]]
+    rows = [
+        (
+            formatting.row_name(row),
+            str(row.word),
+            formatting.row_values(row),
+            formatting.signed_ns(row.delta_ns),
+        )
+        for row in formatting.real(found)[:_ROWS]
     ]
-    if regions:
-        text += to_markdown((f"region, {found.regions[0].of} time", "BASE", "NEW", "change"), regions) + "\n"
-    text += _waterfall(found)
-    rows = []
-    for row in formatting.real(found)[:_ROWS]:
-        name, values = formatting.row_name(row), formatting.row_values(row)
-        rows.append((name, str(row.word), values, formatting.signed_ns(row.delta_ns)))
-    if rows:
-        text += to_markdown(("work", "verdict", "per step", "of the step"), rows) + "\n"
+    of_region = f"region, {found.regions[0].of} time" if found.regions else ""
+    for titles, cells in (
+        (("per step", "BASE -> NEW", "where"), counters),
+        ((of_region, "BASE", "NEW", "change"), regions),
+        (("step", "time"), _waterfall(found)),
+        (("work", "verdict", "per step", "of the step"), rows),
+    ):
+        text += to_markdown(titles, cells) + "\n" if cells else ""
     changed = (one for one in found.faults if one.status != "unchanged")
     text += "".join(f"- {plain_markdown(formatting.fault_line(one))}\n" for one in changed)
     return text + "".join(f"\n> {plain_markdown(note)}\n" for note in found.notes)
 
 
-def _waterfall(found: Comparison) -> str:
+def _waterfall(found: Comparison) -> list[tuple[str, str]]:
     fall = found.waterfall
     if fall is None:
-        return ""
+        return []
     parts = [part for part in fall.parts if part.delta_ns]
     cells = [("BASE", format_ns(fall.base_ns))]
     cells += [(f"{part.group}: {part.name}", formatting.signed_ns(part.delta_ns)) for part in parts[:_PARTS]]
     if rest := parts[_PARTS:]:
         others_ns = sum(part.delta_ns for part in rest)
         cells.append((f"{len(rest)} other parts", formatting.signed_ns(others_ns)))
-    return to_markdown(("step", "time"), [*cells, ("NEW", format_ns(fall.new_ns))]) + "\n"
+    return [*cells, ("NEW", format_ns(fall.new_ns))]
 
 
 COLUMNS = (
@@ -96,15 +100,10 @@ def ledger_rows(found: Comparison, spread: float | None) -> list[dict[str, str]]
     """One row per fault that alone is gone, as benchmarks/truth/*.csv has them.
 
     The truth is the step's: where the user has not timed it, it is predicted, and the row is `fitted`, so that it
-    calibrates nothing.
-
-    Args:
-        spread: of the timed steps of BASE, longest over shortest less 1; None where nobody timed them.
+    calibrates nothing. `spread` is of the timed steps of BASE, longest over shortest less 1.
     """
-    step = found.axes.step
-    measured = [
-        fault for fault in found.faults if fault.got_share is not None and fault.said_share is not None
-    ]
+    step, gone = found.axes.step, (fault for fault in found.faults if fault.got_share is not None)
+    measured = [fault for fault in gone if fault.said_share is not None]
     return [] if step is None else [_row(found, step, fault, spread) for fault in measured]
 
 

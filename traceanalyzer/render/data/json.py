@@ -10,7 +10,7 @@ import orjson
 
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.report import Report, StepsSummary, TraceReport
-from traceanalyzer.render.data.encode import INDENTED, LINE, to_json
+from traceanalyzer.render.data.encode import INDENTED, LINE, json_text, to_json
 from traceanalyzer.report.facts import Fact
 from traceanalyzer.version import SCHEMA_VERSION, __version__
 
@@ -22,12 +22,8 @@ def facts_fields(facts: Sequence[Fact]) -> Mapping[str, Any]:
 
 def facts_frame(facts: Sequence[Fact]) -> pd.DataFrame:
     """One row per fact: name, text, and as JSON text its values and event ids."""
-    rows = [(fact.name, fact.text, _json(dict(fact.values)), _json(list(fact.event_ids))) for fact in facts]
+    rows = [(one.name, one.text, json_text(one.values), json_text(one.event_ids)) for one in facts]
     return pd.DataFrame(rows, columns=["name", "text", "values", "event_ids"]).astype("str")
-
-
-def _json(value: object) -> str:
-    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY).decode()
 
 
 def head(report: Report) -> dict[str, Any]:

@@ -28,7 +28,6 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.model.finding import Finding, Occurrence
 from traceanalyzer.model.interpreter import pd
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Report
 from traceanalyzer.model.schema import FRAMES, Column
 from traceanalyzer.model.trace import Meta, Trace
@@ -57,25 +56,13 @@ _TEXTS: _Columns = [(name, pa.string()) for name in _SAID]
 _PROOF: _Columns = [("event_ids", _IDS), ("evidence", pa.string())]
 _OCCURRENCES = pa.list_(pa.struct([*_TIMES, *_PLACE, ("event_ids", _IDS)]))
 _SHARES: _Columns = [("cost_share", pa.float64()), ("count", pa.int64()), ("occurrences", _OCCURRENCES)]
-_SAVING = pa.struct(
-    [
-        *((name, pa.int64()) for name in ("step_ns", "low_ns", "high_ns")),
-        *((name, pa.float64()) for name in ("share", "low_share", "high_share")),
-        ("basis", pa.string()),
-        ("beyond", pa.bool_()),
-    ]
-)
+_AMOUNTS: _Columns = [(name, pa.int64()) for name in ("step_ns", "low_ns", "high_ns")]
+_PARTS: _Columns = [(name, pa.float64()) for name in ("share", "low_share", "high_share")]
+_SAVING = pa.struct([*_AMOUNTS, *_PARTS, ("basis", pa.string()), ("beyond", pa.bool_())])
 _STEPS: _Columns = [
-    ("by", pa.string()),
-    ("steps", pa.int64()),
-    ("cost_per_step_ns", pa.int64()),
-    ("saving", _SAVING),
-    ("fault", pa.string()),
-    ("ranks", _IDS),
-    ("cost_by_rank_ns", _IDS),
-    ("pedantic", pa.bool_()),
-    ("title", pa.string()),
-    ("profiler_command", pa.string()),
+    *(("by", pa.string()), ("steps", pa.int64()), ("cost_per_step_ns", pa.int64())),
+    *(("saving", _SAVING), ("fault", pa.string()), ("ranks", _IDS), ("cost_by_rank_ns", _IDS)),
+    *(("pedantic", pa.bool_()), ("title", pa.string()), ("profiler_command", pa.string())),
 ]
 FINDINGS = pa.schema([*_TEXTS, ("rank", pa.int64()), *_PLACE, *_TIMES, *_SHARES, *_PROOF, *_STEPS])
 """Times are int64 ns; `evidence` is JSON text, since every rule names numbers of its own."""
@@ -128,10 +115,8 @@ def write_meta(meta: Meta, stream: BinaryIO) -> None:
 
 
 def _field(column: Column) -> pa.Field[Any]:
-    described: dict[str | bytes, str | bytes] = {
-        "meaning": column.meaning,
-        **({"unit": column.unit} if column.unit else {}),
-    }
+    described: dict[str | bytes, str | bytes] = {"meaning": column.meaning}
+    described |= {"unit": column.unit} if column.unit else {}
     return pa.field(column.name, _TYPES.get(column.storage.dtype, _TEXT), metadata=described)
 
 
@@ -141,14 +126,9 @@ _MADE_FROM, _FILE = "made_from", "file"
 _PART = "part.parquet"
 _AT_ONCE = 16  # files whose tables are in memory together
 _BLOCK_BYTES = 1 << 20
-_FILES = pa.schema(
-    [
-        *((name, pa.string()) for name in ("run", "iteration")),
-        ("rank", pa.int64()),
-        *((name, pa.string()) for name in ("source", "status", "problem")),
-        *((name, pa.int64()) for name in ("events", "base_time_ns", "world_size")),
-    ]
-)
+_WHICH = ("run", "iteration", "rank", "source", "status", "problem", "events", "base_time_ns", "world_size")
+_NUMBERS = ("rank", "events", "base_time_ns", "world_size")
+_FILES = pa.schema([(name, pa.int64() if name in _NUMBERS else pa.string()) for name in _WHICH])
 
 
 class RankTables(NamedTuple):
@@ -171,8 +151,7 @@ class Place(NamedTuple):
         return folder / table / f"run={run}" / f"iteration={iteration}" / f"rank={self.rank}" / _PART
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
+class _Item(NamedTuple):
     """A file, in which iteration, its place there, and the hash of its content."""
 
     file: str
@@ -181,8 +160,7 @@ class _Item:
     made_from: str
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """How many files were written or done before, and file -> why it failed."""
 
     written: int
@@ -228,14 +206,9 @@ def _steps(analysis: Analysis) -> pa.Table:
     device = min(steps.bounds_ns, default=None)
     start = steps.cpu_start_ns if device is None else steps.bounds_ns[device][:-1]
     took = np.asarray(steps.durations_ns(device), np.int64)
-    return pa.table(
-        {
-            "step": np.asarray(steps.number, np.int64),
-            "start_ns": np.asarray(start, np.int64)[: len(took)],
-            "dur_ns": took,
-            "steady": np.asarray(steps.steady, np.bool_),
-        }
-    )
+    number, start = np.asarray(steps.number, np.int64), np.asarray(start, np.int64)[: len(took)]
+    steady = np.asarray(steps.steady, np.bool_)
+    return pa.table({"step": number, "start_ns": start, "dur_ns": took, "steady": steady})
 
 
 def _collectives(analysis: Analysis) -> pa.Table:
@@ -258,9 +231,7 @@ def _collectives(analysis: Analysis) -> pa.Table:
 def store(folder: Path, run: str, layout: Layout, once: Once, written: Written) -> Stored:
     """Write the tables of all files that are not done; what is there of other runs and iterations stays.
 
-    Args:
-        once: reads and asks files, and gives the reason instead where one cannot be read.
-        written: puts bytes in the place of a file, whole or not at all.
+    `once` gives the reason where a file cannot be read, `written` puts bytes in the place of a file, whole or not.
     """
     items = list(_items(layout))
     before = {(made_from, place.iteration): place for made_from, place in _done(folder, run)}
@@ -372,13 +343,9 @@ def _write_files(
         with target.open("rb") as stream:
             others = pq.read_table(stream, schema=_FILES).to_pylist()
         rows += [row for row in others if row["run"] != run and row["status"] == "failed"]
-    rows.sort(
-        key=lambda row: (
-            row["run"],
-            row["iteration"].zfill(12),
-            row["rank"] is None,
-            row["rank"] or 0,
-            row["source"],
-        )
-    )
+
+    def place_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return row["run"], row["iteration"].zfill(12), row["rank"] is None, row["rank"] or 0, row["source"]
+
+    rows.sort(key=place_of)
     _replace(target, parquet_bytes(pa.Table.from_pylist(rows, _FILES), {}), written)

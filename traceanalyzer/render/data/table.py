@@ -44,18 +44,13 @@ def _device(device: DeviceMemory) -> Mapping[str, Any]:
 
 def ops_fields(work: OpWork) -> Mapping[str, Any]:
     """Fields of the JSON document."""
-    peaks = {
-        str(device): None if known is None else {"name": known.name, "source": known.source}
-        for device, known in work.peaks.items()
+    known = {
+        str(device): peaks and {"name": peaks.name, "source": peaks.source}
+        for device, peaks in work.peaks.items()
     }
-    return {
-        "window_ns": work.window_ns,
-        "steps": work.steps,
-        "peaks": peaks,
-        "ops": records(work.ops),
-        "inputs": records(work.shapes),
-        "kernels": records(work.kernels),
-    }
+    frames = {"ops": work.ops, "inputs": work.shapes, "kernels": work.kernels}
+    head = {"window_ns": work.window_ns, "steps": work.steps, "peaks": known}
+    return head | {name: records(frame) for name, frame in frames.items()}
 
 
 def regions_frame(regions: Regions, rates: RegionRates | None) -> pd.DataFrame:
@@ -95,11 +90,6 @@ def table_json(source: str, content: Mapping[str, Any]) -> bytes:
     return to_json({**head, **content}, INDENTED)
 
 
-def _no_formula(value: Any) -> Any:
-    """A cell that a spreadsheet does not compute: an apostrophe stands before what would begin a formula."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
-
-
 def table_csv(rows: pd.DataFrame) -> bytes:
     """A header and one line per row; lists are JSON."""
     shown = rows.copy()
@@ -107,7 +97,11 @@ def table_csv(rows: pd.DataFrame) -> bytes:
         shown["stack"] = [json_text(list(value)) for value in shown["stack"]]
     for name in shown.columns:
         if shown[name].dtype.kind not in "biuf":
-            shown[name] = [_no_formula(value) for value in shown[name]]
+            # A spreadsheet computes no cell that begins with an apostrophe.
+            formulas = (isinstance(one, str) and one.startswith(("=", "+", "-", "@")) for one in shown[name])
+            shown[name] = [
+                f"'{one}" if formula else one for one, formula in zip(shown[name], formulas, strict=True)
+            ]
     text = shown.to_csv(index=False, lineterminator="\n")
     return unicode_text(_CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)).encode()
 
