@@ -41,22 +41,17 @@ class Roots:
     folders: tuple[Path, ...]
 
     def path(self, text: str) -> Path:
-        """The file or folder, links followed; a relative one is of the first folder that has it.
-
-        Raises:
-            BadOption: it is not under any of the folders, or not there.
-        """
+        """The file or folder, links followed, under the first folder that has it. Raises BadOption: none has it."""
         for folder in self.folders:
             root = folder.resolve()
             with suppress(OSError, ValueError):  # too long, or with a NUL
                 path = (root / text).resolve()
                 if path.is_relative_to(root) and path.exists():
                     return self._checked(path)
-        known = ", ".join(str(folder) for folder in self.folders)
-        shown = shortened(printable(text), _MAX_ECHO)
-        raise BadOption(
-            f"{shown}: no such file under {known}", remedy="Name a trace under one of these folders."
+        problem = (
+            f"{shortened(printable(text), _MAX_ECHO)}: no such file under {', '.join(map(str, self.folders))}"
         )
+        raise BadOption(problem, remedy="Name a trace under one of these folders.")
 
     def _checked(self, path: Path) -> Path:
         """The path, if all that is read of it lies under the folders and is not too large."""
@@ -64,11 +59,9 @@ class Roots:
 
         files = [file.resolve() for file in layout_of([path]).files] if path.is_dir() else [path]
         roots = [folder.resolve() for folder in self.folders]
-        for file in files:
-            if not any(file.is_relative_to(root) for root in roots):
-                raise BadOption(
-                    "a link in it leads out of the folders", where=path, remedy="Name a single trace."
-                )
+        if not all(any(file.is_relative_to(root) for root in roots) for file in files):
+            problem = "a link in it leads out of the folders"
+            raise BadOption(problem, where=path, remedy="Name a single trace.")
         if sum(file.stat().st_size for file in files) > MAX_FILE_BYTES:
             problem = f"its files have more than {format_bytes(MAX_FILE_BYTES)}"
             raise BadOption(problem, where=path, remedy="Use the traceanalyzer command.")
@@ -128,9 +121,8 @@ def events(roots: Roots, trace: str, window: str) -> str:
         offset = frame["start_ns"] - origin
         inside = (offset + frame["dur_ns"] > (start or 0)) & (offset < (2**62 if end is None else end))
         shown = frame.loc[inside, ["event_id", "name", "category", "dur_ns"]]
-        lanes.append(
-            shown.assign(lane=lane, offset_ns=offset[inside], on=frame.loc[inside, place].astype("str"))
-        )
+        on = frame.loc[inside, place].astype("str")
+        lanes.append(shown.assign(lane=lane, offset_ns=offset[inside], on=on))
     rows = pd.concat(lanes, ignore_index=True)
     longest = rows.sort_values(["dur_ns", "event_id"], ascending=[False, True]).head(_ROWS)
     lines = [f"{len(rows):,} events overlap the window; the longest {_ROWS} at most, times in us"]
@@ -149,9 +141,8 @@ def listed(roots: Roots, trace: str, what: str, step: int | None = None) -> str:
     from traceanalyzer.report.tables import LISTS, listed_events
 
     if what not in LISTS:
-        raise BadOption(
-            f"no list of {shortened(printable(what), _MAX_ECHO)}", remedy=f"There are {', '.join(LISTS)}."
-        )
+        shown = shortened(printable(what), _MAX_ECHO)
+        raise BadOption(f"no list of {shown}", remedy=f"There are {', '.join(LISTS)}.")
     read = load(roots.path(trace))
     try:
         rows = listed_events(read, what, step)
@@ -170,11 +161,7 @@ def compared(roots: Roots, base: str, new: str) -> str:
 
 
 def roots_of(folders: Sequence[Path]) -> Roots:
-    """The folders, or the current one where none is given.
-
-    Raises:
-        BadOption: one is no folder.
-    """
+    """The folders, or the current one where none is given. Raises BadOption: one is no folder."""
     for folder in folders:
         if not folder.is_dir():
             raise BadOption("is no folder", where=folder, remedy="Name the folder that holds the traces.")

@@ -26,11 +26,7 @@ _INSTRUCTIONS = (
 
 
 def serve(roots: Roots) -> None:
-    """Answer until standard input ends.
-
-    Raises:
-        TraceAnalyzerError: the `mcp` package is not installed.
-    """
+    """Answer until standard input ends. Raises TraceAnalyzerError: the `mcp` package is not installed."""
     try:
         from mcp.server import MCPServer
         from mcp.types import ToolAnnotations

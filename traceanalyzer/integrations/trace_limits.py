@@ -30,12 +30,7 @@ class Uncounted(Exception):
 
 
 def broken(path: Path, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
-    """What is beyond the limit, as sentences; empty where it is kept.
-
-    Raises:
-        BadOption: the limit is none.
-        Uncounted: the trace cannot tell.
-    """
+    """What is beyond the limit, as sentences; empty where it is kept. Raises BadOption, Uncounted."""
     given = [*args, *kwargs.values()]
     if len(given) != 1:
         raise BadOption(f"{name} takes one limit, not {len(given)}")
@@ -46,11 +41,7 @@ def broken(path: Path, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 
 
 def bytes_of(text: str | int) -> float:
-    """`1 MB` as 1,000,000.
-
-    Raises:
-        BadOption: it is no amount.
-    """
+    """`1 MB` as 1,000,000. Raises BadOption: it is no amount."""
     match = _AMOUNT.fullmatch(str(text) if isinstance(text, str) else f"{text} B")
     if match is None:
         raise BadOption(f"{text!r} is no amount of bytes", remedy='Write it as "1 MB".')
@@ -58,11 +49,7 @@ def bytes_of(text: str | int) -> float:
 
 
 def share_of(text: str) -> float:
-    """`20 %` as 0.2.
-
-    Raises:
-        BadOption: it is no share.
-    """
+    """`20 %` as 0.2. Raises BadOption: it is no share."""
     match = _SHARE.fullmatch(str(text))
     if match is None or float(match[1]) > 100:
         raise BadOption(f"{text!r} is no share", remedy='Write it as "20 %".')
@@ -114,12 +101,17 @@ def _report(path: Path) -> Any:
     return diagnose(path)
 
 
+def _judged(path: Path, name: str) -> Any:
+    """The report, if the trace has work of a GPU."""
+    report = _report(path)
+    if not report.traces[0].busy:
+        raise Uncounted(f"{name}: {_NO_GPU}")
+    return report
+
+
 def _idle(path: Path, limit: str) -> list[str]:
     allowed = share_of(limit)
-    trace = _report(path).traces[0]
-    if not trace.busy:
-        raise Uncounted(f"limit_idle: {_NO_GPU}")
-    idle = 1 - max(one.share for one in trace.busy)
+    idle = 1 - max(one.share for one in _judged(path, "limit_idle").traces[0].busy)
     return [f"limit_idle: idle for {idle:.0%} of the window, {allowed:.0%} allowed"] if idle > allowed else []
 
 
@@ -129,21 +121,18 @@ def _findings(path: Path, severity: str) -> list[str]:
 
     if severity not in ("high", "medium", "low"):
         raise BadOption(f"{severity!r} is no severity", remedy="It is high, medium or low.")
-    report = _report(path)
-    if not report.traces[0].busy:
-        raise Uncounted(f"no_findings: {_NO_GPU}")
-    found = [finding for finding in report.findings if finding.severity.rank <= Severity(severity).rank]
-    places = [(finding, source_line(finding)) for finding in found]
+    found = [
+        one for one in _judged(path, "no_findings").findings if one.severity.rank <= Severity(severity).rank
+    ]
+    places = [(place := source_line(one)) and f" at {place.file}:{place.line}" for one in found]
     return [
-        f"no_findings: {one.rule}: {one.message}" + (f" at {place.file}:{place.line}" if place else "")
-        for one, place in places
+        f"no_findings: {one.rule}: {one.message}{at or ''}" for one, at in zip(found, places, strict=True)
     ]
 
 
 def _slower(path: Path, baseline: str) -> list[str]:
     from traceanalyzer.comparison.compare import compare
 
-    if not _report(path).traces[0].busy:
-        raise Uncounted(f"not_slower_than: {_NO_GPU}")
+    _judged(path, "not_slower_than")
     found = compare([baseline], [str(path)])
     return [f"not_slower_than: slower than {baseline}"] if found.verdict.word == "slower" else []

@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,11 +76,8 @@ def watch(folder: str | Path | None = None, log: Log | None = None) -> Watch:
 
     Each window is analysed by a process of its own, while the training goes on.
     """
-    return Watch(None if folder is None else Path(folder), log or _to_standard_error)
-
-
-def _to_standard_error(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    shown = log or partial(print, file=sys.stderr, flush=True)
+    return Watch(None if folder is None else Path(folder), shown)
 
 
 class Watch:
@@ -234,13 +232,10 @@ def told_lines(told: _Window, summaries: Mapping[int, Summary], last: Mapping[in
 
 def _changes(now: Mapping[int, Summary], before: Mapping[int, Summary]) -> str:
     """How the step and the findings of all ranks differ from the window before."""
-    found, known = (
-        {k: v for one in side.values() for k, v in one["findings"].items()} for side in (now, before)
-    )
+    sides = now, before
+    found, known = ({k: v for one in side.values() for k, v in one["findings"].items()} for side in sides)
     # As recorded: the profiler is the same in both windows, and a prediction would add an error of its own.
-    new_ns, old_ns = (
-        max((one["step_ns"] or 0 for one in side.values()), default=0) for side in (now, before)
-    )
+    new_ns, old_ns = (max((one["step_ns"] or 0 for one in side.values()), default=0) for side in sides)
     parts = []
     if old_ns and new_ns and abs(new_ns - old_ns) > _ALIKE * old_ns:
         change = f"{100 * (new_ns / old_ns - 1):+.0f} %"

@@ -15,11 +15,7 @@ _LONGEST = 1_000  # characters of a line of the verdict
 
 
 def summary_of(path: Path) -> dict[str, Any]:
-    """Verdict, recorded step in ns, share of the window in collectives, and findings above `info`, by fingerprint.
-
-    Raises:
-        TraceAnalyzerError: the file is no trace.
-    """
+    """Verdict, recorded step in ns, share of the window in collectives, and findings above `info`, by fingerprint."""
     from traceanalyzer import diagnose
     from traceanalyzer.model.finding import Severity
     from traceanalyzer.read.load import load

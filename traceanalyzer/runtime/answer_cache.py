@@ -41,12 +41,7 @@ _PLAIN = {
 
 
 class AnswerCache:
-    """A `Pool` that asks another one what is not stored.
-
-    Args:
-        pool: reads files and answers.
-        place_of: (path, suffix) -> where a file's answers are stored; None where they cannot be.
-    """
+    """A `Pool` that asks another one what is not stored; `place_of` is where a file's answers are, or None."""
 
     def __init__(self, pool: Pool, place_of: Callable[[Path, str], Path | None]) -> None:
         self._pool, self._place_of = pool, place_of
@@ -54,19 +49,16 @@ class AnswerCache:
     def run(self, tasks: Sequence[Task], told: Callable[[Task], None]) -> dict[str, Any]:
         """As `Pool` has it."""
         keys = {task.key: hashlib.sha256(_code() + task.questions()).digest() for task in tasks}
-        places = {
-            task.key: None if task.once else self._place_of(Path(task.key), ".answers") for task in tasks
-        }
+        places = {one.key: None if one.once else self._place_of(Path(one.key), ".answers") for one in tasks}
         answers: dict[str, Any] = {}
         for task in tasks:
             answer = _stored(places[task.key], keys[task.key])
             if answer is not None:
                 with suppress(Exception):  # no answer, whatever it is: it is asked again
                     answers[task.key] = _Data(io.BytesIO(answer)).load()
-        asked = [task for task in tasks if task.key not in answers]
-        for task in tasks:
             if task.key in answers:
                 told(task)
+        asked = [task for task in tasks if task.key not in answers]
         given = self._pool.run(asked, told) if asked else {}
         for path, answer in given.items():
             if isinstance(answer, Unavailable) or not isinstance(answer, Exception):
@@ -92,10 +84,7 @@ class _Data(pickle.Unpickler):
     """Reads pickles that hold nothing but data."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """
-        Raises:
-            UnpicklingError: it is neither plain data nor a record of this package.
-        """
+        """Raises UnpicklingError: it is neither plain data nor a record of this package."""
         if name in _PLAIN.get(module, ()):
             return super().find_class(module, name)
         if module.partition(".")[0] == _PACKAGE and "." not in name:

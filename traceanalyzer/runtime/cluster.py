@@ -20,12 +20,9 @@ class Cluster:
 
     A rank is asked where it was read. Where that worker is gone another one reads the file and is asked all again.
 
-    Args:
-        address: of the scheduler, `tcp://host:8786`.
-        states: `module:name` of what makes, given a limit in bytes, what a worker keeps between tasks.
+    `states` is the `module:name` of what makes, given a limit in bytes, what a worker keeps between tasks.
 
-    Raises:
-        BadOption: no scheduler answers there, or Dask is not installed.
+    Raises BadOption: no scheduler answers at the address, `tcp://host:8786`, or Dask is not installed.
     """
 
     def __init__(self, address: str, states: str) -> None:
@@ -65,8 +62,7 @@ class Cluster:
         try:  # its worker may have ended since it was finished: then it is made again, and waited for
             answer, self._owner[task.key] = future.result()
         except KilledWorker:
-            problem = "its workers ended one after the other, perhaps out of memory"
-            return Lost(problem, where=task.key)
+            return Lost("its workers ended one after the other, perhaps out of memory", where=task.key)
         except Exception as error:
             return error
         return answer

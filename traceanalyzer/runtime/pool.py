@@ -24,11 +24,7 @@ class Task(Protocol):
         """Whether the file is read for this task alone, so that its answer is not stored."""
 
     def run(self, states: Any) -> Any:
-        """The answer; the error that it fails with is returned, too.
-
-        Args:
-            states: what the process keeps between tasks.
-        """
+        """The answer, of what the process keeps between tasks; the error that it fails with is returned, too."""
 
     def questions(self) -> bytes:
         """Equal for tasks that have the same answer while the file and the code stay as they are."""
@@ -38,11 +34,7 @@ class Pool(Protocol):
     """Processes that do tasks, on this machine or on others."""
 
     def run(self, tasks: Sequence[Any], told: Callable[[Any], None]) -> dict[str, Any]:
-        """Key -> answer of its task; `Lost` where the processes ended.
-
-        Args:
-            told: called after each task.
-        """
+        """Key -> answer of its task; `Lost` where the processes ended. `told` is called after each task."""
 
     def close(self) -> None:
         """End the processes."""

@@ -29,13 +29,8 @@ _Batch = tuple["Task", ...]
 class Processes:
     """Processes of this machine, each with some of the ranks: a `Pool`.
 
-    Args:
-        count: how many.
-        states: `module:name` of what makes, given `most_bytes`, what a process keeps between tasks.
-        most_bytes: of memory that each may hold before it puts ranks on disk.
-
-    Raises:
-        OSError: the system has no semaphores, which processes share.
+    `states` is the `module:name` of what makes, given the `most_bytes` of memory that each may hold, what a process
+    keeps between tasks. Raises OSError: the system has no semaphores, which processes share.
     """
 
     def __init__(self, count: int, states: str, most_bytes: int | None = None) -> None:
@@ -140,16 +135,14 @@ class Worker:
 @contextmanager
 def _environment() -> Iterator[None]:
     """The variables that a process begins with."""
-    before = {name: os.environ.get(name) for name in _ENVIRONMENT}
+    before = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     os.environ.update(_ENVIRONMENT)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        for name in _ENVIRONMENT:
+            os.environ.pop(name, None)
+        os.environ.update(before)
 
 
 # -- in the process --------------------------------------------------------------------------------------
