@@ -18,12 +18,7 @@ _SEVERITIES = ("high", "medium", "low", "never")
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What the table says.
-
-    Attributes:
-        fail_on, select, ignore, settings, step_ms: as the options of `diagnose`; None or empty where not said.
-        over: rules that are no longer ignored, since the last day of their entry has passed.
-    """
+    """What the table says of options of `diagnose`; `over` are rules that are ignored no longer, by their last day."""
 
     fail_on: str | None = None
     select: tuple[str, ...] = ()
@@ -35,9 +30,8 @@ class Config:
 
 def read_config(folder: Path, today: datetime.date) -> Config:
     """The table of the nearest pyproject.toml at or above the folder; empty where there is none."""
-    path = next(
-        (p for parent in (folder, *folder.parents) if (p := parent / "pyproject.toml").is_file()), None
-    )
+    paths = (parent / "pyproject.toml" for parent in (folder, *folder.parents))
+    path = next((path for path in paths if path.is_file()), None)
     if path is None:
         return Config()
     table = _table(path)
@@ -69,13 +63,11 @@ def _table(path: Path) -> Mapping[str, Any]:
     try:
         document = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise BadOption(
-            f"cannot be read: {error.strerror}", where=path, remedy="Allow reading it."
-        ) from error
+        problem = f"cannot be read: {error.strerror}"
+        raise BadOption(problem, where=path, remedy="Allow reading it.") from error
     except (ValueError, RecursionError) as error:
-        raise BadOption(
-            f"is no TOML: {error}", where=path, remedy="Correct it, or pass --no-config."
-        ) from None
+        remedy = "Correct it, or pass --no-config."
+        raise BadOption(f"is no TOML: {error}", where=path, remedy=remedy) from None
     tool = document.get("tool", {})
     table = tool.get("traceanalyzer", {}) if isinstance(tool, dict) else {}
     if not isinstance(table, dict):

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
 from traceanalyzer.cli.output import dumb, tell
@@ -33,10 +32,8 @@ def load_all(
 ) -> Trace | Job:
     """The trace of one file, or the traces of one job: of several files, or of what is in a folder.
 
-    Args:
-        meanwhile: called once reading has begun, in other processes too where a file is large: this one would wait
-            for them at the end, since they take a while to start.
-        tensors: the execution trace of a single trace.
+    `meanwhile` is called once reading has begun, maybe in other processes, which take a while to start; `tensors` is
+    the execution trace of a single trace.
     """
     from traceanalyzer.read.execution_trace import with_tensors
     from traceanalyzer.read.folders import Layout, layout_of
@@ -103,11 +100,9 @@ class ProgressLine:
     """Call it with (bytes read, bytes in all or None, events read); leave it to erase the line."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream = stream
-        self._clock = clock
+        self._stream, self._clock, self._shown = stream, clock, False
         self._begun = clock()
         self._due = self._begun + SILENT_S
-        self._shown = False
 
     def __call__(self, done: int, total: int | None, events: int) -> None:
         now = self._clock()
@@ -130,9 +125,7 @@ class ProgressLine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._shown:
             self._stream.write(_ERASE)
             self._stream.flush()

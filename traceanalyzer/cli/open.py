@@ -91,10 +91,8 @@ def open_(
         address = partial(_address, report, overlays, _chosen(report, finding), shown)
         _show(address(server.give(_packed(overlays, Path(folder)))), print_url)
         if not server.served.wait(WAIT_S):
-            raise TraceAnalyzerError(
-                f"nobody fetched the trace within {WAIT_S // 60} minutes",
-                remedy=_AT_ONCE if print_url else _BY_HAND,
-            )
+            problem = f"nobody fetched the trace within {WAIT_S // 60} minutes"
+            raise TraceAnalyzerError(problem, remedy=_AT_ONCE if print_url else _BY_HAND)
         while offline and time.monotonic() - server.asked_s < QUIET_S:
             time.sleep(1)
 
@@ -178,11 +176,8 @@ def _address(report: Report, overlays: Sequence[Overlay], number: int | None, pa
     if number is None:
         return viewer_address(file, viewer=page)
     entry = numbered(report)[number - 1]
-    trace, overlay = next(
-        (trace, overlay)
-        for trace, overlay in zip(report.traces, overlays, strict=True)
-        if trace.rank == entry.finding.rank
-    )
+    place = [trace.rank for trace in report.traces].index(entry.finding.rank)
+    trace, overlay = report.traces[place], overlays[place]
     pins = [track.name for track in overlay.slices if track.name == track_name(entry.finding.severity)]
     pins += [track.name for track in overlay.slices if track.name.startswith("Idle")]
     tell(f"finding {shown_name(entry.title)}")

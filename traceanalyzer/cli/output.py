@@ -120,9 +120,8 @@ def _check(path: Path, force: bool) -> None:
     if not path.resolve().parent.is_dir():
         raise TraceAnalyzerError("its folder does not exist", where=path, remedy="Create the folder first.")
     if not os.access(path.resolve().parent, os.W_OK):
-        raise TraceAnalyzerError(
-            "its folder cannot be written to", where=path, remedy="Choose another folder."
-        )
+        problem = "its folder cannot be written to"
+        raise TraceAnalyzerError(problem, where=path, remedy="Choose another folder.")
 
 
 def _is_device(path: Path) -> bool:

@@ -21,7 +21,6 @@ def overlays_of_files(
 ) -> tuple[Report, tuple[Overlay, ...]]:
     """Read and analyse."""
     from traceanalyzer.cli.loading import load_all
-    from traceanalyzer.model.errors import BadOption
     from traceanalyzer.model.trace import Job
     from traceanalyzer.render.perfetto.overlay import overlays_of
     from traceanalyzer.report.diagnosis import analyses_of, report_of

@@ -42,12 +42,9 @@ def with_ranks(
     scheduler: str | None = None,
     tensors: Path | None = None,
 ) -> T:
-    """What `say` makes of the ranks, and of what they have in common.
+    """What `say` makes of the ranks, and of what they have in common; arguments as of `load_all`.
 
-    Args:
-        window: what is analysed of each trace.
-        scheduler: address of a cluster that reads and analyses them.
-        quiet, jobs, cache, meanwhile, tensors: as of `load_all`.
+    `window` is what is analysed of each trace, `scheduler` the address of a cluster that does it.
     """
     from traceanalyzer.read.folders import layout_of
 
