@@ -66,10 +66,10 @@ def test_places_that_take_little_of_the_time_are_minor(pauses: CallsAfterCpuGaps
 def test_a_function_that_covers_most_of_a_pause_names_it(pauses: CallsAfterCpuGaps) -> None:
     assert pauses.line.values().tolist() == [F, MAIN, MAIN, F, MAIN, MAIN]
     assert pauses.torchs.values().tolist() == [None, None, TORCHS, None, None, None]
-    assert pauses.torchs_part(495 / 1735 - 1e-9) == TORCHS
-    assert pauses.torchs_part(495 / 1735 + 1e-9) is None
-    assert pauses[:2].torchs_part(0.1) is None
-    assert pauses[2:3].torchs_part(1.0) == TORCHS
+    assert pauses.main_one(pauses.torchs, 495 / 1735 - 1e-9) == TORCHS
+    assert pauses.main_one(pauses.torchs, 495 / 1735 + 1e-9) is None
+    assert pauses[:2].main_one(pauses[:2].torchs, 0.1) is None
+    assert pauses[2:3].main_one(pauses[2:3].torchs, 1.0) == TORCHS
 
 
 def test_functions_have_what_lies_in_them_of_all_pauses(pauses: CallsAfterCpuGaps) -> None:
@@ -209,6 +209,20 @@ def test_torch_function_is_known_in_short_and_long_pauses() -> None:
     found = paused((5, 115, 625), (MAIN, 0, 900), (TORCHS, 20, 90))
     assert (found.dur_ns // US).tolist() == [100, 500]
     assert found.torchs.values().tolist() == [TORCHS, None]
+
+
+TENSOR = "<built-in method tensor of type object at 0x7fc81573e180>"
+TOLIST = "<built-in method tolist of Tensor object at 0x7fc76feeb840>"
+EXEC = "<built-in function exec>"
+
+
+def test_innermost_call_of_a_built_in_function_names_a_pause() -> None:
+    frames = ((MAIN, 0, 900), (TENSOR, 20, 110), (TOLIST, 130, 600))
+    found = paused((5, 115, 625), *frames)
+    assert found.built_in.values().tolist() == ["tensor()", "Tensor.tolist()"]
+    assert found.main_one(found.built_in, 0.5) == "Tensor.tolist()"
+    inside_of_python = paused((5, 115), (EXEC, 0, 900), (MAIN, 1, 800))
+    assert inside_of_python.built_in.values().tolist() == [None]
 
 
 def test_the_instant_at_which_a_pause_begins_is_its_own() -> None:

@@ -90,3 +90,14 @@ def test_pause_in_a_launching_function_is_reported() -> None:
     assert one.by == "train.py(5): step"
     assert one.message.startswith("long pauses without ops")
     assert one.advice.startswith("Move this code out of the loop")
+
+
+def test_pause_in_tensor_of_a_list_has_the_remedy_of_that_call() -> None:
+    def body(loop: Loop, _: int) -> None:
+        loop.python("server.py(5): collate", loop.now, 3 * MS, python_id=700 + loop.launches)
+        loop.pause(3 * MS, "<built-in method tensor of type object at 0x7fc81573e180>")
+
+    (one,) = alarms(loop_of(body), SLUG)
+    assert one.title == "The CPU pauses for 3.00 ms in tensor(), once a step, in collate() (server.py:5)"
+    assert one.advice.startswith("Make this tensor once, on the device, or of one numpy array")
+    assert "out of the loop" not in one.advice

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Self
 
@@ -109,8 +110,16 @@ _NEVER = np.iinfo(np.int64).max
 _NODE = regex(r"^autograd::engine::|Backward\d*$|AccumulateGrad$")
 _COMPILED = regex(f"{COMPILATION.pattern}|{COMPILED_RUN.pattern}")
 _FUNCTION = regex(r"\.py\(\d+\): ")  # in Python, not built in
+# `<built-in method tolist of Tensor object at 0x7f01>`, `<built-in method tensor of type object at 0x7f01>`
+_BUILT_IN = regex(r"^<built-in (?:method|function) (\w+)(?: of (?:type|module|([\w.]+)) object.*)?(?:>|$).*")
+_ANY_CALL = regex(f"{_FUNCTION.pattern}|{_BUILT_IN.pattern}")
 _TORCHS = r"^(.*/)?torch/(?!nn/modules/module\.py|utils/_contextlib\.py|_dynamo/)"  # not the user's callers
 _COMPARABLE = 0.1  # of the longest stretch before a function: shorter ones are what comes between ops; chosen
+
+
+def _built_in_name(name: re.Match[str]) -> str:
+    """`Tensor.tolist()`, `tensor()`."""
+    return f"{name[2]}.{name[1]}()" if name[2] else f"{name[1]}()"
 
 
 class CallsAfterCpuGaps(Calls):
@@ -203,19 +212,30 @@ class CallsAfterCpuGaps(Calls):
     @cached_readonly
     def torchs(self) -> Texts:
         """torch's own innermost function that is open for most of each stretch; null without one within the user's."""
+        covering = self._innermost(_FUNCTION)
+        return Texts(np.where(covering.matches(_TORCHS), covering.code, -1), covering.names)
+
+    @cached_readonly
+    def built_in(self) -> Texts:
+        """The innermost call in most of each stretch, if it is of a built-in function: `tensor()`; else null."""
+        covering = self._innermost(_ANY_CALL)
+        names = [_BUILT_IN.sub(_built_in_name, str(name)) for name in covering.names]
+        return Texts(np.where(covering.matches(_BUILT_IN), covering.code, -1), np.array(names, object))
+
+    def _innermost(self, pattern: re.Pattern[str]) -> Texts:
+        """Of Python's calls with such names, the innermost that covers more than half of each stretch."""
         python = self.events.trace.lanes.python
-        dur, long = ints(python, "dur_ns"), matching(python, "name", _FUNCTION.search)
-        rows = np.flatnonzero(long & (2 * dur > self.dur_ns.min(initial=_NEVER)))
+        dur, named = ints(python, "dur_ns"), matching(python, "name", pattern.search)
+        rows = np.flatnonzero(named & (2 * dur > self.dur_ns.min(initial=_NEVER)))
         start, tid = ints_at(python, "start_ns", rows), ints_at(python, "tid", rows)
         order = np.lexsort((-dur[rows], start, tid))
         rows, start, tid = rows[order], start[order], tid[order]
         names = Texts(codes(python, "name")[rows], texts_of(python, "name"))
-        covering = self._covering(start, start + dur[rows], tid, names)
-        return Texts(np.where(covering.matches(_TORCHS), covering.code, -1), covering.names)
+        return self._covering(start, start + dur[rows], tid, names)
 
-    def torchs_part(self, most: float) -> str | None:
-        """torch's function that takes at least that share of the stretches, where one does."""
-        name, spent_ns = next(iter(self.torchs.sums(self.dur_ns).items()), (None, 0))
+    def main_one(self, names: Texts, most: float) -> str | None:
+        """The name of stretches that together take at least that share of the time, where there is one."""
+        name, spent_ns = next(iter(names.sums(self.dur_ns).items()), (None, 0))
         return name if spent_ns >= most * self.total_ns else None
 
     def _covering(self, start: Rows, end: Rows, thread: Rows, names: Texts) -> Texts:

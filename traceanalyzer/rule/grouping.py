@@ -137,6 +137,7 @@ def build_finding(
     fields = message_fields(evidence, counts, in_steps, of_steps, within, lost_ns, part, hits.of_window)
     message = named_for_platform(marked_functions(filled(hits.message, fields)), scope.dialect)
     title = title_of(pending.rule, hits.cause, message, fields, evidence)
+    advice = marked_functions(_advice(pending, scope, evidence)).lstrip()
     return Finding(
         rule=pending.rule,
         title=named_for_platform(title, scope.dialect),
@@ -146,8 +147,7 @@ def build_finding(
         confidence=hits.confidence,
         message=message,
         advice=_not_here(saving)
-        + (f"{idiom.fix} " if idiom else "")
-        + marked_functions(_advice(pending, scope, evidence))
+        + (f"{idiom.fix} {advice}".rstrip() if idiom else advice)
         + _usual(hits, saving),
         rank=scope.rank,
         device=typical.device,
@@ -169,9 +169,9 @@ def build_finding(
 
 
 def _code_of(evidence: Mapping[str, Any]) -> Iterator[str]:
-    """What shows which code it is: the region, the line with most of its time, the ops of a loop."""
+    """What shows which code it is: a built-in function, the region, the line with most of its time, ops of a loop."""
     lines = evidence.get("lines")
-    yield from (str(evidence[name]) for name in ("by", "region") if name in evidence)
+    yield from (str(evidence[name]) for name in ("built_in", "by", "region") if name in evidence)
     if isinstance(lines, Mapping) and 2 * max(lines.values(), default=0) >= sum(lines.values()):
         yield from [*lines][:1]
     yield from [evidence["ops"]] if isinstance(evidence.get("ops"), str) else ()

@@ -18,6 +18,7 @@ from traceanalyzer.replay.edits import ShrinkGaps
 from traceanalyzer.rule import Claims, Hits, IdleTime, LostTime, limit, rule
 from traceanalyzer.rule.advice import TORCH_CODE_ADVICE, library_advice
 from traceanalyzer.rule.cpu_gaps import CallsAfterCpuGaps
+from traceanalyzer.rule.idioms import idiom_of
 from traceanalyzer.rule.region_hits import with_region
 from traceanalyzer.timeline.steps import Steps, between_marks
 from traceanalyzer.timeline.synchronisation import SyncCalls
@@ -244,11 +245,18 @@ def describe_pauses(pauses: CallsAfterCpuGaps, line: str | None) -> tuple[str, s
     else:
         text = "a long pause without ops takes {gap}, {times_a_step}"
     advice = (library_advice(pauses, line) if line else "") or pause_advice(evidence, single=single)
-    if torchs := pauses.torchs_part(_MOST):
+    if torchs := pauses.main_one(pauses.torchs, _MOST):
         return text + f", most of this time in {torchs}", TORCH_CODE_ADVICE, evidence, False
     if line and not single and pauses.within_ns(line) < _WHOLE * pauses.total_ns:
-        return text + "; more than half of this time is within {by}", advice, evidence, single
-    return text + place_text(evidence, line, single=single), advice, evidence, single
+        text += "; more than half of this time is within {by}"
+    else:
+        text += place_text(evidence, line, single=single)
+    if built_in := pauses.main_one(pauses.built_in, _MOST):
+        evidence |= {"built_in": built_in}
+        text += ", mostly in the call of {built_in}"
+        # The table of idioms has the remedy for this very call.
+        advice = "" if idiom_of("calls", [built_in]) else advice
+    return text, advice, evidence, single
 
 
 def place_text(evidence: Mapping[str, Any], line: str | None, *, single: bool) -> str:

@@ -130,7 +130,7 @@ def _hits(calls: Calls, lost: LostTime, key: str, parts: dict[str, int], *, agai
     is_op = not isinstance(calls, HostCalls)
     computes = is_op or bool(parts)
     lines = calls.line.sums(calls.dur_ns) if is_op else {}
-    torchs = calls.torchs_part(_MOST) if isinstance(calls, HostCalls) and not computes else None
+    torchs = calls.main_one(calls.torchs, _MOST) if isinstance(calls, HostCalls) and not computes else None
     once = not computes and not again
     times = " {host_a_step} ({times_a_step})" if len(calls) > 1 else " {host}, once"
     all_idle = intervals.length(lost.merged()) >= _WHOLE * calls.total_ns
