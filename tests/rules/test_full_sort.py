@@ -168,3 +168,53 @@ def test_a_trace_without_ops_has_no_sorts() -> None:
         trace, lambda event: event.update(cat="cuda_runtime") if event.get("cat") == "cpu_op" else None
     )
     assert found(cpu, "full-sort") == []
+
+
+TWO_SORTS = [sort("aten::argsort", dim=1), sort("aten::argsort", kind=LONG, dim=1)]
+OWN_RANK = use(
+    "aten::gather", [SHAPE, [], [256, 1], []], [LONG, "Scalar", LONG, "Scalar"], "", "1", "", "False"
+)
+TO_FLOAT = use("aten::to", [SHAPE], [LONG])
+
+
+def test_a_single_rank_of_each_row_is_counted() -> None:
+    (one,) = found(program([PRODUCT, *TWO_SORTS, OWN_RANK]), "full-sort")
+    assert one.cause == "rank"
+    # Both sorts of 4 ms in six steps, and sixteen times 204.8 MB at 4.8 TB/s.
+    assert one.evidence["sort_ns"] == 6 * 8_000_000
+    assert one.evidence["instead_ns"] == pytest.approx(6 * 682_700, abs=600)
+    assert "Count the elements before it" in one.advice
+    assert one.confidence.value == "medium"
+
+
+def test_all_ranks_are_written_by_a_scatter() -> None:
+    (one,) = found(program([PRODUCT, *TWO_SORTS, TO_FLOAT]), "full-sort")
+    # The second sort of 4 ms in six steps, and sixteen times 409.6 MB at 4.8 TB/s.
+    assert one.evidence["sort_ns"] == 6 * 4_000_000
+    assert one.evidence["instead_ns"] == pytest.approx(6 * 1_365_300, abs=600)
+    assert "scatter_" in one.advice
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        [TWO_SORTS[0], PRODUCT, TWO_SORTS[1]],
+        [TWO_SORTS[0], sort("aten::argsort", dim=1)],
+        [TWO_SORTS[0], sort("aten::argsort", kind=LONG, dim=0)],
+        [TWO_SORTS[0], sort("aten::argsort", [256, 100_000], kind=LONG, dim=1)],
+        [sort("aten::argsort", [256, 4_000], dim=1), sort("aten::argsort", [256, 4_000], kind=LONG, dim=1)],
+    ],
+    ids=["another op between", "values", "other dimension", "other tensor", "short rows"],
+)
+def test_two_sorts_of_different_things_make_no_ranks(ops: list[Op]) -> None:
+    assert found(program([PRODUCT, *ops, TO_FLOAT]), "full-sort") == []
+
+
+def test_sort_without_stable_has_its_dimension_first() -> None:
+    plain = Op(
+        "aten::sort", RADIX, 4_000, [SHAPE, [], []], [F32, "Scalar", "Scalar"], scalars=["", "0", "True"]
+    )
+    assert found(program([PRODUCT, plain, first(200)]), "full-sort") == []
+    assert len(found(program([PRODUCT, plain, first(20, dim=0)]), "full-sort")) == 0
+    along_rows = Op("aten::sort", RADIX, 4_000, plain.dims, plain.types, scalars=["", "-1", "False"])
+    assert len(found(program([PRODUCT, along_rows, first(200)]), "full-sort")) == 1
