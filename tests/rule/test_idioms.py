@@ -27,6 +27,7 @@ KERNELS = {
 CALLS = {
     "torchmetrics/classification/stat_scores.py(69): _update_state": "torchmetrics",
     "timm/utils/model_ema.py(120): update": "EMA of the weights",
+    "aten::linalg_cholesky": "Cholesky factorization",
     "tensor()": "a tensor made of a Python list",
     "train.py(40): update_ema": "EMA of the weights",
     "torch/nn/utils/clip_grad.py(40): _get_total_norm": "gradient clipping",

@@ -12,6 +12,7 @@ from tests.support.execution_traces import Call, Tensor, document, written
 from tests.support.paths import SHARED
 from traceanalyzer import Unavailable, load
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.tensors.factors import known_factors
 from traceanalyzer.tensors.flow import Flow
 
 X, W, Y, Z, OUT = (Tensor(storage) for storage in (1, 2, 3, 4, 5))
@@ -362,3 +363,40 @@ def test_every_op_of_a_recording_is_joined(name: str) -> None:
     assert len(found.ops) == found.recorded.outer.sum()
     names = [found.recorded.names[name] for name in found.recorded.name[found.number].tolist()]
     assert found.ops.name.values().tolist() == names
+
+
+def square(storage: int) -> Tensor:
+    return Tensor(storage, (8, 24, 24))
+
+
+LOWER, FACTOR, MATRIX, CHOLESKY = (square(storage) for storage in (41, 42, 43, 44))
+TRIL = Call("aten::tril", (square(40),), (LOWER,))
+EMBEDDED = Call("aten::diag_embed", (Tensor(45, (8, 24)),), (square(46),))
+SUM = Call("aten::add", (LOWER, square(46)), (FACTOR,))
+PRODUCT = Call("aten::matmul", (FACTOR, FACTOR), (MATRIX,))
+
+
+@pytest.mark.parametrize(
+    ("calls", "known"),
+    [
+        ([TRIL, EMBEDDED, SUM, PRODUCT], True),
+        ([Call("aten::diag_embed", (Tensor(45, (8, 24)),), (MATRIX,))], True),
+        ([TRIL, Call("aten::mul", (LOWER, square(47)), (FACTOR,)), PRODUCT], True),
+        ([PRODUCT], False),
+        ([TRIL, Call("aten::add", (LOWER, square(47)), (FACTOR,)), PRODUCT], False),
+        ([TRIL, Call("aten::exp", (LOWER,), (FACTOR,)), PRODUCT], False),
+        ([TRIL, EMBEDDED, SUM, Call("aten::matmul", (FACTOR, LOWER), (MATRIX,))], False),
+        (
+            [TRIL, EMBEDDED, SUM, PRODUCT, Call("aten::add_", (MATRIX, square(47)), (MATRIX,), writes=(0,))],
+            False,
+        ),
+    ],
+    ids=["L L.T", "diagonal", "scaled", "Gram matrix", "full sum", "exp", "two factors", "jitter added"],
+)
+def test_cholesky_of_a_known_factor(tmp_path: Path, calls: list[Call], known: bool) -> None:
+    factorised = Call("aten::linalg_cholesky", (MATRIX,), (CHOLESKY,))
+    found = flow(tmp_path, *[[*calls, factorised, reader_of(*calls, factorised)]] * 2)
+    assert (
+        np.flatnonzero(known_factors(found.recorded, found.values)[: len(calls) + 1]).tolist()
+        == [len(calls)] * known
+    )

@@ -23,6 +23,7 @@ from traceanalyzer.rule import (
     limit,
     rule,
 )
+from traceanalyzer.tensors.factors import known_factors
 from traceanalyzer.tensors.fixed_inputs import Stretch, stretches
 from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.ops.table import Kind, op_row
@@ -50,6 +51,8 @@ _ADVICE = {
     "constant-weights": "Compute it once after loading: remove_parametrizations, merge_and_unload for adapters, or "
     "store the weights in the dtype that layers read.",
     "repeated-preparation": "Compute it once after loading, and store the result.",
+    "known-factor": "Pass scale_tril=L to MultivariateNormal instead of a covariance, or use Independent(Normal(mean, "
+    "std), 1) if the covariance is diagonal.",
     "rebuilt-constants": "Make them once and keep them: register_buffer(), an attribute, or a cache by sizes.",
 }
 
@@ -105,12 +108,14 @@ def computed_again(calls: Calls, idle: IdleTime, flow: Flow | None, limits: Limi
     `unchanged-inputs`: layers compute the same of index tensors (edges, positions, masks).
     `constant-weights`: inference computes a layer's weight in every step (casts, weight norm, adapters).
     `repeated-preparation`: inference normalises, sorts or reduces the same stored tensor in every step.
+    `known-factor`: the Cholesky factor of L @ L.T, or of a diagonal matrix, as of a distribution's covariance.
     `rebuilt-constants`: every step makes the same constants from numbers (arange, masks, windows).
     Why it costs: the result is the same. Each call pays again for kernels, launches and the backward pass.
     Bad: CachedMultipleNegativesRankingLoss with a mini-batch as large as the batch. Good:
     MultipleNegativesRankingLoss.
     Bad: k, v = layer.kv(encoder_output) in each decoding step. Good: k and v computed once per request.
     Bad: torch.hann_window(400).to(device) in forward(). Good: register_buffer.
+    Bad: MultivariateNormal(mean, torch.diag_embed(var)). Good: Independent(Normal(mean, std), 1).
     Bad: gcn_norm(edge_index) in each layer. Good: the edge weights computed once, before the layers.
     How sure: with an execution trace, tensors are identified by their ids, and confidence is high. Numbers
     that Python passes (0.99 * x) are not recorded. Where most of the ops depend on them, and without an
@@ -166,6 +171,7 @@ def _exact(flow: Flow, calls: Calls, idle: IdleTime, limits: Limits) -> Iterator
     enough = (of_pass & layers).sum() >= limits.min_layers * max(len(distinct(flow.ops.step[of_pass])), 1)
     causes[of_pass] = "second-pass" if enough else "unchanged-inputs"
     prepares = flow.ops.name.meets(lambda name: op_row(name).kind in _PREPARES)
+    causes[known_factors(flow.recorded, flow.values)[flow.number]] = "known-factor"
     causes[constant] = np.where(prepares, "repeated-preparation", "constant-weights")[constant]
     for cause in _ADVICE:
         if (members := causes == cause).any():
@@ -323,5 +329,6 @@ _BEFORE = {
     "unchanged-inputs": "again what an earlier op has computed from the same tensors",
     "constant-weights": "again what the step before has computed from the same weights",
     "repeated-preparation": "again what the step before has computed from the same stored tensors",
+    "known-factor": "again the Cholesky factor of which a matrix was made",
     "rebuilt-constants": "again what every step computes from the same numbers",
 }
