@@ -221,33 +221,6 @@ def test_cause_of_an_exposed_copy(name: str, how: dict[str, bool], cause: str, b
     assert copy.cost_ns >= 5 * 200 * US
 
 
-@pytest.mark.parametrize(
-    ("call", "in_steps", "count"),
-    [
-        ("cudaDeviceSynchronize", range(5), 5),
-        ("cudaStreamSynchronize", range(5), 5),
-        ("cudaMemcpy", range(5), 0),  # a copy that waits is no synchronisation
-        ("cudaDeviceSynchronize", range(5, 6), 0),  # the profiler's own, after everything
-    ],
-)
-def test_user_synchronisations_leave_the_device_idle(call: str, in_steps: range, count: int) -> None:
-    program = Program()
-    for number in range(6):
-        if number < 5:
-            program.step(number)
-            for _ in range(3):
-                program.kernel()
-        if number in in_steps:
-            program.now = max(program.now, program.device - 50 * US)
-            program.trace.launch(call, program.now, 100 * US, 7_000 + number)
-            if call == "cudaMemcpy":
-                program.trace.memcpy(program.device, 40 * US, 7_000 + number, name=TO_HOST)
-            program.now += 100 * US
-        if number < 5:
-            program.kernel()
-    assert sum(one.count for one in found(program.trace, "long-device-sync")) == count
-
-
 @pytest.mark.parametrize(("own_us", "reader"), [(199, "aten::index"), (201, None)])
 def test_op_with_most_copy_time_is_named(own_us: int, reader: str | None) -> None:
     program = Program()
