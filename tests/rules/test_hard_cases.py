@@ -13,68 +13,10 @@ from traceanalyzer.model.finding import Confidence, Severity
 
 US = 1_000
 GEMM = "nvjet_sm90_tst_256x128_64x4_1x2_h_badd_coopA_NNT"
-SEED = "Memcpy DtoD (Device -> Device)"
 
 
 def findings_of(trace: TraceBuilder, rule: str) -> list[Finding]:
     return list(diagnose(trace.load(), select=[rule]).findings)
-
-
-def addition(
-    op: str, *, copy_op: str | None = None, memsets: int = 1, kernel: str = GEMM, begin: int = 10
-) -> TraceBuilder:
-    """Four steps, each an op with a device copy, memsets and a kernel on one stream; it begins so many us into each."""
-    trace = TraceBuilder()
-    for step in range(4):
-        at, first = step * 1_000 * US, 10 * step
-        trace.step(step, at, 1_000 * US)
-        trace.op(op, at + begin * US, (100 - begin) * US)
-        if copy_op:
-            trace.op(copy_op, at + 12 * US, 10 * US)
-        trace.copied((at + 14 * US, 5 * US), (at + 30 * US, 100 * US), first + 1, name=SEED, bytes=1 << 25)
-        for number in range(memsets):
-            trace.launch("cudaMemsetAsync", at + 30 * US + 5 * US * number, 2 * US, first + 2 + number)
-            trace.memset(at + 131 * US + 2 * US * number, 1 * US, first + 2 + number)
-        trace.launch("cuLaunchKernelEx", at + 60 * US, 5 * US, first + 8)
-        trace.kernel(at + 140 * US, 500 * US, first + 8, name=kernel)
-    return trace
-
-
-@pytest.mark.parametrize("memsets", [0, 1, 2])
-def test_addmm_seeds_its_output(memsets: int) -> None:
-    (copy,) = findings_of(addition("aten::addmm", memsets=memsets), "hidden-dtod-copy")
-    assert (copy.count, copy.cost_ns, copy.by) == (4, 400 * US, "aten::addmm")
-
-
-def test_baddbmm_seeds_its_output_through_a_copy_of_its_own() -> None:
-    (copy,) = findings_of(addition("aten::baddbmm", copy_op="aten::copy_"), "hidden-dtod-copy")
-    assert copy.by == "aten::baddbmm"
-
-
-@pytest.mark.parametrize(
-    ("op", "kernel"),
-    [
-        ("aten::mm", GEMM),  # a copy in an op that adds nothing
-        ("mylib::moe_gemm", GEMM),
-        ("aten::addmm", "void at::native::vectorized_elementwise_kernel<4>"),  # no GEMM
-        ("aten::cudnn_convolution", "sm90_xmma_fprop_implicit_gemm_bf16"),
-    ],
-)
-def test_a_copy_that_seeds_no_gemm_is_left_alone(op: str, kernel: str) -> None:
-    assert findings_of(addition(op, kernel=kernel), "hidden-dtod-copy") == []
-
-
-def test_a_copy_of_the_op_before_is_no_seed() -> None:
-    assert findings_of(addition("aten::addmm", copy_op="aten::clone", begin=25), "hidden-dtod-copy") == []
-    assert findings_of(addition("aten::addmm", copy_op="aten::clone"), "hidden-dtod-copy")
-
-
-def test_seed_hidden_by_another_stream_costs_nothing() -> None:
-    trace = addition("aten::addmm")
-    for step in range(4):
-        trace.launch("cudaLaunchKernel", step * 1_000 * US + 1 * US, 5 * US, 500 + step)
-        trace.kernel(step * 1_000 * US + 20 * US, 700 * US, 500 + step, stream=9)
-    assert findings_of(trace, "hidden-dtod-copy") == []
 
 
 def loop(pauses: dict[int, int], name: str | None = None, steps: int = 9) -> TraceBuilder:

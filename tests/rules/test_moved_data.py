@@ -48,7 +48,8 @@ def test_copies_that_are_launched_outside_of_steps_count_too() -> None:
 @pytest.mark.parametrize(("along", "cause"), [("0", "reorderings"), ("", "reorderings"), ("1", "gathers")])
 def test_state_is_reordered_along_its_rows(along: str, cause: str) -> None:
     (one,) = found(program([*[picked([96, 96, 1088, 64], along)] * 4, PRODUCT]), SLUG)
-    assert one.cause == cause
+    assert (one.cause, one.severity == "info") == (cause, cause == "gathers")
+    assert "4 times a step" in one.message
 
 
 @pytest.mark.parametrize(
@@ -90,6 +91,7 @@ def test_state_is_reordered_at_least_four_times_a_step(times: int, cause: str) -
     ("shape", "index", "cause"),
     [
         ([96, 32_768], [96], "gathers"),  # a row of numbers is no state of a layer
+        ([96], [96], "gathers"),
         ([96, 1, 32_768], [96], "reorderings"),  # 64 KiB
         ([96, 1, 32_767], [96], "gathers"),
         ([96, 1, 32_768], [95], "gathers"),  # some of the rows

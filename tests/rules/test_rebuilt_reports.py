@@ -316,13 +316,6 @@ def test_the_report_of_slow_launches_names_the_call() -> None:
 # -- remedies ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("size", "pads"), [(2048, False), (16, False), (2044, True)])
-def test_padding_is_advised_only_for_no_multiple_of_8(size: int, pads: bool) -> None:
-    shapes = [[size, 2048], [2048, 2048]]
-    (finding,) = found(program([Op("aten::mm", NVJET, 900, shapes, [BF16, BF16])]), "far-from-bound")
-    assert ("Pad" in finding.advice) is pads
-
-
 def test_the_report_of_batched_copies_pads_nothing() -> None:
     assert not any("Pad" in finding.advice for finding in diagnosed("batched_copies").findings)
 

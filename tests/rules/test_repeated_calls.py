@@ -82,28 +82,11 @@ def test_layers_of_growing_width_are_no_loop() -> None:
 
 
 def test_results_that_are_stacked_come_from_a_loop() -> None:
-    trace = TraceBuilder()
-    at = 0
-    for step in range(3):
-        begin = at
-        for name in [*["aten::linear", "aten::relu"] * 20, "aten::stack"]:
-            trace.op(name, at, 10 * US)
-            trace.launched((at + 4 * US, 5 * US), (at + 9 * US, 1 * US), name=GEMM)
-            at += 12 * US
-        trace.step(step, begin, at - begin)
+    ops = [(name, {}) for name in (*["aten::linear", "aten::relu"] * 20, "aten::stack")]
+    trace = steps_of(ops, kernel=GEMM)
     (one,) = of_rule(trace, "repeated-calls")
     assert (one.confidence, one.evidence["repeats"]) == (Confidence.LOW, 20)
     assert "call the layer once" in one.advice
-
-
-def test_updates_of_many_tensors_take_a_foreach_op() -> None:
-    (one,) = of_rule(loop(["aten::lerp_"], 30), "repeated-calls")
-    assert "_foreach_" in one.advice
-
-
-def test_gradients_that_are_zeroed_one_by_one() -> None:
-    (one,) = of_rule(loop(["aten::zero_"], 30), "repeated-calls")
-    assert "set_to_none=True" in one.advice
 
 
 def test_large_kernels_gain_nothing() -> None:
