@@ -175,6 +175,7 @@ def test_allocator_is_off_if_every_tensor_asks(outside: bool) -> None:
         program.kernel()
     (one,) = found(program.trace, "allocator-thrash")
     assert (one.cause, one.count) == ("off", 4 * 2 + 2 * outside)
+    assert "PYTORCH_NO_CUDA_MEMORY_CACHING" in one.advice
 
 
 def test_warm_up_steps_that_ask_far_more_often_are_left_out() -> None:

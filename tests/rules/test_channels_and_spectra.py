@@ -61,24 +61,10 @@ def test_an_unknown_device_counts_as_108_sms() -> None:
     assert one.cost_ns == pytest.approx(6 * 100 * US * 0.5, rel=1e-3)
 
 
-def test_conversions_are_not_needed_at_all_and_sure() -> None:
-    moved = Op("aten::cudnn_convolution", TO_LAST, 80, [IMAGE, [128, 128, 3, 3]], [BF16, BF16])
-    (one,) = found(program([moved, CONV, norm(TRANSFORM)]), LAYOUT)
-    assert one.cost_ns == 6 * (80 + 40) * US
-    assert one.confidence is Confidence.HIGH
-    assert (one.evidence["conversions"], one.evidence["spent_ns"]) == (6, 6 * 180 * US)
-    assert list(one.evidence["parts"]) == ["batch norms", "layout conversions"]
-    assert "conversions are not needed and batch norms are faster" in one.message
-    assert "memory_format=torch.channels_last)" in one.advice
-
-
 @pytest.mark.parametrize(
     ("ops", "said"),
     [
-        pytest.param([norm(TRANSFORM)], 0, id="norms without convolutions"),
-        pytest.param([norm(TRANSFORM, dims=[64, 128]), CONV], 0, id="norms of rows"),
         pytest.param([norm(TRANSFORM, dims=[64, 128, 900]), CONV], 0, id="norms of signals"),
-        pytest.param([replace(norm(TRANSFORM), dims=[], types=[]), CONV], 1, id="norms without shapes"),
         pytest.param([norm(TRANSFORM, dims=[8, 64, 4, 56, 56]), CONV], 1, id="norms of volumes"),
         pytest.param(
             [Op("aten::cudnn_convolution", TO_LAST, 80, [[8, 64, 900], [64, 64, 3]], [BF16, BF16])],
@@ -90,8 +76,6 @@ def test_conversions_are_not_needed_at_all_and_sure() -> None:
             0,
             id="signals as images of one row",
         ),
-        pytest.param([replace(CONV, kernel=DEPTHWISE)], 1, id="depthwise, half precision"),
-        pytest.param([replace(CONV, kernel=DEPTHWISE.replace("c10::BFloat16", "float"))], 0, id="in float32"),
     ],
 )
 def test_images_have_another_layout(ops: list[Op], said: int) -> None:

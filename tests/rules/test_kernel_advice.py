@@ -44,11 +44,6 @@ def test_what_to_do_about_few_blocks_depends_on_the_op(
     assert one.by == op
 
 
-@pytest.mark.parametrize(("grid", "few"), [(65, True), (66, False), (0, False)])
-def test_few_blocks_are_below_half_of_the_sms(grid: int, few: bool) -> None:
-    assert bool(found(program([Op("aten::cumsum", SCAN, 900, grid=grid), OTHER]), "low-occupancy")) is few
-
-
 # -- layout-conversion ---------------------------------------------------------------------------------------
 
 CONVERT = Op("aten::_convolution", "void nchwToNhwcKernel<float>(int)", 40, IMAGES, [F32])
@@ -98,12 +93,6 @@ def test_what_channels_first_costs_is_told_by_its_parts(
         assert ("conversions are not needed" in one.message) is ("layout conversions" in parts)
         assert ("batch norms are faster" in one.message) is ("batch norms" in parts)
         assert (one.confidence is Confidence.HIGH) is ("layout conversions" in parts)
-
-
-@pytest.mark.parametrize(("shape", "volumes"), [([16, 64, 96, 96], False), ([16, 64, 8, 96, 96], True)])
-def test_volumes_have_a_layout_of_their_own(shape: list[int], volumes: bool) -> None:
-    (one,) = found(program([replace(CONVERT, dims=[shape]), CONV]), "layout-conversion")
-    assert ("torch.channels_last_3d" in one.advice) is volumes
 
 
 # -- misaligned-gemm -----------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +10,9 @@ import pytest
 from tests.rules.kernel_programs import BF16, F32, F64, NVJET, US, Op, found, program
 from tests.support.pointwise_chains import ADD, ATTENTION, BIG, SMALL, SOFTMAX, SUM, pointwise
 from tests.support.trace_builder import H200, TraceBuilder
-from traceanalyzer import Trace, diagnose
+from traceanalyzer import diagnose
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.finding import Severity, Status
+from traceanalyzer.model.finding import Status
 from traceanalyzer.rule import Work
 from traceanalyzer.rules.kernels.dtype_casts import neighbors_of
 
@@ -104,14 +103,6 @@ def test_optimizer_kernels_are_not_short_of_blocks() -> None:
     assert found(program([Op("aten::_fused_adamw_", kernel, 200, grid=36)]), "low-occupancy") == []
 
 
-def test_a_few_blocks_beside_other_work_are_no_loss() -> None:
-    scan = Op("aten::cumsum", "void at::native::tensor_kernel_scan_innermost_dim<float>(int)", 900, grid=4)
-    (one,) = found(program([scan, Op("aten::mm", NVJET, 100)]), "low-occupancy")
-    assert (one.by, one.evidence["blocks"], one.evidence["sms"]) == ("aten::cumsum", 4, 132)
-    persistent = Op("aten::mm", NVJET, 900, grid=132)
-    assert found(program([persistent]), "low-occupancy") == []
-
-
 def test_without_multiprocessors_occupancy_is_not_judged() -> None:
     device = {key: value for key, value in H200.items() if key != "numSms"}
     report = diagnose(program([Op("aten::mm", NVJET)], device=device), select=["low-occupancy"])
@@ -153,89 +144,6 @@ def test_writes_into_a_buffer_are_not_needless_copies(rows: int, said: bool) -> 
     strides = [[8 * rows * 64, rows * 64, 64, 1], [262144, 64, 512, 1], []]
     write = Op("aten::copy_", MOVED, 40, dims, [BF16, BF16, "Scalar"], strides=strides)
     assert bool(found(program([write, Op("aten::mm", NVJET, 100)]), "strided-copy")) is said
-
-
-@pytest.mark.parametrize(("shape", "said"), [([16, 64, 96, 96], True), ([16, 64, 9216], False)])
-def test_torch_has_one_layout_for_signals(shape: list[int], said: bool) -> None:
-    convert = Op("aten::_convolution", "void nchwToNhwcKernel<float>(int)", 40, [shape], [F32])
-    assert bool(found(program([convert, Op("aten::mm", NVJET, 100)]), "layout-conversion")) is said
-
-
-@pytest.mark.parametrize(
-    ("norm", "severity"), [("aten::instance_norm", "info"), ("aten::batch_norm", "medium")]
-)
-def test_layouts_that_a_norm_by_image_asks_for_are_no_fault(norm: str, severity: str) -> None:
-    convert = Op("aten::_convolution", "void nchwToNhwcKernel<float>(int)", 40, [[16, 64, 96, 96]], [F32])
-    stats = Op(
-        norm,
-        "void at::native::batch_norm_collect_statistics_kernel<float>(int)",
-        20,
-        [[16, 64, 96, 96]],
-        [F32],
-    )
-    (one,) = found(program([convert, stats, Op("aten::mm", NVJET, 100)]), "layout-conversion")
-    assert (one.severity.value == "info") is (severity == "info")
-
-
-def test_gathers_are_said_for_information() -> None:
-    index = Op(
-        "aten::index_select",
-        "void vectorized_gather_kernel<16, long>(char*)",
-        100,
-        [[20000, 64], [], [219991]],
-        [F32, "Scalar", "long int"],
-    )
-    (one,) = found(program([index, Op("aten::mm", NVJET, 100)]), "data-movement")
-    assert (one.cause, one.severity) == ("gathers", Severity.INFO)
-
-
-def test_copies_count_by_share_of_their_device() -> None:
-    """A quarter of the first one's; the second one works four times as long."""
-    trace = TraceBuilder()
-    pieces = (("aten::mm", 300, 0), ("aten::clone", 100, 0), ("aten::mm", 1_600, 1))
-    for step in range(4):
-        begin = step * 2_000 * US
-        trace.step(step, begin, 2_000 * US)
-        for place, (op, dur, device) in enumerate(pieces):
-            at, correlation = begin + 30 * US * place, 10 * step + place + 1
-            trace.op(op, at, 20 * US)
-            trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, correlation)
-            trace.kernel(begin + (100 + 300 * (place % 2)) * US, dur * US, correlation, device=device)
-    (one,) = found(trace.load(), "data-movement")
-    assert (one.by, one.device, one.evidence["gpu_share"]) == ("aten::clone", 0, 0.25)
-
-
-def reordering(
-    rows: int = 96, times: int = 4, *others: Op, shape: Sequence[int] = (96, 16, 1088, 64)
-) -> Trace:
-    """A key/value cache of four layers whose rows follow the beams."""
-    select = Op(
-        "aten::index_select",
-        "void vectorized_gather_kernel<16, long>(char*)",
-        100,
-        [list(shape), [], [rows]],
-        [BF16, "Scalar", "long int"],
-        scalars=["", "0", ""],
-    )
-    return program([select] * times + [Op("aten::mm", NVJET, 400), *others])
-
-
-def test_state_that_is_put_in_another_order_again_and_again() -> None:
-    (one,) = found(reordering(), "data-movement")
-    assert (one.cause, one.severity) == ("reorderings", Severity.LOW)
-    assert "4 times a step" in one.message
-    for other in (
-        reordering(rows=24),
-        reordering(times=3),
-    ):  # some of the rows; once for each of three tensors
-        assert [one.cause for one in found(other, "data-movement")] == ["gathers"]
-
-
-@pytest.mark.parametrize("shape", [[96, 1 << 20], [96, 16, 8, 64], [96]])
-def test_large_table_rows_and_small_state_rows_are_gathered(shape: list[int]) -> None:
-    """An embedding of a million columns is looked up; 16 KiB a row are items."""
-    (one,) = found(reordering(shape=shape), "data-movement")
-    assert one.cause == "gathers"
 
 
 def test_a_net_yields_where_others_claimed_most_of_its_time() -> None:

@@ -7,7 +7,6 @@ import pytest
 from tests.rules.kernel_programs import NVJET, US, Op, found, program
 
 SCAN = "void at::native::tensor_kernel_scan_innermost_dim<float, std::plus<float>>(int)"
-SUM = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, NormTwoOps>>(int)"
 OTHER = Op("aten::mm", NVJET, 100)
 
 
@@ -24,23 +23,6 @@ def test_saving_splits_work_down_to_5_us(grid: int, left_us: int) -> None:
     assert one.cost_ns == pytest.approx(6 * (100 - left_us) * US)
     assert (one.evidence["blocks"], one.evidence["sms"]) == (grid, 132)
     assert one.evidence["gpu_share"] == pytest.approx(0.5)
-
-
-@pytest.mark.parametrize(
-    ("op", "kernel", "advice", "confidence"),
-    [
-        ("aten::cumsum", SCAN, "Give the op more rows at once", "high"),
-        ("aten::linalg_vector_norm", SUM, "Take all norms with one call", "high"),
-        ("aten::mm", NVJET, "Let more blocks share the product", "medium"),
-    ],
-)
-def test_what_to_do_depends_on_what_the_kernel_computes(
-    op: str, kernel: str, advice: str, confidence: str
-) -> None:
-    (one,) = found(program([Op(op, kernel, 100, grid=8), OTHER]), "low-occupancy")
-    assert one.advice.startswith(advice)
-    assert one.confidence.value == confidence
-    assert one.by == op
 
 
 def test_a_softmax_across_rows_needs_its_dimension_last() -> None:

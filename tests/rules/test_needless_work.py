@@ -113,26 +113,6 @@ def test_what_the_scores_of_a_vocabulary_cost_is_a_fact() -> None:
     assert found(program(scores(100)), "loss-head") == []
 
 
-@pytest.mark.parametrize(
-    ("sizes", "count"), [([[8, 1_024]] * 2, 1), ([[8, 1_024], [8, 1]], 0), ([[8, 1_024]], 0)]
-)
-def test_a_mask_shows_that_some_positions_do_not_count(sizes: list[list[int]], count: int) -> None:
-    loss = Op("aten::_log_softmax", SUM, 300, [[8, 1_024, 64_000], [], []], [F32, "Scalar", "Scalar"])
-    masked = Op("aten::mul", ADD, 5, sizes, [F32, F32])
-    told = found(program([scores(64_000)[0], loss, masked, scores(64_000)[2]]), "loss-head")
-    assert len(told) == count
-    if told:
-        assert "64,000 classes for 8,192 positions take 49.8 % of all GPU work" in told[0].message
-
-
 def test_a_fact_is_ranked_by_its_gpu_share() -> None:
     rules = [one.rule for one in diagnose(program(scores(64_000))).findings if str(one.severity) == "info"]
     assert rules.index("loss-head") < rules.index("hotspot")
-
-
-def test_an_op_of_many_inputs_is_told_by_their_mean() -> None:
-    ops = [Op("aten::mul", ADD, 100, [[n << 20], [n << 20]], [F32, F32]) for n in range(8, 14)]
-    (one,) = found(program(ops), "hotspot")
-    assert "; on average, its calls reach " in one.message
-    (one,) = found(program(ops[:1]), "hotspot")
-    assert "on average" not in one.message

@@ -100,13 +100,6 @@ def test_a_step_with_a_fused_or_compiled_part_is_done(op: str) -> None:
     assert of_rule(stepping("AdamW", [*["aten::mul_"] * 30, op], 1), "unfused-optimizer") == []
 
 
-@pytest.mark.parametrize("kernel", ["ncclDevKernel_AllGather_RING_LL(args)", "void multiply(float*)"])
-def test_step_with_parameter_exchange_is_sharded(kernel: str) -> None:
-    trace = stepping("AdamW", ["aten::mul_", "aten::addcdiv_"], 20)
-    trace.launched((200 * US, 2 * US), (1_700 * US, 20 * US), 9_000, name=kernel, stream=9)
-    assert bool(of_rule(trace, "unfused-optimizer")) is ("nccl" not in kernel)
-
-
 def test_a_step_in_a_graph_is_done() -> None:
     trace = stepping("AdamW", ["aten::mul_", "aten::addcdiv_"], 20)
     trace.launch("cudaGraphLaunch", 200 * US, 2 * US, 9_000)
