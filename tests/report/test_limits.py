@@ -282,7 +282,7 @@ def test_half_of_a_step_in_one_exchange_is_named_first(
     costs = (Cost("recv", kind, share * 18 * MS, share),)
     for wrong in (True, False):
         said = limit(costs, wrong=wrong, bound="wait")
-        assert said.startswith("CPU and GPU wait for each other in turn; ") is waits
+        assert said.startswith("CPU and GPU alternate, each waiting for the other; ") is waits
         assert f"{100 * share:.0f} %" in said
     assert limit(costs, bound="wait", bounds=("gpu", "wait")).startswith("undecided, ")
 

@@ -66,7 +66,7 @@ def test_the_lines_of_a_verdict_are_also_one_sentence() -> None:
     ("bound", "words"),
     [
         ("gpu", "the GPU"),
-        ("wait", "CPU and GPU wait for each other in turn"),
+        ("wait", "CPU and GPU alternate, each waiting for the other"),
         ("communication", "communication"),
     ],
 )
@@ -80,7 +80,10 @@ def test_every_bound_has_words(bound: str, words: str) -> None:
     [
         (("gpu", "cpu"), "the GPU or the CPU"),
         (("communication", "cpu"), "communication or the CPU"),
-        (("gpu", "wait"), "either the GPU sets the pace, or CPU and GPU wait for each other in turn"),
+        (
+            ("gpu", "wait"),
+            "either the GPU sets the pace, or CPU and GPU alternate, each waiting for the other",
+        ),
     ],
 )
 def test_a_bound_that_the_trace_leaves_open_is_told_so(bounds: tuple[str, str], words: str) -> None:

@@ -121,7 +121,7 @@ _UNSEEN, _MUCH = ("idle:waiting", "idle:unknown"), 0.25  # of the window
 _BOUNDS = {
     "gpu": "the GPU",
     "cpu": "the CPU",
-    "wait": "CPU and GPU wait for each other in turn",
+    "wait": "CPU and GPU alternate, each waiting for the other",
     "communication": "communication",
 }
 
