@@ -21,6 +21,7 @@ from traceanalyzer.model.trace import NULL_INT, Trace, ints
 from traceanalyzer.torch_table.function_events import threads_of
 from traceanalyzer.torch_table.key_averages import key_averages
 
+Names = NDArray[np.object_]
 _SIZES = ["self_device_bytes", "device_bytes", "self_cpu_bytes", "cpu_bytes"]
 
 
@@ -109,7 +110,7 @@ class MemoryView:
         return cls(devices, _calls(trace), int((names == "[OutOfMemory]").sum()))
 
 
-def _owners(trace: Trace, frame: pd.DataFrame) -> tuple[NDArray[np.object_], NDArray[np.object_]]:
+def _owners(trace: Trace, frame: pd.DataFrame) -> tuple[Names, Names]:
     """Names of the innermost op and the innermost line of python in which each event happened."""
     at, thread = ints(frame, "start_ns"), threads_of(frame)
     ops = trace.cpu[trace.cpu["category"].isin(["cpu_op", "user_annotation"])]
@@ -128,9 +129,7 @@ def _names_at(rows: pd.DataFrame, at: Rows, thread: Rows, missing: str) -> NDArr
     return np.asarray(names[inside], dtype=object)
 
 
-def _device(
-    frame: pd.DataFrame, op: NDArray[np.object_], line: NDArray[np.object_], kind: int, index: int
-) -> DeviceMemory:
+def _device(frame: pd.DataFrame, op: Names, line: Names, kind: int, index: int) -> DeviceMemory:
     selected = np.flatnonzero((ints(frame, "device_type") == kind) & (ints(frame, "device") == index))
     frame, op, line = frame.iloc[selected], op[selected], line[selected]
     at, size = ints(frame, "start_ns"), ints(frame, "bytes")
@@ -173,7 +172,7 @@ def _freed_by(address: Rows, size: Rows) -> Rows:
     return freed
 
 
-def _by_owner(op: NDArray[np.object_], line: NDArray[np.object_], size: Rows) -> pd.DataFrame:
+def _by_owner(op: Names, line: Names, size: Rows) -> pd.DataFrame:
     """Largest first; blocks and bytes per op and line."""
     frame = pd.DataFrame({"op": op, "python": line, "blocks": 1, "bytes": size})
     sums = frame.groupby(["op", "python"], sort=True, as_index=False).sum()

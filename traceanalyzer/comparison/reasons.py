@@ -17,14 +17,13 @@ from traceanalyzer.model.units import format_ns
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.registry import all_rules
 
+Faults = Sequence[KnownFault]
 _ORDER = ("gone", "new", "worse", "better", "unchanged")
 _CHANGED = 0.2  # of the larger saving, for a fault to be worse or better; savings are said no nearer
 _MIN_CHANGE_SHARE = 0.01  # of the step, by which it must have changed; chosen
 
 
-def fault_changes(
-    base: Sequence[KnownFault], new: Sequence[KnownFault], got_share: float | None
-) -> tuple[FaultChange, ...]:
+def fault_changes(base: Faults, new: Faults, got_share: float | None) -> tuple[FaultChange, ...]:
     """Every fault of either side; gone and new ones first, the largest saving before.
 
     Args:
@@ -39,9 +38,7 @@ def fault_changes(
     return tuple(result)
 
 
-def _pairs(
-    base: Sequence[KnownFault], new: Sequence[KnownFault]
-) -> list[tuple[KnownFault | None, KnownFault | None]]:
+def _pairs(base: Faults, new: Faults) -> list[tuple[KnownFault | None, KnownFault | None]]:
     """By what tells a fault from others, else by the rule: an op or line may have got another name."""
     pairs: list[tuple[KnownFault | None, KnownFault | None]] = []
     first, second = list(base), list(new)
@@ -135,13 +132,11 @@ def reasons(
     """
     specific, general, unfitting = _fault_phrases(faults, step)
     common = [phrase for phrase in (_often(rows), function) if phrase]
-    changes = list(map(_phrase, _decisive_changes(_changes(rows, calls, waterfall), waterfall, step)))
+    changes = list(map(_phrase, _decisive(_changes(rows, calls, waterfall), waterfall, step)))
     return tuple((specific + common + general + changes + unfitting)[:_NAMED])
 
 
-def _fault_phrases(
-    faults: Sequence[FaultChange], step: StepAxis | None
-) -> tuple[list[str], list[str], list[str]]:
+def _fault_phrases(faults: Sequence[FaultChange], step: StepAxis | None) -> tuple[list[str], ...]:
     """Phrases of faults that fit the step's difference, by specific and by general rules, and of those that do not."""
     # Much is launched, or time is left: what is launched no more tells why.
     general_rules = {rule.slug for rule in all_rules() if rule.claims >= Claims.LAUNCHES}
@@ -155,9 +150,7 @@ def _fault_phrases(
     return specific, general, unfitting
 
 
-def _decisive_changes(
-    changes: Sequence[_Change], waterfall: Waterfall | None, step: StepAxis | None
-) -> list[_Change]:
+def _decisive(changes: list[_Change], waterfall: Waterfall | None, step: StepAxis | None) -> list[_Change]:
     """Proven changes, and idle time that makes up much of a real difference; those that explain most of it first."""
     total_ns = 0 if waterfall is None else waterfall.new_ns - waterfall.base_ns
     differs = step is not None and step.word not in _SILENT

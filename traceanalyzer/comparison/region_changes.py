@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from traceanalyzer.comparison.canonical_names import region_name
 from traceanalyzer.comparison.result import RegionChange
@@ -74,7 +74,18 @@ def region_changes(base: RegionTimes, new: RegionTimes) -> tuple[RegionChange, .
         if path:
             inside.setdefault(path[:-1], []).append(path)
     alone = {path[-1] for path in base if path} ^ {path[-1] for path in new if path}
-    named = {(path[-1], kinds[path]) for path in _changed((), inside, kinds, deltas, alone) if deltas[path]}
+
+    def changed(path: Path) -> Iterator[Path]:
+        """The region, or those inside it that make its change; what is gone or new with all in it is whole."""
+        opened = kinds[path] in _OPENED
+        parts = [one for one in inside.get(path, ()) if opened or kinds[one] != "block"]
+        whole = not opened and all(one[-1] in alone for one in (path, *parts))
+        if not path or (not whole and sum(abs(deltas[one]) for one in parts) >= _INSIDE * abs(deltas[path])):
+            yield from (one for part in parts for one in changed(part))
+        else:
+            yield path
+
+    named = {(path[-1], kinds[path]) for path in changed(()) if deltas[path]}
     found = []
     for name, kind in named:
         base_ns, new_ns = (_of_name(name, side) for side in times)
@@ -83,24 +94,6 @@ def region_changes(base: RegionTimes, new: RegionTimes) -> tuple[RegionChange, .
     least = _LEAST * max(side[()] for side in times)
     listed = (one for one in found if abs(one.delta_ns) >= max(least, 1.0))
     return tuple(sorted(listed, key=lambda one: (-abs(one.delta_ns), one.name)))
-
-
-def _changed(
-    path: Path,
-    inside: Mapping[Path, list[Path]],
-    kinds: Mapping[Path, str],
-    deltas: Mapping[Path, float],
-    alone: Collection[str],
-) -> Iterator[Path]:
-    """The region, or those inside it that make its change; what is gone or new with all in it (`alone`) is whole."""
-    opened = kinds[path] in _OPENED
-    parts = [one for one in inside.get(path, ()) if opened or kinds[one] != "block"]
-    whole = not opened and all(one[-1] in alone for one in (path, *parts))
-    if not path or (not whole and sum(abs(deltas[one]) for one in parts) >= _INSIDE * abs(deltas[path])):
-        for one in parts:
-            yield from _changed(one, inside, kinds, deltas, alone)
-    else:
-        yield path
 
 
 def _of_name(name: str, times: Mapping[Path, float]) -> int | None:

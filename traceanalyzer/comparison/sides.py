@@ -30,18 +30,14 @@ from traceanalyzer.comparison.waterfall import waterfall_of
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.rule.evidence_texts import shapes_in_words
 
+Both = tuple[Snapshot, Snapshot]
 _SETTLE = "record 3 more captures of each, in processes of their own"
 # Of the step, that two groups must gain and lose for it to be said that one ate the other; chosen.
 _OPPOSED = 0.05
 
 
 def verdict_of(
-    axes: Axes,
-    because: Sequence[str],
-    inputs: str,
-    identical: bool,
-    sides: tuple[Snapshot, Snapshot],
-    waterfall: Waterfall | None,
+    axes: Axes, because: Sequence[str], inputs: str, identical: bool, sides: Both, waterfall: Waterfall | None
 ) -> Verdict:
     """What is said of the step.
 
@@ -73,7 +69,7 @@ def verdict_of(
     return Verdict(Word.UNKNOWN, None, why, settle, tuple(because), f"unknown: {why}; {times}")
 
 
-def _names(sides: tuple[Snapshot, Snapshot], chosen: Callable[[Snapshot], bool]) -> str:
+def _names(sides: Both, chosen: Callable[[Snapshot], bool]) -> str:
     return " and ".join(name for name, side in zip(("BASE", "NEW"), sides, strict=True) if chosen(side))
 
 
@@ -148,7 +144,7 @@ _AS_OFTEN = 0.02  # of all pieces of work, by which their number may differ; cho
 _PACE = 0.05  # of another pace of the host that is worth a note; chosen
 
 
-def other_inputs(rows: Sequence[ComparedRow], sides: tuple[Snapshot, Snapshot]) -> str:
+def other_inputs(rows: Sequence[ComparedRow], sides: Both) -> str:
     """In what the two had other inputs: a sentence, empty where they had not."""
     base, new = sides
     if base.phase != new.phase or base.batch != new.batch:
@@ -233,11 +229,7 @@ def _source(side: Side, rank: int | None, captures: Captures) -> Source:
 
 
 def _of_pair(
-    base: Captures,
-    new: Captures,
-    sources: Sequence[Source],
-    ranks: tuple[RankChange, ...],
-    notes: Sequence[str],
+    base: Captures, new: Captures, sources: list[Source], ranks: tuple[RankChange, ...], notes: list[str]
 ) -> Comparison:
     """Of one rank of each side."""
     first, second = base.together, new.together

@@ -142,7 +142,7 @@ def word_by_size(
     needed: float,
     ns: tuple[int, int],
     device: DeviceAxis | None,
-    steps: tuple[StepTime, StepTime],
+    steps: Sequence[StepTime],
 ) -> Word:
     word = Word.SLOWER if difference > 0 else Word.FASTER
     if abs(difference) > math.log1p(needed):

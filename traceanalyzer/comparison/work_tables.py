@@ -138,7 +138,7 @@ def tables_of(analysis: Analysis, chosen: Chosen) -> dict[str, pd.DataFrame]:
     calls = _counted_calls(trace, nesting, analysis.index(SyncCalls), cpu_step)
     calls_table = _calls_table(trace, nesting, calls, cpu_step, chosen)
     totals = _totals(trace, work, step_of_work, calls, cpu_step, chosen)
-    idle = _idle_table(trace, nesting, analysis.index(Accounting), analysis.index(Idle), chosen)
+    idle = _idle_table(analysis, nesting, chosen)
     return {"work": work_table, "calls": calls_table, "totals": totals, "idle": idle}
 
 
@@ -216,7 +216,10 @@ def spread_samples(number: Rows, dur: Rows, size: int) -> list[list[int]]:
 # -- calls ----------------------------------------------------------------------------------------------
 
 
-def _counted_calls(trace: Trace, nesting: Nesting, syncs: SyncCalls, step: Rows) -> Mapping[str, Rows]:
+Calls = Mapping[str, Rows]
+
+
+def _counted_calls(trace: Trace, nesting: Nesting, syncs: SyncCalls, step: Rows) -> Calls:
     """Counter -> rows of `trace.cpu` within the steps that it counts."""
     is_call = matching(trace.cpu, "category", CALL_CATEGORIES.__contains__)
     inside = step >= 0
@@ -236,9 +239,7 @@ def _counted_calls(trace: Trace, nesting: Nesting, syncs: SyncCalls, step: Rows)
     }
 
 
-def _calls_table(
-    trace: Trace, nesting: Nesting, calls: Mapping[str, Rows], step: Rows, chosen: Chosen
-) -> pd.DataFrame:
+def _calls_table(trace: Trace, nesting: Nesting, calls: Calls, step: Rows, chosen: Chosen) -> pd.DataFrame:
     """One row per counter, op and call; of plain ops only the outermost."""
     parts = []
     for counter, rows in calls.items():
@@ -256,7 +257,7 @@ def _calls_table(
 
 
 def _totals(
-    trace: Trace, work: DeviceWork, step: Rows, calls: Mapping[str, Rows], cpu_step: Rows, chosen: Chosen
+    trace: Trace, work: DeviceWork, step: Rows, calls: Calls, cpu_step: Rows, chosen: Chosen
 ) -> pd.DataFrame:
     """One row per counter: mean, least and most of the steps."""
     counted: list[tuple[str, Rows, Any]] = [(name, cpu_step[rows], None) for name, rows in calls.items()]
@@ -281,9 +282,8 @@ def _totals(
 # -- idle time and the host -----------------------------------------------------------------------------
 
 
-def _idle_table(
-    trace: Trace, nesting: Nesting, accounting: Accounting, idle: Idle, chosen: Chosen
-) -> pd.DataFrame:
+def _idle_table(analysis: Analysis, nesting: Nesting, chosen: Chosen) -> pd.DataFrame:
+    trace, accounting, idle = analysis.trace, analysis.index(Accounting), analysis.index(Idle)
     within = (accounting.device == chosen.device) & (chosen.place[accounting.step] >= 0)
     selected = np.flatnonzero(within & (accounting.piece >= 0))
     piece = accounting.piece[selected]

@@ -205,9 +205,7 @@ def median_of(number: Rows, values: NDArray[Any]) -> NDArray[np.float64]:
     return middle
 
 
-def medians_of_kinds(
-    kind: Rows, values: NDArray[Any], among: NDArray[np.bool_], kinds: int, least: int
-) -> Floats:
+def medians_of_kinds(kind: Rows, values: NDArray[Any], among: Mask, kinds: int, least: int) -> Floats:
     """Median of the chosen values of each kind, NaN where there are fewer than `least`; float64 (kinds,)."""
     enough = np.bincount(kind[among], minlength=kinds) >= least
     chosen = among & enough[kind]

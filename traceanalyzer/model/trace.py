@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import pick
+from traceanalyzer.model.arrays import Mask, pick
 from traceanalyzer.model.execution_trace import ExecutionTrace
 from traceanalyzer.model.lanes import NULL_INT as NULL_INT
 from traceanalyzer.model.lanes import Coded, Codes, Columns, Lanes
@@ -224,9 +224,7 @@ def texts_of(frame: Columns | pd.DataFrame, column: str) -> NDArray[np.object_]:
     return _text_column(frame, column)[1]
 
 
-def matching(
-    frame: Columns | pd.DataFrame, column: str, wanted: Callable[[str], object]
-) -> NDArray[np.bool_]:
+def matching(frame: Columns | pd.DataFrame, column: str, wanted: Callable[[str], object]) -> Mask:
     """Which rows of a text column satisfy a predicate, asked once per distinct text; bool of shape (rows,)."""
     texts = texts_of(frame, column).tolist()
     matches = np.fromiter(map(bool, map(cached_predicate(wanted), texts)), bool, len(texts))

@@ -124,9 +124,8 @@ def _verified(place: Path) -> memoryview | None:
 
 
 def _meta(stored: dict[str, Any]) -> Meta:
-    for pair, key in [(device, "compute_capability") for device in stored["devices"]] + [
-        (stored, "window_ns")
-    ]:
+    pairs = [(stored, "window_ns"), *((device, "compute_capability") for device in stored["devices"])]
+    for pair, key in pairs:
         pair[key] = None if pair[key] is None else (pair[key][0], pair[key][1])
     stored["devices"] = tuple(Device(**device) for device in stored["devices"])
     stored["damage"] = tuple(Damage(**entry) for entry in stored["damage"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from functools import cache
 from itertools import zip_longest
@@ -104,11 +104,8 @@ def written_arguments(schema: str) -> frozenset[int]:
 
 def _tensors(values: Any, shapes: Any, strides: Any, kind: str) -> Iterator[tuple[list[Any], Layout]]:
     """([tensor, storage, offset, elements, bytes of each, device], layout) of each tensor of one argument."""
-    if (
-        not kind.startswith(("Tensor", "GenericList["))
-        or "Tensor" not in kind
-        or not isinstance(values, list)
-    ):
+    listed = isinstance(values, list) and kind.startswith(("Tensor", "GenericList["))
+    if not listed or "Tensor" not in kind:
         return
     if len(values) == _TENSOR_FIELDS and isinstance(values[-1], str):
         yield values, layout_of(shapes, strides)
@@ -167,18 +164,13 @@ class _Nodes:
             written = written_arguments(schema)
             for access, listed in ((Access.READ, given), (Access.RESULT, node["outputs"])):
                 columns = listed["values"], listed["shapes"], listed.get("strides") or (), listed["types"]
-                for place, (value, shape, stride, kind) in enumerate(zip_longest(*columns)):
+                for place, argument in enumerate(zip_longest(*columns)):
                     use = Access.WRITTEN if access == Access.READ and place in written else access
-                    self._add_tensors(node["id"], place, use, _tensors(value, shape, stride, kind))
-
-    def _add_tensors(
-        self, node: int, place: int, access: Access, tensors: Iterable[tuple[list[Any], Layout]]
-    ) -> None:
-        for (_, storage, offset, elements, item_bytes, device), layout in tensors:
-            which = self.layouts.setdefault(layout, len(self.layouts))
-            row = (node, place, access, storage, offset, elements, item_bytes, device == "cpu", which)
-            for column, value in zip(_OF_TENSOR, row, strict=True):
-                self.tensors[column].append(value)
+                    for (_, *where, device), layout in _tensors(*argument):
+                        which = self.layouts.setdefault(layout, len(self.layouts))
+                        tensor = (node["id"], place, use, *where, device == "cpu", which)
+                        for column, value in zip(_OF_TENSOR, tensor, strict=True):
+                            self.tensors[column].append(value)
 
     def finished(self, source: str) -> ExecutionTrace:
         """All ops, sorted by their start: ids count up."""

@@ -28,6 +28,8 @@ from traceanalyzer.read.text.batches import Batches
 from traceanalyzer.read.text.source import BATCH_BYTES, Source
 
 T = TypeVar("T")
+Reader = Callable[[str | Path], Sequence[T]]
+Report = Callable[[Source, int], None]
 
 Progress = Callable[[int, int | None, int], None]
 """Called as (bytes consumed, bytes in all or None, events read) while a file is read."""
@@ -176,9 +178,7 @@ def _of_url(url: str | Path, read: Callable[[Path], Trace]) -> Trace:
         return replace(trace, meta=replace(trace.meta, source=without_credentials(str(url))))
 
 
-def _read(
-    source: Source, batch_bytes: int, progress: Callable[[Source, int], None]
-) -> tuple[Batches, Collector]:
+def _read(source: Source, batch_bytes: int, progress: Report) -> tuple[Batches, Collector]:
     batches, collector = Batches(source, batch_bytes), Collector()
     for batch in batches.batches():
         collector.add(batch, batches.text_of_batch)
@@ -187,7 +187,7 @@ def _read(
     return batches, collector
 
 
-def _progress_of(progress: Progress | None, parts: int = 1) -> Callable[[Source, int], None]:
+def _progress_of(progress: Progress | None, parts: int = 1) -> Report:
     """Progress of one process as that of all: the parts are equally large."""
     if progress is None:
         return lambda source, events: None
@@ -225,17 +225,13 @@ def _file_traces(read: Callable[[str | Path], Trace], path: str | Path) -> list[
         return split(Source(path), merged.restore, finished)
 
 
-def traces_of_layout(
-    layout: Layout, file_traces: Callable[[str | Path], Sequence[T]]
-) -> tuple[list[T], list[Skipped]]:
+def traces_of_layout(layout: Layout, file_traces: Reader[T]) -> tuple[list[T], list[Skipped]]:
     """(traces of a job's files, files of folders that are no trace); raises what `load_job` raises."""
     skipped: list[Skipped] = []
     return list(_traces(layout, file_traces, skipped)), skipped
 
 
-def _traces(
-    layout: Layout, file_traces: Callable[[str | Path], Sequence[T]], skipped: list[Skipped]
-) -> Iterator[T]:
+def _traces(layout: Layout, file_traces: Reader[T], skipped: list[Skipped]) -> Iterator[T]:
     """Traces of a job's files; files of folders that are no trace are appended to `skipped`."""
     for empty in layout.empty:
         yield from _folder_traces(empty, [], file_traces, skipped)
@@ -248,10 +244,7 @@ def _traces(
 
 
 def _folder_traces(
-    folder: Path,
-    files: Sequence[Path],
-    file_traces: Callable[[str | Path], Sequence[T]],
-    skipped: list[Skipped],
+    folder: Path, files: Sequence[Path], file_traces: Reader[T], skipped: list[Skipped]
 ) -> Iterator[T]:
     """The folder's traces; non-trace files are appended to `skipped`."""
     refused: list[Skipped] = []

@@ -19,6 +19,7 @@ from typing import Any
 from .nvml import Gpu, others, reasons_of
 from .patches import Patches
 
+Times = dict[int, tuple[str, float]]
 _SAMPLE_S = 0.1  # between samples of the driver, each of which takes about 0.1 ms
 _PROBES = 8  # times the interpreter's lock is let go, to see how long it takes to come back
 _LISTED = 512  # waits for batches that are stored
@@ -213,7 +214,7 @@ def _allocator() -> dict[str, int]:
     return {short: int(stats[name]) for name, short in names.items() if name in stats}
 
 
-def _thread_times() -> dict[int, tuple[str, float]]:
+def _thread_times() -> Times:
     """native id -> (name, CPU s) of the Python threads of this process but the current one; empty off Linux."""
     times = {}
     for thread in threading.enumerate():
@@ -229,9 +230,7 @@ def _thread_times() -> dict[int, tuple[str, float]]:
     return times
 
 
-def _busy_threads(
-    before: dict[int, tuple[str, float]], after: dict[int, tuple[str, float]], wall_s: float
-) -> list[dict[str, Any]]:
+def _busy_threads(before: Times, after: Times, wall_s: float) -> list[dict[str, Any]]:
     """Python threads that were there all the time and used the CPU, busiest first."""
     used = [
         {"name": name, "cpu": round((cpu_s - before[native][1]) / wall_s, 3)}

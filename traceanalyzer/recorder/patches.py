@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any
 
 _ABSENT = object()
+Call = Callable[..., object]
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
@@ -40,14 +41,7 @@ class Patches:
 
         self._restore.append(restore)
 
-    def watch(
-        self,
-        owner: Any,
-        name: str,
-        *,
-        before: Callable[..., object] = _nothing,
-        after: Callable[..., object] = _nothing,
-    ) -> None:
+    def watch(self, owner: Any, name: str, *, before: Call = _nothing, after: Call = _nothing) -> None:
         """Call `before` with the arguments of each call of `owner.name`, and `after` with its result and these."""
 
         def wrap(original: Callable[..., Any]) -> Callable[..., Any]:

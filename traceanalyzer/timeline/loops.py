@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, median, medians, narrowed, numbered
+from traceanalyzer.model.lanes import Codes
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.timeline.calls_and_work import Calls
 
+Place = tuple[Rows, int, Rows]  # starts of a loop's repeats, its end, and the kinds of a usual repeat
 LAYER = regex(r"^aten::(linear|matmul|mm|addmm|bmm|baddbmm|conv\w*|embedding)$")
 # Ops: a ResNet-50 that is called sample by sample has 140.
 _MAX_PERIOD = 200
@@ -90,14 +91,12 @@ def exact_loops(kind: Rows, group: Rows, min_repeats: int) -> list[Loop]:
     return loops
 
 
-def _places_of(
-    kind: NDArray[Any], low: int, high: int, begin: int, period: int, min_repeats: int
-) -> Iterator[Loop]:
+def _places_of(kind: Codes, low: int, high: int, begin: int, period: int, least: int) -> Iterator[Loop]:
     """The loops from low to high that have the ops of one repeat at `begin`, in any rotation."""
     members = np.sort(kind[begin : begin + period])
     for first, length in zip(*_runs(kind[low + period : high] == kind[low : high - period]), strict=True):
         start, repeats = low + int(first), int(length) // period + 1
-        if repeats >= min_repeats and np.array_equal(np.sort(kind[start : start + period]), members):
+        if repeats >= least and np.array_equal(np.sort(kind[start : start + period]), members):
             yield Loop(start, period, repeats, start + period * repeats)
 
 
@@ -219,9 +218,7 @@ def nested_loops(kind: Rows, group: Rows, min_repeats: int) -> NestedLoops:
     return NestedLoops(np.array(parents, np.int64), starts_of, np.array(ends, np.int64), bodies, owner)
 
 
-def _even_loops(
-    kind: Rows, places: Rows, stretch: Rows, min_repeats: int
-) -> Iterator[tuple[Rows, int, Rows]]:
+def _even_loops(kind: Rows, places: Rows, stretch: Rows, min_repeats: int) -> Iterator[Place]:
     """(starts of the repeats, end, kinds of a usual repeat) of a loop in each stretch, of which `places` are whole."""
     before = np.append(-1, kind[places][:-1])
     before[np.append(True, np.diff(stretch[places]) != 0)] = -1
@@ -274,9 +271,7 @@ def _in_turn(rarest: Rows, count: Rows) -> list[tuple[int, bool]]:
     return short + [(which, False) for which in rarest[:_TRIED].tolist()]
 
 
-def _loop_at(
-    kind: Rows, anchors: Rows, bounds: tuple[int, ...], *, same: bool
-) -> tuple[Rows, int, Rows] | None:
+def _loop_at(kind: Rows, anchors: Rows, bounds: tuple[int, ...], *, same: bool) -> Place | None:
     """As of `_even_loops`, with one of the anchors in each repeat; None where repeats have too little in common."""
     starts, end = _whole_repeats(kind, anchors, *bounds)
     body, length = _usual_repeat(kind, starts, end, _SAME if same else _ALIKE), np.diff(starts)
@@ -313,7 +308,7 @@ def _usual_repeat(kind: Rows, starts: Rows, end: int, least: float) -> Rows:
     return typical[np.isin(typical, kinds[usual > 0])]
 
 
-def _twice(kind: Rows, places: Rows, stretch: Rows) -> list[tuple[Rows, int, Rows]]:
+def _twice(kind: Rows, places: Rows, stretch: Rows) -> list[Place]:
     """Equal ops that run at least twice in a row, as of `_even_loops`."""
     if len(places) == 0:
         return []

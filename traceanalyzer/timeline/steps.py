@@ -30,6 +30,8 @@ from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.recording_edges import known_from
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
+Span = tuple[int, int]
+
 # Share of a step: offsets as a report prints them are rounded, and cut less off.
 _WHOLE = 0.99
 # In 95 recordings (V100 to H200) warm loops on a busy device have first steps of up to 1.2 times the later ones, loops
@@ -204,9 +206,7 @@ def steps_that_capture(capturing: Mask) -> str:
     return f"; {count} of {len(capturing)} {verb}, once each, and do not count as the usual step"
 
 
-def _within(
-    marks: Marks, whole: tuple[int, int], nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None
-) -> Marks:
+def _within(marks: Marks, whole: Span, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None) -> Marks:
     """The marks; where the recording's edge stands for one, it is where the recording begins to tell, or the CPU ends.
 
     The launch of work that stood in a queue is the program's, and so is all that the CPU launched meanwhile. While the

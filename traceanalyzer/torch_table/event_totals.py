@@ -16,6 +16,7 @@ from traceanalyzer.model.trace import NULL_INT, Trace, ints
 from traceanalyzer.timeline.device_work import find
 from traceanalyzer.torch_table.function_events import MEMORY, Flags, FunctionEvents, frontend, threads_of
 
+Sums = Callable[[Rows, NDArray[Value], int], NDArray[Value]]
 # c10::DeviceType as [memory] events write it: CPU, MKLDNN, IDEEP; CUDA, HIP, XPU, PrivateUse1.
 _CPU_TYPES, _DEVICE_TYPES = (0, 2, 5), (1, 6, 12, 20)
 
@@ -113,11 +114,7 @@ def _bottoms(repeats: Flags, parent: Rows, top: Rows) -> Rows:
     return bottom
 
 
-def linked_sums(
-    events: FunctionEvents,
-    took: NDArray[Value],
-    sums_of: Callable[[Rows, NDArray[Value], int], NDArray[Value]],
-) -> NDArray[Value]:
+def linked_sums(events: FunctionEvents, took: NDArray[Value], sums_of: Sums[Value]) -> NDArray[Value]:
     """Sum (by `sums_of`) of what the device work linked to each event's id took; 0 where nothing can be linked."""
     work = np.flatnonzero(events.on_device & (events.linked_id != NULL_INT))
     position, ids = numbered(events.linked_id[work])

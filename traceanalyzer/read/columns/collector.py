@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from traceanalyzer.model.arrays import Mask
 from traceanalyzer.model.schema import CATEGORIES, FRAMES, MTIA_WORK, OTHER_CATEGORIES
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.read.columns.corrections import drop_misplaced
@@ -166,9 +167,7 @@ class Collector:
         self.whole_microseconds = True
         self.absolute_times = False
 
-    def add(
-        self, batch: Sequence[Any], text: Callable[[], bytes], others: NDArray[np.bool_] | None = None
-    ) -> None:
+    def add(self, batch: Sequence[Any], text: Callable[[], bytes], others: Mask | None = None) -> None:
         """Keep a batch.
 
         Args:

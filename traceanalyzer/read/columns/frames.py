@@ -83,9 +83,8 @@ class _Gather:
         return out
 
     def _scatter(self, name: str, out: NDArray[Any], offsets: Sequence[int] = ()) -> NDArray[Any]:
-        for group, places, offset in zip(
-            self.groups, self._places, offsets or [0] * len(self.groups), strict=True
-        ):
+        offsets = offsets or [0] * len(self.groups)
+        for group, places, offset in zip(self.groups, self._places, offsets, strict=True):
             if name in group.buffers:
                 out[places] = group.array(name) + offset if offset else group.array(name)
                 del group.buffers[name]
