@@ -38,8 +38,7 @@ class Window:
 class Index(Protocol):
     """Something computed once from a trace and read-only after.
 
-    Raises:
-        Unavailable: from `build`, when the trace lacks what the index needs.
+    Raises Unavailable: from `build`, when the trace lacks what the index needs.
     """
 
     build: Callable[..., Any]
@@ -57,10 +56,7 @@ class GivenByJob:
 
     @classmethod
     def build(cls) -> Self:
-        """
-        Raises:
-            Unavailable: always.
-        """
+        """Raises Unavailable: always."""
         raise Unavailable(cls.missing)
 
 
@@ -78,8 +74,7 @@ class Need:
 def needs_of(function: Callable[..., Any], skip: frozenset[str] = frozenset({"return"})) -> dict[str, Need]:
     """Parameter -> what fills it, from the annotations.
 
-    Raises:
-        TypeError: an annotation is neither a class nor `X | None`.
+    Raises TypeError: an annotation is neither a class nor `X | None`.
     """
     scope = getattr(function, "__globals__", {})
     hints = {name: hint for name, hint in function.__annotations__.items() if name not in skip}
@@ -177,8 +172,7 @@ class Analysis:
     def index(self, kind: type[I]) -> I:
         """The index of that type, built at the first call.
 
-        Raises:
-            Unavailable: the trace lacks what the index needs; raised again at every call.
+        Raises Unavailable: the trace lacks what the index needs; raised again at every call.
         """
         cache_of_kind = self._own if depends_on_window(kind) else self._shared  # type: ignore[arg-type]
         if kind not in cache_of_kind:
@@ -230,11 +224,7 @@ class Analysis:
             self._within.ns = before + took
 
     def resolve(self, needs: Mapping[str, Need]) -> dict[str, Any]:
-        """A value for every need.
-
-        Raises:
-            Unavailable: one that is not optional cannot be built.
-        """
+        """A value for every need. Raises Unavailable: one that is not optional cannot be built."""
         index = {True: self.index_or_none, False: self.index}
         return {name: index[need.optional](need.kind) for name, need in needs.items()}
 

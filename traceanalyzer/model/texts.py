@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Self, overload
 
@@ -116,13 +117,11 @@ class Texts:
 
     def sums(self, weights: Rows) -> dict[str, int]:
         """Text -> sum of the weights of its rows, largest first; rows without text are left out."""
-        there = self.there
-        number, used = numbered(self.code[there])
-        total = np.bincount(number, weights=weights[there], minlength=len(used)).astype(np.int64)
-        named: dict[str, int] = {}  # `or_else` may have given a text two codes
-        for code, ns in zip(used, total, strict=True):
-            text = str(self.names[code])
-            named[text] = named.get(text, 0) + int(ns)
+        number, used = numbered(self.code[self.there])
+        total = np.bincount(number, weights[self.there], len(used)).astype(np.int64)
+        named: Counter[str] = Counter()  # `or_else` may have given a text two codes
+        for code, ns in zip(used, total.tolist(), strict=True):
+            named[str(self.names[code])] += ns
         return dict(sorted(named.items(), key=lambda item: (-item[1], item[0])))
 
     @classmethod

@@ -124,11 +124,10 @@ def _conflicting_ranks(first: Declared, other: Declared) -> UnreadableTrace:
 
 def _apart(first: str, other: str) -> tuple[str, str]:
     """What stands for the files of each job: the folders of two files, or else their names for any rank."""
-    folders = str(Path(first).parent), str(Path(other).parent)
-    if folders[0] != folders[1]:
-        return folders
-    every = any_rank(first), any_rank(other)
-    return every if every[0] != every[1] else (first, other)
+    for told in ((str(Path(first).parent), str(Path(other).parent)), (any_rank(first), any_rank(other))):
+        if told[0] != told[1]:
+            return told
+    return first, other
 
 
 def _named(traces: Sequence[Declared]) -> list[Declared]:

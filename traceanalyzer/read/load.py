@@ -146,8 +146,7 @@ def load_layout(layout: Layout, read: Callable[[str | Path], Trace] = load_file)
     traces = _with_skipped([traces[position] for position in originals], skipped)
     ranked = assign_ranks([declared[position] for position in originals])
     ranks = {rank: with_rank(trace, named) for trace, (rank, named) in zip(traces, ranked, strict=True)}
-    iterations = {name: tuple(map(str, files)) for name, files in layout.iterations.items()}
-    return Job(ranks, skipped, iterations)
+    return Job(ranks, skipped, {name: tuple(map(str, files)) for name, files in layout.iterations.items()})
 
 
 def _parsed(path: str | Path, jobs: int | None, progress: Progress | None, batch_bytes: int) -> Trace:
@@ -263,9 +262,7 @@ def _folder_traces(
 
 def _with_skipped(traces: list[Trace], skipped: list[Skipped]) -> list[Trace]:
     """The traces; the first one notes which files were skipped, so that every report shows it."""
-    if not skipped:
-        return traces
-    return [add_note(traces[0], skipped_note(skipped)), *traces[1:]]
+    return [add_note(traces[0], skipped_note(skipped)), *traces[1:]] if skipped else traces
 
 
 def skipped_note(skipped: Sequence[Skipped]) -> Damage:

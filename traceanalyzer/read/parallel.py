@@ -55,11 +55,7 @@ class Part:
         self._separator = style.separator
 
     def batches(self) -> Iterator[Batch]:
-        """Lists of raw events in file order.
-
-        Raises:
-            Unsplittable: the part is not plain events from end to end.
-        """
+        """Lists of raw events in file order. Raises Unsplittable: the part is not plain events from end to end."""
         blocks = self.whole.blocks(self.begin)
         text = self._entered(blocks) if self.begin else self.whole.opened(blocks)
         text.separator = self._separator
@@ -189,11 +185,7 @@ def workers(tasks: list[tuple[object, ...]]) -> Iterator[list[IO[bytes]]]:
 
 
 def work(out: IO[bytes], path: str, batch_bytes: int, start: int, stop: int | None, style: Style) -> None:
-    """Read a part and write what was read.
-
-    Raises:
-        Unsplittable: the part is not plain events from end to end.
-    """
+    """Read a part and write what was read. Raises Unsplittable: the part is not plain events from end to end."""
     part, collector = Part(Source(path), batch_bytes, start, stop, style), Collector()
     try:
         for batch in part.batches():

@@ -197,11 +197,9 @@ class _Reports:
         finally:
             recording.discard()
         self.written[path] = recording
-        self.say(f"{path}: {counted(recording.recorded)} recorded")
-        for text in recording.notes:
+        missing = [f"{path}: {recording.missing}"] if recording.missing else []
+        for text in (f"{path}: {counted(recording.recorded)} recorded", *recording.notes, *missing):
             self.say(text)
-        if recording.missing:
-            self.say(f"{path}: {recording.missing}")
 
     def outcome(self, exit_code: int) -> Outcome:
         traces = dict.fromkeys(note["path"] for note in self.notes if note["event"] == RIVAL)

@@ -69,8 +69,8 @@ class Monitor:
         wall_s = max(ended["wall_s"] - self._begun["wall_s"], 1e-9)
         result: dict[str, Any] = {
             "wall_s": round(wall_s, 6),
-            "thread_cpu": _share(self._begun, ended, "thread_s", wall_s),
-            "process_cpu": _share(self._begun, ended, "process_s", wall_s),
+            "thread_cpu": round((ended["thread_s"] - self._begun["thread_s"]) / wall_s, 4),
+            "process_cpu": round((ended["process_s"] - self._begun["process_s"]) / wall_s, 4),
             "collections": _collections(self._collections),
             "loader": self._loader.result(),
             "threads": _busy_threads(self._begun["threads"], ended["threads"], wall_s),
@@ -173,14 +173,11 @@ class _Loader:
 
 def _ready(iterator: Any) -> int:
     """Batches that workers have finished; -1 where that is unknown."""
-    for name in ("_data_queue", "_worker_result_queue"):
-        queue = getattr(iterator, name, None)
-        if queue is not None:
-            try:
-                return int(queue.qsize())
-            except NotImplementedError:  # a platform that cannot count them
-                return -1
-    return -1
+    queues = [getattr(iterator, name, None) for name in ("_data_queue", "_worker_result_queue")]
+    try:
+        return next((int(queue.qsize()) for queue in queues if queue is not None), -1)
+    except NotImplementedError:  # a platform that cannot count them
+        return -1
 
 
 def _device_idle() -> bool | None:
@@ -238,10 +235,6 @@ def _busy_threads(before: Times, after: Times, wall_s: float) -> list[dict[str, 
         if native in before and cpu_s > before[native][1]
     ]
     return sorted(used, key=lambda entry: -entry["cpu"])
-
-
-def _share(before: dict[str, Any], after: dict[str, Any], name: str, wall_s: float) -> float:
-    return float(round((after[name] - before[name]) / wall_s, 4))
 
 
 def _collections(runs: list[tuple[int, float]]) -> dict[str, Any]:

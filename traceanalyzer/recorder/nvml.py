@@ -33,11 +33,7 @@ class _Use(ctypes.Structure):
 
 
 class Gpu:
-    """One GPU of this process, by its UUID.
-
-    Raises:
-        OSError: there is no NVML, or it does not know the GPU.
-    """
+    """One GPU of this process, by its UUID. Raises OSError: there is no NVML, or it does not know the GPU."""
 
     def __init__(self, uuid: str) -> None:
         self._library = ctypes.CDLL("libnvidia-ml.so.1")

@@ -78,11 +78,7 @@ class Session:
     # -- steps -------------------------------------------------------------------------------------------
 
     def step(self, unit: str = "step") -> None:
-        """One step has ended.
-
-        Raises:
-            SystemExit: the recording is complete, and the program was to stop then.
-        """
+        """One step has ended. Raises SystemExit: the recording is complete, and the program was to stop then."""
         if self.closed:
             return
         try:
@@ -92,16 +88,12 @@ class Session:
             self.seen += 1
             self._phase_steps += 1
             if not self._begun:
-                self._begin()
+                self._begun, self._phase_from_s = True, time.perf_counter()
+                self._remember_rank()
+                self._notes.tell(STEPPING, self._unit)
             getattr(self, f"_while_{self._phase}")()
         except Exception as error:  # the program comes first
             self.give_up(error)
-
-    def _begin(self) -> None:
-        self._begun = True
-        self._phase_from_s = time.perf_counter()
-        self._remember_rank()
-        self._notes.tell(STEPPING, self._unit)
 
     def restart(self, already: int = 0) -> bool:
         """Count from the first step again, of which there were `already` some; False once the profiler has started."""

@@ -49,11 +49,7 @@ class Tensors:
         return self.ended == 1 + TENSOR_STEPS
 
     def finish(self) -> None:
-        """Stop the profiler, and write both traces.
-
-        Raises:
-            OSError, RuntimeError: they cannot be written.
-        """
+        """Stop the profiler, and write both traces. Raises OSError, RuntimeError: they cannot be written."""
         profiler, observer = self._profiler, self._observer
         self._profiler = self._observer = None
         profiler.stop()
@@ -63,8 +59,7 @@ class Tensors:
     def merged(self) -> str:
         """Path of both traces as one JSON document. They are put together as texts: parsing takes too long.
 
-        Raises:
-            OSError, ValueError: a trace is missing or damaged.
+        Raises OSError, ValueError: a trace is missing or damaged.
         """
         path = self._file()
         with open(self._paths[0], "rb") as source:

@@ -245,11 +245,7 @@ class Work(Selection):
         return ClosedTexts(self._at(self._work.kind), np.array(KINDS, object))
 
     def of_kind(self, *kinds: str) -> Self:
-        """The pieces of these kinds, named as by `kind`.
-
-        Raises:
-            ValueError: there is no such kind.
-        """
+        """The pieces of these kinds, named as by `kind`. Raises ValueError: there is no such kind."""
         return self[self.kind.one_of(*kinds)]
 
     def by_device(self) -> Iterator[tuple[int, Self]]:

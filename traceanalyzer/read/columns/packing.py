@@ -72,8 +72,7 @@ class Rows(NamedTuple):
     def by_size(self) -> Iterator[Rows]:
         """Parts that have the same number of args, which usually are those with the same keys.
 
-        Raises:
-            TypeError: not all args have a size.
+        Raises TypeError: not all args have a size.
         """
         sizes: bytes | list[int]
         try:
@@ -88,11 +87,7 @@ class Rows(NamedTuple):
             yield self.take((size_of == size).nonzero()[0])
 
     def by_keys(self) -> Iterator[Rows]:
-        """Parts whose args have the same keys.
-
-        Raises:
-            TypeError: not all args are objects.
-        """
+        """Parts whose args have the same keys. Raises TypeError: not all args are objects."""
         if set(map(type, self.args)) != {dict}:
             raise TypeError("args that are no object")
         positions: defaultdict[frozenset[str], list[int]] = defaultdict(list)
@@ -156,13 +151,14 @@ class RowGroup:
         self.rows = 0
 
     def add(self, rows: Rows) -> None:
-        """Keep rows.
-
-        Raises:
-            UNFIT: an event is not as the exporter writes it; none of the rows is kept then.
-        """
-        self._prove_keys(rows.args)
+        """Keep rows. Raises UNFIT: an event is not as the exporter writes it; none of the rows is kept then."""
         n, args = len(rows.args), rows.args
+        # All args have as many entries as there are keys: if none of the keys is missing, there are no others.
+        # Those with a column are looked up anyway, so this looks up the rest.
+        if self._get_ignored:
+            deque(map(self._get_ignored, args), 0)
+        elif not self.keys and set(map(type, args)) != {dict}:
+            raise TypeError("args that are no object")
         packed = [(name, struct.pack(f"{n}{form}", *map(get, args))) for name, form, get in self._numbers]
         packed += [(name, shared.pack(rows.args)) for name, shared in self.shared.items()]
         for name, data in packed:
@@ -175,14 +171,6 @@ class RowGroup:
         self.buffers["start"].extend(starts)
         self.buffers["dur"].extend(rows.durations)
         self.rows += n
-
-    def _prove_keys(self, args: Sequence[Args]) -> None:
-        """All args have as many entries as there are keys: if none of the keys is missing, there are no others.
-        Those with a column are looked up anyway, so this looks up the rest."""
-        if self._get_ignored:
-            deque(map(self._get_ignored, args), 0)
-        elif not self.keys and set(map(type, args)) != {dict}:
-            raise TypeError("args that are no object")
 
     def absorb(self, rows: int, buffers: dict[str, bytes | bytearray]) -> None:
         """Keep rows of another part, whose starts are settled; this empties `buffers`, so that a part is never in
@@ -237,6 +225,5 @@ class RowGroup:
                     yield key, count
 
     def keep(self, chosen: NDArray[np.bool_]) -> None:
-        for name in self.buffers:
-            self.buffers[name] = bytearray(self.array(name)[chosen].tobytes())
+        self.buffers = {name: bytearray(self.array(name)[chosen].tobytes()) for name in self.buffers}
         self.rows = int(chosen.sum())

@@ -86,11 +86,7 @@ def depth_of(text: bytes) -> int:
 
 
 class _State:
-    """How far a walk over a text came.
-
-    Attributes:
-        at: index up to which it came.
-    """
+    """How far a walk over a text came: to the index `at`."""
 
     def __init__(self, at: int, depth: int) -> None:
         self.at = at
@@ -157,13 +153,10 @@ def too_deep(value: Any) -> bool:
     """Whether a parsed JSON value is nested deeper than that; looks at no more levels."""
     level = [value]
     for _ in range(MAX_NESTING):
-        level = [inner for outer in level for inner in _members(outer)]
+        members = (
+            one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)
+        )
+        level = [inner for outer in members for inner in outer]
         if not level:
             return False
     return True
-
-
-def _members(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []

@@ -81,18 +81,17 @@ class Repairs:
 
     def damage(self, events: int) -> list[Damage]:
         """One entry per kind of damage; `events` is how many entries were handed on, lost ones included."""
-        read = events - self._events["lost"]
-        return [self._entry(what, read) for what in self._places]
+        return [self._entry(what, events - self._events["lost"]) for what in self._places]
 
     def _entry(self, what: str, read: int) -> Damage:
         count, places = self._events[what], self._places[what]
         near = f"near byte {places[0]:,}" + (f" and in {len(places) - 1:,} more" if len(places) > 1 else "")
         if what == "half":
             return Damage("truncated event", f"the last event, {near}, is incomplete", places[0], count)
+        events = f"{count:,} event{'s' * (count != 1)}"
         if what == "lost":
-            message = f"{_events(count)} unreadable {near}; {read:,} read"
-            return Damage("unreadable", message, places[0], count)
-        message = f"invalid characters or numbers among {_events(count)} {near} were mended; {read:,} read"
+            return Damage("unreadable", f"{events} unreadable {near}; {read:,} read", places[0], count)
+        message = f"invalid characters or numbers among {events} {near} were mended; {read:,} read"
         return Damage("mended", message, places[0], 0)
 
 
@@ -134,16 +133,14 @@ def _one_by_one(text: str) -> tuple[list[Any], list[int]]:
         failed = held is not None and not isinstance(event, dict)
         whole = parse_leniently(text[held : start + len(piece)]) if failed else None
         if isinstance(whole, dict):
-            events[-1] = whole
+            events[-1], held = whole, None
             lost_at.pop()
-            held = None
         elif isinstance(event, dict):
             events.append(event)
             held = None
         else:
             events.append(None)
-            lost_at.append(start)
-            held = start
+            lost_at.append(held := start)
     return events, lost_at
 
 
@@ -165,10 +162,6 @@ def parse_leniently(text: str) -> Any:
 
 def _integer(digits: str) -> int | float:
     return int(digits) if len(digits) <= _EXACT_DIGITS else float(digits)
-
-
-def _events(count: int) -> str:
-    return f"{count:,} event{'' if count == 1 else 's'}"
 
 
 def _strictly(text: bytes) -> list[Any] | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from pathlib import Path
-from typing import IO, Protocol, cast
+from typing import IO, Any, cast
 
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.model.text_queries import regex
@@ -25,16 +25,6 @@ _MAX_GZIP_HEADER_BYTES = 128 * 1024  # twice the extra field's maximum, plus nam
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_HEADER_BYTES = 18  # at most
 _HEADER_BYTES = 512  # of a file in a tar archive, which is the longest
-
-
-class _Decompressor(Protocol):
-    @property
-    def eof(self) -> bool: ...
-
-    @property
-    def unused_data(self) -> bytes: ...
-
-    def decompress(self, data: bytes, /) -> bytes: ...
 
 
 class Source:
@@ -157,7 +147,7 @@ class Source:
                 self.consumed = file.seek(len(first))
         yield from _from(done, self._unpacked(file, first, GzipMember))
 
-    def _unpacked(self, file: IO[bytes], first: bytes, make: Callable[[], _Decompressor]) -> Iterator[bytes]:
+    def _unpacked(self, file: IO[bytes], first: bytes, make: Callable[[], Any]) -> Iterator[bytes]:
         """The file decompressed; it may consist of several members, and devices pad it with zeros."""
         stream = make()
         for data in self._packed(file, first, _COMPRESSED_BYTES):
@@ -178,10 +168,9 @@ class Source:
             self._note("truncated", f"end early, at byte {self.consumed:,} of the file")
 
     def _note(self, what: str, problem: str) -> None:
-        message = f"the compressed data {problem}"
-        if any(entry.kind.startswith(what) for entry in self.damage):
-            return
-        self.damage.append(Damage(f"{what} compression", message, byte_offset=self.consumed))
+        if not any(entry.kind.startswith(what) for entry in self.damage):
+            message = f"the compressed data {problem}"
+            self.damage.append(Damage(f"{what} compression", message, byte_offset=self.consumed))
 
 
 _RECORD_AGAIN = "Record the trace again and let the profiler finish before the process exits."
