@@ -11,10 +11,10 @@ from tests.support.cached_reports import reported
 from tests.support.trace_builder import TID, TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.regions.responsible import caller_of, package_of
 from traceanalyzer.rule.advice import library_advice, user_frame_hint
 from traceanalyzer.rule.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.rule.views import Calls, Work
+from traceanalyzer.timeline.packages import caller_of, package_of
 from traceanalyzer.timeline.user_code import UserCode, is_user_code
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 from typing import Literal, Self
 
 import numpy as np
@@ -24,7 +21,7 @@ from traceanalyzer.regions.regions import KERNEL_FLOOR_NS, DropRegion, Regions
 from traceanalyzer.regions.tree import AFTER_BACKWARD, LOADING, MIN_REPEATS, Tree, subtree_totals
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.tensors.ops.table import Kind, is_view, op_row
-from traceanalyzer.timeline.calls_and_work import Calls
+from traceanalyzer.timeline.packages import package_of
 from traceanalyzer.timeline.selection import Events
 
 Remedy = Literal[
@@ -470,49 +467,3 @@ def _spans_of(region: Responsible, tree: Tree, events: Events) -> intervals.Set:
     rows = rows[Texts.column(events.trace.lanes.cpu, "name", rows).one_of(*names)]
     starts = np.concatenate((code.start_ns[frames], nesting.start_ns[rows]))
     return intervals.union(starts, np.concatenate((code.end_ns[frames], nesting.end_ns[rows])))
-
-
-# torch cuts sys.path off a name, so a package's begins with its folder; generated code is in /tmp/package.module_x.py.
-_PACKAGE = regex(r"(?:^|/(?:site|dist)-packages/)([^/(]+)/|^/(?:.*/)?([a-z_]\w*)\.\w[^/]*\.py$")
-
-
-def caller_of(calls: Calls, line: str) -> str | None:
-    """The user's own frame that calls the package of `line`; None where that is where the program began."""
-    found = calls[calls.line.one_of(line)]
-    if len(found) == 0:
-        return None
-    frames = found.events.user_code.stack_at(int(found.start_ns[0]), int(found.thread[0]))
-    if not frames or frames[0] != line or in_its_own(frames):
-        return None
-    return next(own_frames(frames), frames[-1])
-
-
-def in_its_own(frames: Sequence[str]) -> bool:
-    """Whether the innermost frame is in the package that the outermost is in, or in none."""
-    return package_of(frames[0]) in (None, package_of(frames[-1]))
-
-
-def own_frames(frames: Sequence[str]) -> Iterator[str]:
-    """Frames of the program, without generated files: of no package or the outermost frame's, found as that one was."""
-    begin = frames[-1]
-    for frame in frames:
-        if package_of(frame) in (None, package_of(begin)) and frame.startswith("/") == begin.startswith("/"):
-            yield frame
-
-
-@cache
-def known_packages() -> frozenset[str]:
-    """Names of packages that users install."""
-    text = Path(__file__).with_name("packages.toml").read_text(encoding="utf-8")
-    return frozenset(tomllib.loads(text)["known"])
-
-
-def package_of(frame: str) -> str | None:
-    """The package of `path.py(12): function`; None of the program's own files.
-
-    A folder below sys.path is a package if it is a known one, or if the path shows where packages are installed.
-    """
-    path = frame.partition("(")[0]
-    found = _PACKAGE.search(path)
-    name = None if found is None else found[1] or found[2]
-    return name if name in known_packages() or "-packages/" in path else None

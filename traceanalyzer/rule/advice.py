@@ -15,9 +15,9 @@ from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.finding import NOTHING_TO_DO
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
-from traceanalyzer.regions.responsible import caller_of, in_its_own, own_frames, package_of
 from traceanalyzer.rule.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.rule.views import Calls, IdleTime, Work
+from traceanalyzer.timeline.packages import caller_of, in_its_own, own_frames, package_of
 
 _ERA = regex(r"^torch (\d+)\.(\d+)(?: to \d+\.\d+)?")  # of `Meta.dialect`: the oldest torch that it may be
 

@@ -1,1 +1,1 @@
-"""Observations that are not problemss."""
+"""Observations that are not problems."""
