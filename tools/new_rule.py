@@ -1,6 +1,6 @@
 """Create a new rule with its test and fixture folder, or run every check for one rule.
 
-python tools/new_rule.py my-rule [--group host]     # writes the rule, its test and fixtures/my-rule/
+python tools/new_rule.py my-rule [--group host]     # writes the rule, its title, its test and fixtures/my-rule/
 python tools/new_rule.py --check my-rule            # the same as: make rule RULE=my-rule
 """
 
@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+TITLES = REPOSITORY / "traceanalyzer" / "rule" / "titles.toml"
 sys.path.append(str(REPOSITORY))  # run as a file, Python looks for modules beside it alone
 
 from traceanalyzer.version import __version__  # noqa: E402
@@ -89,11 +90,16 @@ def test_{name}_leaves_other_ops_alone() -> None:
     assert found(program("aten::mm").trace, "{slug}") == []
 '''
 
+TITLE = """
+[{slug}]
+any = "TODO: the problem with its number, as in todo::op runs {{times_a_step}}"
+"""
+
 UNRECORDED = "No pair is recorded yet. tests/rules/test_{name}.py builds the pattern and its fixed form.\n"
 
 
 def create(slug: str, group: str) -> list[Path]:
-    """Writes the files of a new rule, none of which may exist, and returns their paths.
+    """Writes the files of a new rule, none of which may exist, and its title; returns the paths of all.
 
     Raises:
         SystemExit: the slug is not kebab-case, the group is unknown, or a file exists.
@@ -116,7 +122,9 @@ def create(slug: str, group: str) -> list[Path]:
     for path, text in files.items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    return list(files)
+    with TITLES.open("a", encoding="utf-8") as titles:
+        titles.write(TITLE.format(slug=slug))
+    return [*files, TITLES]
 
 
 def files_of(slug: str) -> list[Path]:
@@ -146,6 +154,7 @@ def check(slug: str) -> int:
         [*python, "mypy"],
         [str(Path(sys.executable).parent / "lint-imports"), "--no-cache"],
         [*python, "pytest", "-q", "-n", "0", "-m", "", *tests],
+        [*python, "pytest", "-q", "-n", "0", "tests/rule/test_titles.py"],
         [*python, "pytest", "-q", "-n", "0", "-k", f"{slug} or {slug.replace('-', '_')}", *shared],
         [sys.executable, "tools/docs.py", "--check"],
     ]
@@ -157,6 +166,7 @@ def check(slug: str) -> int:
             5 if "-k" in command else 0,
         ):
             failed.append(command)
+    files.append(str(TITLES.relative_to(REPOSITORY)))
     todo = [file for file in files if "TODO" in (REPOSITORY / file).read_text(encoding="utf-8")]
     if todo:
         print(f"TODO is left in {', '.join(todo)}")
