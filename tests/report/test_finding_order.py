@@ -80,9 +80,10 @@ def test_doubtful_findings_come_last_and_are_hidden() -> None:
 
 
 def test_pedantic_hides_no_finding() -> None:
-    report = samples.report(findings=(replace(found("guess", LOW), pedantic=True), found("much")))
-    assert [list(triage(report, pedantic=all_of).others) for all_of in (False, True)] == [[2], [1, 2]]
-    assert list(triage(report).pedantic) == [1]
+    small = replace(found("small", Severity.INFO), pedantic=True, cost_ns=1)
+    report = samples.report(findings=(replace(found("guess", LOW), pedantic=True), found("much"), small))
+    assert [list(triage(report, pedantic=all_of).others) for all_of in (False, True)] == [[2], [1, 2, 3]]
+    assert list(triage(report).pedantic) == [1, 3]
 
 
 def test_settled_findings_come_last_but_with_their_fault() -> None:

@@ -195,7 +195,8 @@ def triage(report: Report, *, pedantic: bool = False) -> Triage:
     sides = _sides(report.findings, report.outcomes)
     for number, (finding, side) in enumerate(zip(report.findings, sides, strict=True), 1):
         part = (parts.others, parts.minor, parts.profilers_own)[side]
-        part = parts.pedantic if finding.pedantic and not pedantic else part
+        if finding.pedantic:
+            part = parts.others if pedantic else parts.pedantic
         part[number] = finding
     return parts
 
