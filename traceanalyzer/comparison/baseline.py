@@ -30,8 +30,7 @@ _FEWER_SAMPLES = (SAMPLES, 8, 4, 2, 1)
 def baseline_path(name: str) -> Path:
     """Where the baseline of that name is kept: below the working folder, or the path of a .parquet file itself.
 
-    Raises:
-        BadOption: it is neither a plain name nor a .parquet file.
+    Raises BadOption: it is neither a plain name nor a .parquet file.
     """
     if name.endswith(".parquet"):
         return Path(name)
@@ -44,8 +43,7 @@ def baseline_path(name: str) -> Path:
 def baseline_bytes(side: Side) -> bytes:
     """The Parquet file; it keeps fewer durations of each kernel where it would be too large.
 
-    Raises:
-        BadOption: it is larger than `MAX_BYTES` even so.
+    Raises BadOption: it is larger than `MAX_BYTES` even so.
     """
     for samples in _FEWER_SAMPLES:
         written = _written(side, samples)

@@ -16,8 +16,7 @@ _LIMIT = regex(r"^(?P<value>\d+(\.\d+)?)(?P<percent> ?%)?$")
 def gates_of(texts: Sequence[str]) -> dict[str, tuple[float, bool]]:
     """Name -> (most that it may grow, whether as a share).
 
-    Raises:
-        BadOption: a text is not NAME=NUMBER or NAME=NUMBER%.
+    Raises BadOption: a text is not NAME=NUMBER or NAME=NUMBER%.
     """
     result = {}
     for text in texts:
@@ -36,8 +35,7 @@ def broken(found: Comparison, gates: Mapping[str, tuple[float, bool]]) -> list[s
 
     The step and GPU time break theirs where they are slower by more, and only where that is more than noise.
 
-    Raises:
-        BadOption: there is no counter of that name, or a step's limit is no share.
+    Raises BadOption: there is no counter of that name, or a step's limit is no share.
     """
     counters = {one.counter: one for one in found.axes.exact}
     told = []

@@ -74,8 +74,7 @@ def side_by_side(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
 
     Each free thread takes the first task that is left. Where one fails no further ones are begun.
 
-    Raises:
-        Exception: what the first of the tasks that failed raised.
+    Raises Exception: what the first of the tasks that failed raised.
     """
     if threads == 1:
         return [task() for task in tasks]

@@ -14,8 +14,7 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 def make_private(folder: Path) -> bool:
     """Create the folder for the user alone; whether it is the user's own, and no link to another one.
 
-    Raises:
-        OSError: the operating system refuses.
+    Raises OSError: the operating system refuses.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     state = folder.lstat()
@@ -43,8 +42,7 @@ def open_private(path: Path) -> BinaryIO | None:
 def create_private(path: Path, *, append: bool = False) -> BinaryIO:
     """The file to write, readable by the user alone.
 
-    Raises:
-        OSError: it exists and `append` is not given, or the operating system refuses.
+    Raises OSError: it exists and `append` is not given, or the operating system refuses.
     """
     flags = os.O_WRONLY | os.O_CREAT | _NO_LINK | (os.O_APPEND if append else os.O_EXCL)
     return os.fdopen(os.open(path, flags, 0o600), "ab" if append else "wb")

@@ -397,8 +397,7 @@ class Report:
     def brief(self, script: str | Path | None = None) -> str:
         """What a repair of the program needs: Markdown of at most 150 lines, which quotes the main file `script`.
 
-        Raises:
-            BadOption: the script cannot be read.
+        Raises BadOption: the script cannot be read.
         """
         assert Report.briefed is not None, "the package sets it"
         return Report.briefed(self, None if script is None else Path(script))

@@ -44,8 +44,7 @@ class GivenStep:
     def of(cls, value: float | str | Sequence[float] | GivenStep | None) -> GivenStep | None:
         """From one time, several, or text: "18.3", "18.3,18.9,18.4" or a range "18:19". None stays None.
 
-        Raises:
-            BadOption: a time that is not positive.
+        Raises BadOption: a time that is not positive.
         """
         if value is None or isinstance(value, GivenStep):
             return value

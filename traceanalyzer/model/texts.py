@@ -138,8 +138,7 @@ class Texts:
 class ClosedTexts(Texts):
     """Texts of which all names are known, so that one that there cannot be is a mistake.
 
-    Raises:
-        ValueError: `one_of` is asked for a name that there is not.
+    Raises ValueError: `one_of` is asked for a name that there is not.
     """
 
     __slots__ = ()

@@ -55,8 +55,7 @@ def format_offset(ns: int) -> str:
 def parse_window(text: str) -> tuple[int | None, int | None]:
     """`START:END` to nanoseconds; a start without a unit has that of the end, an empty side is open.
 
-    Raises:
-        BadOption: it is not two offsets, has no unit, or ends before it starts.
+    Raises BadOption: it is not two offsets, has no unit, or ends before it starts.
     """
     start_text, colon, end_text = text.partition(":")
     if not colon or not (start_text.strip() or end_text.strip()):

@@ -61,8 +61,7 @@ def with_tensors(trace: Trace, path: str | Path | None) -> Trace:
 def read_execution_trace(path: str | Path) -> ExecutionTrace:
     """Read one file, a batch of nodes at a time.
 
-    Raises:
-        UnreadableTrace, NotATrace: it is missing, damaged, or holds no nodes of ops; it is JSON of another kind.
+    Raises UnreadableTrace, NotATrace: it is missing, damaged, or holds no nodes of ops; it is JSON of another kind.
     """
     batches, nodes = Batches(Source(path), events_key="nodes"), _Nodes()
     for batch in batches.listed():

@@ -92,8 +92,7 @@ def find_duplicate_traces(traces: Sequence[Declared]) -> tuple[set[int], list[Sk
 def assign_ranks(traces: Sequence[Declared]) -> list[tuple[int, int | None]]:
     """(rank in the job, rank that the trace declares or its file is named by) of each; without one the lowest free.
 
-    Raises:
-        UnreadableTrace: two of them are recordings of one process.
+    Raises UnreadableTrace: two of them are recordings of one process.
     """
     by_rank: dict[int, Declared] = {}
     traces = _named(traces)

@@ -81,8 +81,7 @@ def load(
 def load_any(path: str | Path) -> Trace | Job:
     """The trace of a file, or the job of a folder or of a file into which ranks were merged.
 
-    Raises:
-        UnreadableTrace, NotATrace: as `load` and `load_job`.
+    Raises UnreadableTrace, NotATrace: as `load` and `load_job`.
     """
     layout = layout_of([path])
     job = load_layout(layout)
@@ -123,8 +122,7 @@ def load_file(
 ) -> Trace:
     """Read one file, and the execution trace beside it; see `load`.
 
-    Raises:
-        Merged: it holds traces of several ranks.
+    Raises Merged: it holds traces of several ranks.
     """
     read = partial(_parsed, jobs=jobs, progress=progress, batch_bytes=batch_bytes)
     if is_url(path):
@@ -196,8 +194,7 @@ def _progress_of(progress: Progress | None, parts: int = 1) -> Report:
 def finished(batches: Batches, collector: Collector) -> Trace:
     """The trace, once all of its events are read.
 
-    Raises:
-        UnreadableTrace, NotATrace: there is nothing in it to make a trace of.
+    Raises UnreadableTrace, NotATrace: there is nothing in it to make a trace of.
     """
     collector.finish()
     refusal = refusal_of(batches, collector)

@@ -59,8 +59,8 @@ def refuse_merged(source: Source, collector: Collector) -> None:
 
 def refuse_unmarked(trace: Trace) -> None:
     """
-    Raises:
-        UnreadableTrace: launches of several processes share their correlation ids, so that no work has one launch.
+
+    Raises UnreadableTrace: launches of several processes share their correlation ids, so that no work has one launch.
     """
     calls = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
     pid = ints(trace.lanes.cpu, "pid")

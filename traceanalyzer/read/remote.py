@@ -21,8 +21,7 @@ def is_url(path: Any) -> bool:
 def as_path(path: str | Path) -> Path:
     """A path of this machine, or what is like one of a URL.
 
-    Raises:
-        BadOption: its scheme is unknown, or what reads URLs of this scheme is not installed.
+    Raises BadOption: its scheme is unknown, or what reads URLs of this scheme is not installed.
     """
     if not is_url(path):
         return Path(path)

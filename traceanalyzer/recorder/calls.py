@@ -20,8 +20,7 @@ def watch_calls(named: str, returned: Returned) -> Callable[[], None]:
 
     `__main__:function` is a function of the script itself.
 
-    Raises:
-        ValueError: the name has no colon, or on Python 3.11 is of a function within a function.
+    Raises ValueError: the name has no colon, or on Python 3.11 is of a function within a function.
     """
     where, colon, function = named.partition(":")
     if not colon:

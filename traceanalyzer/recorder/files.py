@@ -86,8 +86,7 @@ class Recording:
 
         The path gets `-2`, `-3`, ... where it is `taken`, or a file is there that `force` does not replace.
 
-        Raises:
-            OSError: a file cannot be written.
+        Raises OSError: a file cannot be written.
         """
         os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
         folder = os.path.dirname(self.raw)

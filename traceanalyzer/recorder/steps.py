@@ -125,8 +125,7 @@ class Watch:
 def watch(step: Step, restart: Restart, every_call_of: str | None = None) -> Watch:
     """Hooks into torch of this process; `step(kind)` is called at the end of each step.
 
-    Raises:
-        ValueError: `every_call_of` cannot be watched.
+    Raises ValueError: `every_call_of` cannot be watched.
     """
     events = Watch(step, restart)
     if every_call_of is not None:

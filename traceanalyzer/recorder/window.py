@@ -56,8 +56,7 @@ class Window:
     def export(self, folder: str) -> None:
         """Stop the profiler, and write its trace into the folder.
 
-        Raises:
-            OSError, RuntimeError: the trace cannot be written.
+        Raises OSError, RuntimeError: the trace cannot be written.
         """
         profiler, self._profiler = self._profiler, None
         profiler.stop()

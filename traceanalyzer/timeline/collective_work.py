@@ -21,8 +21,7 @@ def collectives_of(work: Work) -> Work:
     A device that is behind runs the warm-up's last step within the recording: without its ops, so
     that neither the size of its collectives is known nor how often a step has them.
 
-    Raises:
-        Unavailable: there are none.
+    Raises Unavailable: there are none.
     """
     every = work.of_kind("communication")
     if len(every) == 0:

@@ -335,10 +335,7 @@ class Steps(MarkedSteps):
     def durations_ns(self, device: int | None = None) -> Ns:
         """Duration of each step, (steps,): on a device, or from mark to mark on the CPU.
 
-        What the profiler did meanwhile is part of it.
-
-        Raises:
-            ValueError: no work of that device was recorded.
+        What the profiler did meanwhile is part of it. Raises ValueError: no work of that device was recorded.
         """
         if device is not None and device not in self.bounds_ns:
             raise ValueError(f"device {device} has no work: the devices are {sorted(self.bounds_ns)}")

@@ -33,8 +33,7 @@ def us_to_ns(us: Floats) -> Ns:
 def us_text_to_ns(text: str) -> int:
     """One microsecond value written as text (some exporters quote it) to nanoseconds, exact.
 
-    Raises:
-        ValueError: the text is not a finite decimal number.
+    Raises ValueError: the text is not a finite decimal number.
     """
     try:
         value = Decimal(text.strip()) * 1000

@@ -60,8 +60,7 @@ class Envelope:
     def close(self, rest: bytes, offset: int) -> None:
         """Read the metadata after the events; `rest` is all that follows their closing bracket.
 
-        Raises:
-            UnreadableTrace: a second list of events is there.
+        Raises UnreadableTrace: a second list of events is there.
         """
         if self.form == "array":
             self._stray(rest, offset)

@@ -234,8 +234,7 @@ class GzipMember:
 def gzip_header_bytes(data: bytes) -> int | None:
     """Where the compressed data of a gzip member begin (RFC 1952); None while its header is incomplete.
 
-    Raises:
-        ValueError: no gzip header, or one longer than any that is written.
+    Raises ValueError: no gzip header, or one longer than any that is written.
     """
     if not _GZIP_MAGIC.startswith(data[:2]) or len(data) > _MAX_GZIP_HEADER_BYTES + _COMPRESSED_BYTES:
         raise ValueError("no gzip header")
@@ -293,8 +292,7 @@ def only_trace(
 ) -> Iterator[bytes]:
     """The plain bytes of the only trace in an archive, in which `plain` unpacks a file.
 
-    Raises:
-        UnreadableTrace: it holds no trace, or a second one, or is damaged where files begin.
+    Raises UnreadableTrace: it holds no trace, or a second one, or is damaged where files begin.
     """
     import tarfile
 
