@@ -13,15 +13,26 @@ from typing import Any
 from .files import Recording, path_of_rank
 from .metadata import described
 from .monitor import Monitor
-from .notes import NOTED, NOTHING, PARTLY, READY, RIVAL, STEPPING, WRITTEN, Notes
+from .notes import (
+    NOTED,
+    NOTHING,
+    PARTLY,
+    READY,
+    RIVAL,
+    RIVAL_TEXT,
+    STEPPING,
+    WRITTEN,
+    Notes,
+    doubts,
+    what_is_missing,
+    why_nothing,
+)
 from .options import FEWEST, LONG_STEP_S, SETTLE_STEPS, SHORT_S, WARM_STEPS, Options, enough
 from .patches import Patches
 from .process import capturing, compilations, counted, device_works, error_name, rank_and_world
-from .reasons import RIVAL_TEXT, doubts, what_is_missing, why_nothing
 from .rivals import Rivals
-from .tensors import Tensors
 from .timer import StepTimer, parts_of, rounded, settled
-from .window import Window
+from .window import Tensors, Window
 
 METADATA = "traceanalyzer_recording"
 """The key of the trace's envelope that holds the times without the profiler, and what `described()` says."""
