@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -23,6 +23,7 @@ _PRODUCTS = ("GEMM", "convolution", "attention")
 # Their clock follows the power: matmuls of one program differ by 7 % from process to process; H200.
 PRODUCT_FLOOR = 0.08
 OTHER_FLOOR = 0.05  # 99 of 100 other kernels of over 5 us differ by less from process to process; H200
+FLOORS = {"products": PRODUCT_FLOOR, "others": OTHER_FLOOR}
 _TICKS_NS = 500.0  # medians of short kernels differ by so much; H200
 _SMALLEST_SHARE = 0.01  # with several captures a side; chosen
 _TIMES_SPREAD = 3.0  # standard errors between captures that are more than noise
@@ -176,22 +177,13 @@ def word_by_time(row: Row, ratio: float, medians: tuple[Sequence[float], Sequenc
     assert row.base is not None
     assert row.new is not None
     apart = abs((row.new.median_ns or 0.0) - (row.base.median_ns or 0.0))
-    if abs(math.log(ratio)) <= math.log1p(_floor(row, medians)) or apart <= _TICKS_NS:
+    # The share by which one execution must differ: measured where there are captures enough, else as usual.
+    if min(map(len, medians)) >= _MANY:
+        error = math.sqrt(sum(spread(side) ** 2 / len(side) for side in medians))
+        floor = max(_SMALLEST_SHARE, _TIMES_SPREAD * error)
+    else:
+        products = family_of(row.base.kernels[0], row.kind) in _PRODUCTS
+        floor = PRODUCT_FLOOR if products else OTHER_FLOOR
+    if abs(math.log(ratio)) <= math.log1p(floor) or apart <= _TICKS_NS:
         return Word.SAME
     return _longer(ratio > 1)
-
-
-def _floor(row: Row, medians: tuple[Sequence[float], Sequence[float]]) -> float:
-    """The share by which one execution must differ: measured where there are captures enough, else as usual."""
-    counts = [len(side) for side in medians]
-    if min(counts) >= _MANY:
-        error = math.sqrt(sum(spread(side) ** 2 / len(side) for side in medians))
-        return max(_SMALLEST_SHARE, _TIMES_SPREAD * error)
-    assert row.base is not None
-    products = family_of(row.base.kernels[0], row.kind) in _PRODUCTS
-    return PRODUCT_FLOOR if products else OTHER_FLOOR
-
-
-def floors() -> Mapping[str, float]:
-    """Shares that one execution must differ by, with one capture a side."""
-    return {"products": PRODUCT_FLOOR, "others": OTHER_FLOOR}

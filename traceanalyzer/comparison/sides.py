@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from traceanalyzer.comparison import formatting
 from traceanalyzer.comparison.captures import Captures
-from traceanalyzer.comparison.compared_rows import PRODUCT_FLOOR, ComparedRow, compared_row, corrected, floors
+from traceanalyzer.comparison.compared_rows import FLOORS, PRODUCT_FLOOR, ComparedRow, compared_row, corrected
 from traceanalyzer.comparison.formatting import percent, whole_percent
 from traceanalyzer.comparison.jobs import job_notes, rank_changes, slowest
 from traceanalyzer.comparison.matching import RUNGS, Pair, matched
@@ -83,7 +83,12 @@ def _of_step(
         return Verdict(step.word, None, why, "", tuple(because), f"{step.word}: {times}; {why}")
     opposed = _opposed(waterfall)
     if step.word is Word.SAME or silent:
-        within = max(_resolution(step), abs(step.difference))
+        # What is not excluded: with captures enough the farther end of the interval, else where the GPU sets the pace
+        # what its kernels tell, else what steps do.
+        resolution = PRODUCT_FLOOR if {step.base_bound, step.new_bound} == {"gpu"} else step.needed
+        if step.low is not None and step.high is not None:
+            resolution = max(abs(step.low), abs(step.high))
+        within = max(resolution, abs(step.difference))
         why = _why_same(step, silent) + opposed
         settle = "" if step.low is not None else f"to see less, {_SETTLE}"
         head = f"same within {whole_percent(within)}: {times}; {why}"
@@ -91,15 +96,6 @@ def _of_step(
     what = "the program changed" if changed else "its work changed"
     why = f"{what}, but one recording per side cannot show differences below {whole_percent(step.needed)}{opposed}"
     return Verdict(Word.UNKNOWN, None, why, _SETTLE, tuple(because), f"unknown: {times}; {why}")
-
-
-def _resolution(step: StepAxis) -> float:
-    """Which difference is not excluded: with captures enough the farther end of the interval, else where the GPU sets
-    the pace what its kernels tell, else what steps do."""
-    if step.low is not None and step.high is not None:
-        return max(abs(step.low), abs(step.high))
-    on_device = {step.base_bound, step.new_bound} == {"gpu"}
-    return PRODUCT_FLOOR if on_device else step.needed
 
 
 def _why(step: StepAxis) -> str:
@@ -283,7 +279,7 @@ def device_axis(rows: Sequence[Row]) -> DeviceAxis | None:
     word = Word.SAME
     if abs(real) > _REAL_SHARE * base:
         word = Word.SLOWER if real > 0 else Word.FASTER
-    return DeviceAxis(round(base), round(new), round(real), word, floors())
+    return DeviceAxis(round(base), round(new), round(real), word, FLOORS)
 
 
 def rung_shares(pairs: Sequence[Pair], tables: tuple[object, object]) -> Mapping[str, float]:

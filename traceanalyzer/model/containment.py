@@ -47,7 +47,12 @@ def still_open(start: Rows, end: Rows, thread: Rows, rows: Rows) -> Rows:
     the ones below `rows` are looked at.
     """
     below = nearest_reaching(end, start, thread)
-    stacked = _all_below(below, rows)
+    reached, going = np.zeros(len(below), np.bool_), below[rows]  # every row that is reached by going down
+    while len(going := going[going >= 0]):
+        going = distinct(going[~reached[going]])
+        reached[going] = True
+        going = below[going]
+    stacked = np.flatnonzero(reached)
     closing = end.copy()
     while True:
         top = _first_open(below, closing, start, stacked)
@@ -55,17 +60,6 @@ def still_open(start: Rows, end: Rows, thread: Rows, rows: Rows) -> Rows:
         if np.array_equal(earlier, closing[stacked]):
             return _first_open(below, closing, start, rows)
         closing[stacked] = earlier
-
-
-def _all_below(below: Rows, rows: Rows) -> Rows:
-    """Every row that is reached from `rows` by going down, in order."""
-    reached = np.zeros(len(below), np.bool_)
-    going = below[rows]
-    while len(going := going[going >= 0]):
-        going = distinct(going[~reached[going]])
-        reached[going] = True
-        going = below[going]
-    return np.flatnonzero(reached)
 
 
 def _first_open(below: Rows, closing: Rows, start: Rows, rows: Rows) -> Rows:

@@ -30,8 +30,25 @@ class StepTimer:
     def step(self) -> None:
         """A step has ended. The first call only begins the first one."""
         self.steps += 1
-        if self.steps % self.every == 0:
-            self._mark()
+        if self.steps % self.every:
+            return
+        import torch
+
+        if not self._marks and torch.cuda.is_available() and torch.cuda.is_initialized():
+            self._device = torch.cuda.current_device()
+        if self._device is None:
+            # An accelerator that is neither CUDA nor ROCm is waited for.
+            accelerator = getattr(torch, "accelerator", None)
+            if accelerator is not None and accelerator.is_available() and not torch.cuda.is_available():
+                accelerator.synchronize()
+            self._marks.append(None)
+        else:
+            with torch.cuda.device(self._device):
+                self._drained += torch.cuda.current_stream().query()
+                event = torch.cuda.Event(enable_timing=True)
+                event.record()
+            self._marks.append(event)
+        self._clock_s.append(time.perf_counter())
 
     @property
     def elapsed_s(self) -> float:
@@ -58,25 +75,6 @@ class StepTimer:
             self._marks[-1].synchronize()
         pairs = zip(self._marks, self._marks[1:], strict=False)
         return [begin.elapsed_time(end) / self.every for begin, end in pairs]
-
-    def _mark(self) -> None:
-        import torch
-
-        if not self._marks and torch.cuda.is_available() and torch.cuda.is_initialized():
-            self._device = torch.cuda.current_device()
-        if self._device is None:
-            # An accelerator that is neither CUDA nor ROCm is waited for.
-            accelerator = getattr(torch, "accelerator", None)
-            if accelerator is not None and accelerator.is_available() and not torch.cuda.is_available():
-                accelerator.synchronize()
-            self._marks.append(None)
-        else:
-            with torch.cuda.device(self._device):
-                self._drained += torch.cuda.current_stream().query()
-                event = torch.cuda.Event(enable_timing=True)
-                event.record()
-            self._marks.append(event)
-        self._clock_s.append(time.perf_counter())
 
 
 def parts_of(times: list[float]) -> list[float]:

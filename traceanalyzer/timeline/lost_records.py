@@ -48,8 +48,15 @@ class LostRecords:
         if work is None:
             return cls(len(rows), rows, np.empty(0, np.int64), 0)
         tail = int(nesting.end_ns[rows].max(initial=-(2**62))) - int(work.end_ns.max())
-        lost = rows[~np.isin(rows, work.call)]
-        return cls(len(rows), lost, _unlaunched(work), max(tail, 0) if len(rows) else 0)
+        lost, linked = rows[~np.isin(rows, work.call)], work.call >= 0
+        stream, first = grouped([work.device, work.stream])
+        never = np.iinfo(np.int64).max
+        begins = np.full(len(first), never)
+        np.minimum.at(begins, stream[linked], work.start_ns[linked])
+        if linked.any():
+            begins[begins == never] = begins[begins < never].max()
+        entry = np.flatnonzero(~linked & (work.start_ns > begins[stream]))
+        return cls(len(rows), lost, entry, max(tail, 0) if len(rows) else 0)
 
 
 def unrecorded_graphs(trace: Trace, nesting: Nesting, work: DeviceWork) -> Rows:
@@ -57,14 +64,3 @@ def unrecorded_graphs(trace: Trace, nesting: Nesting, work: DeviceWork) -> Rows:
     rows = np.flatnonzero(matching(trace.lanes.cpu, "name", GRAPH_LAUNCH.match) & (nesting.thread >= 0))
     rows = rows[~np.isin(rows, work.call)]
     return np.asarray(rows[np.argsort(nesting.start_ns[rows], kind="stable")], np.int64)
-
-
-def _unlaunched(work: DeviceWork) -> Rows:
-    linked = work.call >= 0
-    stream, first = grouped([work.device, work.stream])
-    never = np.iinfo(np.int64).max
-    begins = np.full(len(first), never)
-    np.minimum.at(begins, stream[linked], work.start_ns[linked])
-    if linked.any():
-        begins[begins == never] = begins[begins < never].max()
-    return np.flatnonzero(~linked & (work.start_ns > begins[stream]))

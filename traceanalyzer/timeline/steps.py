@@ -353,7 +353,11 @@ class Steps(MarkedSteps):
 
     @classmethod
     def build(cls, marks: StepMarks, window: Window) -> Self:
-        low, high = _clipped(window.asked_ns, *marks.whole_ns)
+        low, high = marks.whole_ns
+        if window.asked_ns is not None:
+            low, high = max(low, window.asked_ns[0]), min(high, window.asked_ns[1])
+            if low >= high:
+                raise Unavailable("the window that was asked for lies outside the trace")
         inside = np.arange(len(marks.number)) if window.asked_ns is None else _overlapping(marks, low, high)
         first, last = int(inside[0]), int(inside[-1]) + 1
         edges = {device: np.clip(ns[first : last + 1], low, high) for device, ns in marks.bounds_ns.items()}
@@ -394,13 +398,3 @@ def _overlapping(marks: StepMarks, low: int, high: int) -> Ns:
     for edges in bounds:
         inside |= (edges[:-1] < high) & (edges[1:] > low)
     return np.flatnonzero(inside) if inside.any() else np.zeros(1, np.int64)
-
-
-def _clipped(asked: tuple[int, int] | None, start: int, end: int) -> tuple[int, int]:
-    """Raises Unavailable: the window that was asked for misses the trace."""
-    if asked is None:
-        return start, end
-    low, high = max(start, asked[0]), min(end, asked[1])
-    if low >= high:
-        raise Unavailable("the window that was asked for lies outside the trace")
-    return low, high

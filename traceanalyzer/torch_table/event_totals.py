@@ -51,9 +51,18 @@ class EventTotals:
 def event_totals(trace: Trace, events: FunctionEvents) -> EventTotals:
     """Totals per event, with rows for the memory events that no event contains."""
     events, cpu_bytes, device_bytes = _with_memory(trace, events)
-    parent = _parents(events)
+    # Asynchronous rows and device rows are no part of the nesting.
+    nested = np.flatnonzero(~events.on_device & ~events.asynchronous)
+    nested = nested[np.argsort(events.thread[nested], kind="stable")]
+    parent = np.full(len(events), -1, np.int64)
+    around = innermost(events.start_ns[nested], events.end_ns[nested], events.thread[nested])
+    parent[nested] = pick(nested, around)
     repeats, top = _repeats(events.name, parent)
-    bottom = _bottoms(repeats, parent, top)
+    # The first of a chain gets the last one's kernels instead of its own.
+    repeated, bottom = np.zeros(len(parent), bool), np.arange(len(parent))
+    repeated[parent[repeats]] = True
+    last = np.flatnonzero(repeats & ~repeated)
+    bottom[top[last]] = last
     kernel_ns = np.where(repeats, 0, linked_sums(events, events.dur_ns, sums_of)[bottom])
     parent = np.where(parent >= 0, top[parent], -1)
     inside = np.where(repeats, -1, parent)
@@ -84,16 +93,6 @@ def _self(own: Flags, parent: Rows, values: Rows) -> Rows:
     return np.where(own, values - child_sums(parent, values), 0)
 
 
-def _parents(events: FunctionEvents) -> Rows:
-    """Asynchronous rows and device rows are no part of the nesting."""
-    nested = np.flatnonzero(~events.on_device & ~events.asynchronous)
-    nested = nested[np.argsort(events.thread[nested], kind="stable")]
-    found = innermost(events.start_ns[nested], events.end_ns[nested], events.thread[nested])
-    parent = np.full(len(events), -1, np.int64)
-    parent[nested] = np.where(found >= 0, nested[found], -1)
-    return parent
-
-
 def _repeats(name: Rows, parent: Rows) -> tuple[Flags, Rows]:
     """Only children that bear their parent's name, and for each event the first of such a chain."""
     children = np.bincount(parent[parent >= 0], minlength=len(name))
@@ -102,16 +101,6 @@ def _repeats(name: Rows, parent: Rows) -> tuple[Flags, Rows]:
     while not np.array_equal(higher := top[top], top):
         top = higher
     return repeats, top
-
-
-def _bottoms(repeats: Flags, parent: Rows, top: Rows) -> Rows:
-    """The first of a chain gets the last one's kernels instead of its own."""
-    repeated = np.zeros(len(parent), bool)
-    repeated[parent[repeats]] = True
-    last = np.flatnonzero(repeats & ~repeated)
-    bottom = np.arange(len(parent))
-    bottom[top[last]] = last
-    return bottom
 
 
 def linked_sums(events: FunctionEvents, took: NDArray[Value], sums_of: Sums[Value]) -> NDArray[Value]:
