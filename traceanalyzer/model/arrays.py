@@ -95,11 +95,7 @@ def numbered(values: Rows) -> tuple[Rows, Rows]:
 
 
 def grouped(keys: Sequence[Rows]) -> tuple[Rows, Rows]:
-    """(number of each row's combination of keys, first row of each combination), in order of first sight.
-
-    Args:
-        keys: int64 of shape (rows,) each.
-    """
+    """(number of each row's combination of int64 keys, first row of each combination), in order of first sight."""
     number, size = keys[0], 0  # of the numbers from 0, once they are so; 0 of a key as it came
     for key in keys[1:]:
         (number, size), (code, values) = _close(number, size), _close(key, 0)

@@ -67,7 +67,6 @@ class RegionCost:
     """One line of the tree of regions, costs per step with all below it.
 
     Attributes:
-        level: 0 for the outermost.
         share: of the predicted step (0 to 1), the CPU's time.
         cpu_ns, gpu_ns, idle_ns: CPU time without the profiler, work of the GPU, time in which the GPU waits for it.
         calls: per step; 0 where they are not counted.

@@ -57,11 +57,7 @@ class Table(NamedTuple):
 
 
 class Narrow(NamedTuple):
-    """A column of whole numbers that fit 32 bits.
-
-    Attributes:
-        values: (rows,), int32 with null as NULL_INT32, or uint32 without null.
-    """
+    """A column of whole numbers that fit 32 bits: int32 with null as NULL_INT32, or uint32 without null; (rows,)."""
 
     values: NDArray[np.int32] | NDArray[np.uint32]
 
@@ -80,10 +76,7 @@ class Columns:
     """Rows of one lane as read-only columns: int64 with null as NULL_INT, float64, or `Coded`; (rows,) each."""
 
     def __init__(self, rows: int, fetch: Callable[[str], Values | Coded | Table | Narrow]) -> None:
-        """
-        Args:
-            fetch: the column of that name, asked once.
-        """
+        """`fetch` gives the column of a name, and is asked for it once."""
         self._rows, self._fetch = rows, fetch
         self._known: dict[str, Values | Coded | Table | Narrow] = {}
 
@@ -186,12 +179,7 @@ class Lane:
     def __init__(
         self, name: str, make: Callable[[], Columns] | None = None, frame: pd.DataFrame | None = None
     ) -> None:
-        """
-        Args:
-            name: of the frame, as in `schema.FRAMES`.
-            make: called once at most; the reader's buffers become the columns.
-            frame: given instead.
-        """
+        """Of the frame of that name in `schema.FRAMES`: `make` is called once at most, unless the frame is given."""
         self._name, self._make, self._frame = name, make, frame
         self._columns: Columns | None = None
         self._lock = RLock()
@@ -234,10 +222,7 @@ class Lanes:
     """The lanes of one trace, columns as `schema` declares them for the frame of that name, in order of event_id."""
 
     def __init__(self, lanes: Mapping[str, Lane]) -> None:
-        """
-        Args:
-            lanes: by the names of their frames; those that are left out have none.
-        """
+        """By the names of their frames; those that are left out have none."""
         self._lanes = dict(lanes)
 
     @property

@@ -50,11 +50,7 @@ class Slices:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counter:
-    """A number over time: float64 (samples,), each valid until the next.
-
-    Attributes:
-        unit: what stands at the axis, such as "%" or "bytes".
-    """
+    """A number over time: float64 (samples,), each valid until the next; `unit` stands at the axis, such as "%"."""
 
     name: str
     at_ns: Ns

@@ -56,7 +56,6 @@ class Fault:
 
     Attributes:
         id: "F1", "F2", ... by rank of the fault in the report; unique in a report.
-        title: one phrase, that of the finding which saves most.
         saving: of all its fixes together, by one replay; None where no fix of it can be replayed.
         severity: of the joint saving; `info` where every finding is.
         findings: their numbers in the report, from 1, the largest first.
@@ -98,14 +97,12 @@ class Iteration:
 
     Attributes:
         name: number of the iteration as the files' paths tell it, else its place among the recordings.
-        diagnosed: whether the findings are of this one.
         ranks: how many of its files could be read.
         steps: recorded steps of a rank, cold ones left out.
         step_ns: the median step of the slowest rank; None without steps.
         more_ns: than the median iteration, of two than the other, where that is beyond the noise; else None.
         parts: what of the step that is, the largest part first; empty where `more_ns` is None.
         program_share: of the names of ops and kernels, those in common with the diagnosed iteration (0 to 1).
-        skipped: files that could not be read, with the reason.
     """
 
     name: str
@@ -121,14 +118,7 @@ class Iteration:
 
 @dataclass(frozen=True, slots=True)
 class Iterations:
-    """All of them.
-
-    Attributes:
-        each: in order.
-        step_ns: the median of their steps; None where none has steps.
-        noise_ns: by how much steps of one iteration must differ from the others' to be told apart; None where nothing
-            tells, as of two iterations of one step each.
-    """
+    """All of them, in order, the median of their steps, and by how much steps must differ to be told apart, or None."""
 
     each: tuple[Iteration, ...]
     step_ns: int | None
@@ -145,7 +135,6 @@ class Clock:
         drift_ppm: by how many microseconds it gains in a second; 0 where the recording is too short to tell.
         uncertainty_ns: of the offset anywhere in the recording: what ends differ by is no more.
         at_ns: where the offset is taken, on the reference's clock.
-        pairs: collectives that both have.
         broken: collectives that would have ended before another rank had come; none where the pairing is right.
     """
 
@@ -172,7 +161,6 @@ class RankReport:
     """One rank of a job.
 
     Attributes:
-        rank: as the report calls it.
         base_ns: base time of its file; its times plus this are those that `clock` is about.
         clock: None where it has no collective in common with another rank.
         step: numbers of its steps, as marked.
@@ -220,13 +208,11 @@ class JobReport:
     """All ranks together.
 
     Attributes:
-        ranks: one entry per rank, by rank.
         world_size: as the traces declare it; None where they do not.
         missing: ranks of the job whose traces were not given.
         step: the job's step; None where it could not be replayed, with the reason in `unavailable`.
         together: the step when all findings above `info` are fixed.
         culprits: ranks that the others wait for, the one that costs most first.
-        verdict: `summary` as one sentence.
         summary: how long a step takes, who sets its pace and whom the others wait for, and what the fixes give.
         slowdown: against even ranks, as recorded.
         as_peers: what-if: ranks -> the job's step if these ranks were as their peers.
@@ -286,14 +272,12 @@ class StepsSummary:
 
     Attributes:
         kind, source: name of the mark, and which definition was used.
-        marked: whether steps are marked at all.
         device: on which the times are taken; None for the CPU.
         empty: leading or trailing steps in which nothing was launched; they are in none of the times.
         every: all other steps; where the user's window cuts each of them, the parts in it, and `source` says so.
         cold, steady: leading steps that took much longer than those after them, and these; both None where no
             step stands out so.
         cut: steps of which the user's window holds but a part; they are in none of the times.
-        left_out_ns: what of the recording lies before the window and after it.
     """
 
     kind: str
@@ -314,8 +298,6 @@ class TraceReport:
 
     Attributes:
         rank: as the report calls it; None for a trace alone that declares none.
-        meta: what the file says of itself, and the account of what was read.
-        window: what was analysed.
         steps: None where there are none, with the reason in `unavailable`.
         busy, accounting: one entry per device.
         step: one step without the profiler; None where it could not be replayed.
@@ -323,7 +305,6 @@ class TraceReport:
         faults: what one change of the program removes, in the order of what it saves.
         measured: the step as the recorder timed it without the profiler; None where no recorder did.
         waiting_ns: waiting for other ranks in a recorded step; None where their traces do not show it.
-        verdict: `summary` as one sentence; may be empty.
         summary: how long a step takes, what limits it, and what the fixes give: a line each.
         parts: region of the code -> share of the predicted step (0 to 1), the largest first; empty without regions.
         parts_of: whose time the shares are of: "GPU" or "CPU".
@@ -331,7 +312,6 @@ class TraceReport:
             (`waits`) and outside of all of these; no files and waits without recorded Python calls.
         op_threads: how many threads run ops; 0 where there is GPU work.
         regions: the largest regions of the code as a tree, the parent before its children; empty without regions.
-        missing: what was not recorded.
         unavailable: part of this head -> why it is not there.
     """
 
@@ -367,8 +347,6 @@ class Report:
 
     Attributes:
         traces: one per analysed trace, by rank.
-        findings: ranked.
-        outcomes: one per rule and trace.
         limits: `rule.limit` -> value in force.
         job: what is known of all ranks together; None of one trace, and of traces that have nothing in common.
         iterations: of several iterations of the job, of which one is diagnosed; None where there is but one.

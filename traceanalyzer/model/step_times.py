@@ -188,7 +188,6 @@ class Saving:
     Attributes:
         step_ns, low_ns, high_ns: saved per step, and the interval that the true saving lies in.
         share, low_share, high_share: the same as shares of the unprofiled step (at most 1).
-        basis: how it was found, as text.
         beyond: whether it comes on top of what fixing the more specific findings saves.
     """
 
@@ -216,10 +215,8 @@ class StepEstimate:
     """One step of the loop, as recorded and without the profiler.
 
     Attributes:
-        traced_ns: as recorded.
         unprofiled_ns, low_ns, high_ns: without the profiler, and the interval that the truth lies in.
         bound: what sets the pace of the unprofiled step: gpu, cpu, wait or communication.
-        basis: how it was found, as text.
         bounds: what sets it with the quickest and with the slowest CPU that is plausible: one where that is the same,
             two where it is open.
         gpu_ns: of the unprofiled step, when the busiest stream is busy: its work alone.

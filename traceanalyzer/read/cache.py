@@ -99,8 +99,13 @@ def _mapped(file: IO[bytes]) -> memoryview:
 
 def _opened(place: Path, path: Path) -> Trace | None:
     try:
-        content = _verified(place)
-        if content is None:
+        file = open_private(place)
+        if file is None:
+            return None
+        with file:  # mapped rather than read
+            whole = _mapped(file)
+        content, checksum = whole[:-_CHECKSUM_BYTES], whole[-_CHECKSUM_BYTES:]
+        if isal_zlib.crc32(content) != int.from_bytes(checksum, "little"):
             return None
         source = pa.BufferReader(pa.py_buffer(content))
         tables = {name: pa.ipc.open_stream(source).read_all() for name in Trace.FRAMES}
@@ -110,17 +115,6 @@ def _opened(place: Path, path: Path) -> Trace | None:
         _log.debug("the cache of %s is not usable: %s", path, error)
         return None
     return Trace(Lanes(lanes), replace(meta, source=str(path)))
-
-
-def _verified(place: Path) -> memoryview | None:
-    """The content without its checksum, mapped rather than read; None where the two do not fit."""
-    file = open_private(place)
-    if file is None:
-        return None
-    with file:
-        whole = _mapped(file)
-    content, checksum = whole[:-_CHECKSUM_BYTES], whole[-_CHECKSUM_BYTES:]
-    return content if isal_zlib.crc32(content) == int.from_bytes(checksum, "little") else None
 
 
 def _meta(stored: dict[str, Any]) -> Meta:

@@ -200,9 +200,6 @@ class Session:
         if self._notes.abandoned:
             self._end()
             return
-        self._start_window()
-
-    def _start_window(self) -> None:
         self._remember_rank()
         times = self._results["before"]["clock_ms"]
         long_steps = bool(times) and median(times) >= LONG_STEP_S * 1e3
@@ -220,10 +217,17 @@ class Session:
             if not self._window.step():
                 return
             self._finish_window()
-        if self.options.wants_tensors(self._results["before"]["clock_ms"], self._world):
-            self._start_tensors()
-        else:
+        if not self.options.wants_tensors(self._results["before"]["clock_ms"], self._world):
             self._enter(SETTLING)
+            return
+        try:
+            with self._rivals.recorder_acts():
+                self._tensors = Tensors(self._notes.workspace(self.options.path))
+                self._tensors.start()
+        except Exception as error:
+            self._without_tensors(error)
+            return
+        self._enter(OBSERVING)
 
     def _finish_window(self) -> None:
         """The window is over: its trace goes to a file of its own until the times after it are known."""
@@ -254,16 +258,6 @@ class Session:
             raise SystemExit(0)
 
     # -- execution traces --------------------------------------------------------------------------------
-
-    def _start_tensors(self) -> None:
-        try:
-            with self._rivals.recorder_acts():
-                self._tensors = Tensors(self._notes.workspace(self.options.path))
-                self._tensors.start()
-        except Exception as error:
-            self._without_tensors(error)
-            return
-        self._enter(OBSERVING)
 
     def _while_observing(self) -> None:
         assert self._tensors is not None

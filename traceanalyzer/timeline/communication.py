@@ -57,14 +57,6 @@ class Kernels:
         category: Mask = matching(self.trace.lanes.gpu, "category", "kernel".__eq__)[self.row]
         return category
 
-    def grid_share(self) -> Floats:
-        """Blocks per multiprocessor of the device, 0 where the grid is not recorded."""
-        blocks = Texts.column(self.trace.lanes.gpu, "grid", self.row).numbers(product_of)
-        sms = {device.ordinal: device.sms for device in self.trace.meta.devices}
-        ordinals, which = np.unique(self.device, return_inverse=True)
-        share = np.array([sms.get(int(ordinal)) or _LEAST_SMS for ordinal in ordinals], np.float64)
-        return np.asarray(blocks / share[which])
-
 
 def communicating(work: Kernels) -> Mask:
     """Which kernels exchange data with other devices; bool of shape (work,)."""
@@ -81,7 +73,14 @@ def unexplained(work: Kernels, by_name: Mask) -> Mask:
     kernel = work.is_kernel & ~by_name & ~work.name.meets(computes)
     if not kernel.any():
         return kernel
-    share = work.grid_share()
+    # Blocks per multiprocessor of the device, 0 where the grid is not recorded.
+    blocks = Texts.column(work.trace.lanes.gpu, "grid", work.row).numbers(product_of)
+    sms = {device.ordinal: device.sms for device in work.trace.meta.devices}
+    which, ordinals = numbered(work.device)
+    share = (
+        blocks
+        / np.array([sms.get(ordinal) or _LEAST_SMS for ordinal in ordinals.tolist()], np.float64)[which]
+    )
     return kernel & (share > 0) & (share <= FEW_BLOCKS) & ~work.op_name.matches(TORCHS_OP)
 
 

@@ -57,7 +57,13 @@ class Source:
         if is_archive(first):
             return None
         if first.startswith(_ZSTD_MAGIC):
-            return _zstd_content_bytes(first[:_ZSTD_HEADER_BYTES])
+            import zstandard
+
+            try:
+                known = zstandard.get_frame_parameters(first[:_ZSTD_HEADER_BYTES]).content_size
+            except zstandard.ZstdError:
+                return None
+            return known if known < zstandard.CONTENTSIZE_UNKNOWN else None
         return int.from_bytes(last, "little") if first.startswith(_GZIP_MAGIC) else size
 
     def blocks(self, start: int = 0) -> Iterator[bytes]:
@@ -251,16 +257,6 @@ def gzip_header_bytes(data: bytes) -> int | None:
             position = end + 1
     position += 2 if flags & 2 else 0
     return position if position <= len(data) else None
-
-
-def _zstd_content_bytes(header: bytes) -> int | None:
-    import zstandard
-
-    try:
-        size = zstandard.get_frame_parameters(header).content_size
-    except zstandard.ZstdError:
-        return None
-    return size if size < zstandard.CONTENTSIZE_UNKNOWN else None
 
 
 # A name that begins with "._" is a file's attributes as macOS packs them.
