@@ -13,7 +13,7 @@ import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
-from traceanalyzer.model.containment import depths, nearest_reaching
+from traceanalyzer.model.containment import depths, inherited, nearest_reaching
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
@@ -64,11 +64,7 @@ class CodeSpans:
 
     def inside(self, marked: Mask) -> Mask:
         """Which spans are, or are in, one of those that are marked."""
-        found = marked.copy()
-        for level in range(1, int(self.depth.max(initial=0)) + 1):
-            here = np.flatnonzero(self.depth == level)
-            found[here] |= found[self.parent[here]]
-        return found
+        return inherited(self.parent, marked) >= 0
 
     def named(self, pattern: re.Pattern[str]) -> Mask:
         """Which spans have a name with the pattern."""

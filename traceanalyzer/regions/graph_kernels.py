@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, grouped, numbered, pick
+from traceanalyzer.model.containment import depths
 from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.regions.tree import KERNEL, MIN_REPEATS, Nodes, Tree
@@ -38,10 +39,8 @@ def with_graph_kernels(
     name, used = numbered(np.unique(short.astype(str), return_inverse=True)[1][texts.code])
     names = np.unique(short.astype(str))[used].tolist()
     loops = nested_loops(name, group, MIN_REPEATS)
-    nodes, loop_node = (
-        Nodes(tree.parent.tolist(), tree.kind, tree.name),
-        np.full(len(loops.parent), -1, np.int64),
-    )
+    nodes = Nodes(tree.parent.tolist(), tree.kind, tree.name)
+    loop_node = np.full(len(loops.parent), -1, np.int64)
     calls = []
     for loop, (outer, starts, body) in enumerate(
         zip(loops.parent.tolist(), loops.starts, loops.body, strict=True)
@@ -53,19 +52,15 @@ def with_graph_kernels(
     parent = np.where(loops.owner >= 0, pick(loop_node, loops.owner), launched[order])
     node = launched.copy()
     node[order] = nodes.children(parent, np.full(len(order), KERNEL), name, names)
-    depth = list(tree.depth)
-    for above in nodes.parent[len(depth) :]:
-        depth.append(depth[above] + 1)
-    added = np.bincount(np.concatenate((*calls, node[order])), minlength=len(depth))
+    parents = np.array(nodes.parent, np.int64)
+    added = np.bincount(np.concatenate((*calls, node[order])), minlength=len(parents))
     added[: len(tree.calls)] += tree.calls
-    return (
-        replace(
-            tree,
-            parent=np.array(nodes.parent, np.int64),
-            depth=np.array(depth, np.int64),
-            kind=tuple(nodes.kind),
-            name=tuple(nodes.name),
-            calls=added,
-        ),
-        node,
+    grown = replace(
+        tree,
+        parent=parents,
+        depth=depths(parents),
+        kind=tuple(nodes.kind),
+        name=tuple(nodes.name),
+        calls=added,
     )
+    return grown, node

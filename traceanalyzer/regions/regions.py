@@ -10,6 +10,7 @@ import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, numbered
+from traceanalyzer.model.containment import inherited
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.records import dataclass
@@ -156,11 +157,8 @@ class Regions:
         all per step. What is in no such region has an empty name.
         """
         rows = self.frame()
-        owner = np.arange(len(rows))
         chosen = (rows["kind"] == kind).to_numpy()
-        for level in range(1, int(self.tree.depth.max(initial=0)) + 1):
-            inner = np.flatnonzero((self.tree.depth == level) & ~chosen)
-            owner[inner] = owner[self.tree.parent[inner]]
+        owner = inherited(self.tree.parent, chosen | (self.tree.parent < 0))
         costs = ("predicted_ns", "gpu_ns", "idle_ns", "launches", "syncs")
         own = pd.DataFrame({name: getattr(self, name) / self.steps for name in costs}).groupby(owner).sum()
         names = rows["name"].where(chosen, "").iloc[own.index].to_numpy()
@@ -192,10 +190,7 @@ class Regions:
         """Which nodes are, or are below, one of these; bool (nodes,)."""
         inside = np.zeros(len(self.tree.parent), bool)
         inside[list(nodes)] = True
-        for level in range(1, int(self.tree.depth.max(initial=0)) + 1):
-            here = np.flatnonzero(self.tree.depth == level)
-            inside[here] |= inside[self.tree.parent[here]]
-        return inside
+        return inherited(self.tree.parent, inside) >= 0
 
     def without(self, nodes: Sequence[int], *, on_host: bool = False) -> DropRegion:
         """The edit that removes all CPU time and launches of these nodes and all below.
@@ -330,8 +325,7 @@ def _idle_ns(work: DeviceWork, starts: Rows, ends: Rows) -> Floats:
         busy += intervals.covered(
             intervals.union(work.start_ns[of_device], work.end_ns[of_device]), starts, ends
         )
-    idle: Floats = (ends - starts) - busy / max(len(devices), 1)
-    return idle
+    return np.asarray((ends - starts) - busy / max(len(devices), 1))
 
 
 def _divided_ns(work: DeviceWork, entries: Rows) -> Floats:
@@ -363,11 +357,9 @@ def _bound_shares(events: Events, work: DeviceWork, entries: Rows, inputs: WorkI
     number = inputs.number[entries]
     _, least = call_times(number, names, inputs.signatures, peaks, inputs.indexed)
     op = work.op[entries]
-    calls = np.bincount(number, op >= 0, len(least))
     _, first = np.unique(op, return_index=True)
     calls = np.bincount(number[first], minlength=len(least))
     took = np.bincount(number, work.end_ns[entries] - work.start_ns[entries], len(least))
     known = least > 0
     of_op = np.where(known, np.minimum(least * calls / np.maximum(took, 1), 1.0), 1.0)
-    result: Floats = of_op[number]
-    return result
+    return np.asarray(of_op[number])

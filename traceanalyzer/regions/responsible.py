@@ -130,11 +130,13 @@ def responsible_regions(
         packages: of the program: nobody changes the functions of other packages.
     """
     tree, share = regions.tree, regions.share
-    layers, stepping, library = _holds_layers(regions), _in_optimizer(regions), _of_library(regions, packages)
+    layers, stepping = _holds_layers(regions), _in_optimizer(regions)
+    kinds = list(zip(tree.kind, tree.name, strict=True))
+    library = np.array([kind == "function" and package_of(name) not in packages for kind, name in kinds])
     apart = _apart_from_model(regions, layers & ~stepping, stepping)
     names: dict[tuple[str, str], list[int]] = {}
-    for node, (kind, name) in enumerate(zip(tree.kind, tree.name, strict=True)):
-        caller = _function_around(tree, node) if library[node] and apart[node] else 0
+    for node, (kind, name) in enumerate(kinds):
+        caller = _node_around(tree, node, ("function",)) if library[node] and apart[node] else 0
         if caller and not library[caller]:
             words = f"{package_of(name)}, called in {tree.name[caller]}"
             names.setdefault(("package", words), []).append(node)
@@ -252,13 +254,9 @@ def _main_ops(regions: Regions, nodes: Mask) -> list[str]:
 
 def _block_place(tree: Tree, nodes: list[int], words: str, short: str) -> str:
     """A block's words; the short ones with the function or annotation around, where that is one."""
-    around = set()
-    for start in nodes:
-        node = int(tree.parent[start])
-        while node > 0 and tree.kind[node] not in ("function", "annotation"):
-            node = int(tree.parent[node])
-        around.add(tree.name[node] if node > 0 else "")
-    place = around.pop() if len(around) == 1 else ""
+    around = {_node_around(tree, node, ("function", "annotation")) for node in nodes}
+    names = {tree.name[node] if node else "" for node in around}
+    place = names.pop() if len(names) == 1 else ""
     return f"{short} in {marked_functions(place.rpartition('#')[2])}" if place else words
 
 
@@ -275,8 +273,12 @@ def _calls(regions: Regions, kind: str, nodes: list[int]) -> float:
 
 
 def _wrapper(regions: Regions, region: Responsible) -> Responsible:
-    """What a function around layers does itself."""
-    own = _wrapping(regions, list(region.nodes))
+    """What a function around layers does itself: its own Python, and ops that launch nothing."""
+    tree = regions.tree
+    own = np.zeros(len(tree.parent), bool)
+    own[list(region.nodes)] = True
+    idle = np.array([kind == "op" for kind in tree.kind]) & (regions.launches == 0)
+    own |= idle & own[tree.parent]
     share = float(regions.predicted_ns[own].sum()) / regions.steps / regions.step_ns
     return replace(region, remedy="wrapper", share=share, edit=regions.without_nodes(own))
 
@@ -322,16 +324,10 @@ def _weights_words(regions: Regions, nodes: list[int]) -> str:
     return f"parametrized weights ({', '.join(dict.fromkeys(inner))})" if inner else "parametrized weights"
 
 
-def _of_library(regions: Regions, packages: Collection[str | None]) -> Mask:
-    """Which nodes are functions of packages that are not the program's; bool (nodes,)."""
-    names = zip(regions.tree.kind, regions.tree.name, strict=True)
-    return np.array([kind == "function" and package_of(name) not in packages for kind, name in names])
-
-
-def _function_around(tree: Tree, node: int) -> int:
-    """The innermost function around a node, 0 for none."""
+def _node_around(tree: Tree, node: int, kinds: Collection[str]) -> int:
+    """The innermost node of these kinds around a node, 0 for none."""
     node = int(tree.parent[node])
-    while node > 0 and tree.kind[node] != "function":
+    while node > 0 and tree.kind[node] not in kinds:
         node = int(tree.parent[node])
     return max(node, 0)
 
@@ -374,37 +370,20 @@ def _innermost(regions: Regions, found: list[Responsible]) -> Iterator[Responsib
 def _holds_layers(regions: Regions) -> Mask:
     """Which nodes are layers of a model, or their backward; bool (nodes,)."""
     kinds = zip(regions.tree.kind, regions.tree.name, strict=True)
-    return np.array(
-        [
-            (kind == "op" and _is_layer(name)) or (kind == "backward" and bool(_LAYER_NODE.search(name)))
-            for kind, name in kinds
-        ]
-    )
-
-
-def _is_layer(name: str) -> bool:
-    return op_row(name).kind in _LAYER_KINDS and not _VECTOR.search(name)
+    layers = [
+        (kind == "op" and op_row(name).kind in _LAYER_KINDS and not _VECTOR.search(name))
+        or (kind == "backward" and bool(_LAYER_NODE.search(name)))
+        for kind, name in kinds
+    ]
+    return np.array(layers)
 
 
 def _in_optimizer(regions: Regions) -> Mask:
     """Which nodes are in an optimizer's step; bool (nodes,)."""
-    tree = regions.tree
-    marks = [
-        node
-        for node, name in enumerate(tree.name)
-        if tree.kind[node] == "annotation" and _OPTIMIZER.match(name)
-    ]
-    return regions.below(marks)
-
-
-def _wrapping(regions: Regions, nodes: list[int]) -> Mask:
-    """What a function around layers does itself: its own Python, and ops that launch nothing; bool (nodes,)."""
-    tree = regions.tree
-    wrapping = np.zeros(len(tree.parent), bool)
-    wrapping[nodes] = True
-    idle = np.array([kind == "op" for kind in tree.kind]) & (regions.launches == 0)
-    wrapping |= idle & wrapping[tree.parent]
-    return wrapping
+    kinds = enumerate(zip(regions.tree.kind, regions.tree.name, strict=True))
+    return regions.below(
+        [node for node, (kind, name) in kinds if kind == "annotation" and _OPTIMIZER.match(name)]
+    )
 
 
 @dataclass(frozen=True, slots=True)

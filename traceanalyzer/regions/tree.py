@@ -13,6 +13,7 @@ import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, grouped, numbered, pick
+from traceanalyzer.model.containment import depths
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.text_queries import regex
@@ -264,7 +265,7 @@ class _Builder:
         self.calls: list[Rows] = []
         self.pair_node = self.pair_of_gap = np.empty(0, np.int64)
         self.blocks: list[RepeatedBlock] = []
-        self.item_of_piece = self._item_of_piece()
+        self.item_of_piece = np.where(row >= 0, find(items.row, row), -1)
         self.phase_nodes = [
             self.nodes.child(0, "phase", name) if (items.phase == number).any() else 0
             for number, name in enumerate(self._phase_names())
@@ -274,9 +275,7 @@ class _Builder:
         recorder, origin = self._recorders()
         node = self._place(recorder)
         parent = np.array(self.nodes.parent, np.int64)
-        depth = np.zeros(len(parent), np.int64)
-        for number in range(1, len(parent)):
-            depth[number] = depth[parent[number]] + 1
+        depth = depths(parent)
         pieces = self._pieces(node, parent, depth, origin)
         calls = np.bincount(np.concatenate(self.calls), minlength=len(parent))
         names, kinds = tuple(self.nodes.name), tuple(self.nodes.kind)
@@ -287,12 +286,6 @@ class _Builder:
         pair = "forward and backward"
         many = [f"{pair} {number + 1}" for number in range(passes)] if passes > 1 else [pair] * passes
         return [*_PHASES, *many]
-
-    def _item_of_piece(self) -> Rows:
-        """Position in `items` of each piece, -1 between items."""
-        order = np.argsort(self.items.row, kind="stable")
-        place = np.searchsorted(self.items.row[order], self.row)
-        return np.where(self.row >= 0, pick(order, np.minimum(place, len(order) - 1)), -1)
 
     def _recorders(self) -> tuple[Rows, Rows]:
         """(position of the item that recorded each node of backward, -1 for none; when that began, or the item).
@@ -400,7 +393,7 @@ class _Builder:
         before, after = self._neighbours()
         forward = np.flatnonzero(~items.backward)
         place = np.searchsorted(forward, np.where(after >= 0, after, len(items.row)))
-        following = pick(forward, np.where(place < len(forward), np.minimum(place, len(forward) - 1), -1))
+        following = pick(forward, np.where(place < len(forward), place, -1))
         step = np.where(before >= 0, pick(items.step, before), pick(items.step, after))
         same = (following >= 0) & (pick(items.step, following) == step)
         last = pick(forward, np.searchsorted(forward, before, side="right") - 1)
