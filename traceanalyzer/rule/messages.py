@@ -11,7 +11,7 @@ from traceanalyzer.model.text_queries import regex
 
 FINDING_FIELDS = frozenset(
     {
-        *("by", "count", "elsewhere", "in_steps", "number_a_step", "per_step", "per_step_ns"),
+        *("at_lines", "by", "count", "elsewhere", "in_steps", "number_a_step", "per_step", "per_step_ns"),
         *("share", "steps", "times_a_step", "total", "total_ns"),
     }
 )
@@ -46,7 +46,8 @@ def message_fields(
     Args:
         evidence: what the rule says and the totals; `delay_ns` also gives `{delay}`, a mapping its largest parts;
             a total as `{delay_a_step}`, `2.00 ms a step`, and `{delay_of_step}`, `2.00 ms`: where not nearly all steps
-            have it, the total; `{delay_on_average}` also says that it is a mean of the steps.
+            have it, the total; `{delay_on_average}` also says that it is a mean of the steps; `lines`, the user's code,
+            also give `{at_lines}`, empty where there are none.
         counts: occurrences of the pattern, and those within steps: of work what a step launched, not what was queued
             before the first.
         in_steps: in how many steps they are, 0 where nothing marks steps.
@@ -75,11 +76,13 @@ def message_fields(
             shown[f"{stem}_on_average"] = f"{each} {suffix}{' on average' if recurs else ''}"
     shown = {name: type(text)(short_ops(text)) for name, text in shown.items()}
     shared = evidence.get("total_ns", 0) < _NEARLY * lost_ns
+    lines = shown.get("lines") if evidence.get("lines") else None
     return {
+        "at_lines": _Shares(f", at {lines}" if lines else ""),
         "elsewhere": _Shares(f"; {shown['total_a_step']} {_OF_WHAT} {IN_OTHERS}" if shared else ""),
         "times": times(counts[0]),
         "times_a_step": _often_a_step(times, counts[1], in_steps, steps),
-        "number_a_step": _often_a_step(_number, counts[1], in_steps, steps),
+        "number_a_step": _often_a_step("{:,}".format, counts[1], in_steps, steps),
         "in_steps": _in_steps(in_steps, steps),
     } | shown
 
@@ -178,10 +181,6 @@ _TIMES = regex(r"(?<![.,\d])\b([12]) times(?! (?:as|the|longer|narrower)\b)")
 def singular(text: str) -> str:
     """The text with `1 launch` for `1 launches`, and `twice` for `2 times`."""
     return _TIMES.sub(lambda count: times(int(count[1])), _COUNTED.sub(r"1 \1", text))
-
-
-def _number(count: int) -> str:
-    return f"{count:,}"
 
 
 def _often_a_step(text_of: Callable[[int], str], count: int, in_steps: int, steps: int) -> str:

@@ -8,12 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, distinct
-from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import texts_of
 from traceanalyzer.replay.edits import Drop, DropWork, MoveToSideStream, Resize
-from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Severity, Work, limit, rule
 from traceanalyzer.rule.lost_time import split_waiting
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.collective_work import Arrivals, collective_names, collectives_of
@@ -206,13 +205,11 @@ def measured_hits(
         )
     transfer_ns = int(arrivals.transfer_ns.sum())
     rest_ns = np.where(arrivals.measured, arrivals.transfer_ns, collectives.dur_ns)
-    hits = _transfer(collectives, name, moving, rest_ns, moved_ns, limits)
-    yield replace(
-        hits,
-        message="{by} runs {times_a_step}, with {transfer_a_step} of transfer; "
-        + _overlap(moved_ns, transfer_ns),
-        advice=advice(name.split(" ")[0], collectives, exposed_share=moved_ns.sum() / max(transfer_ns, 1)),
-        evidence=dict(hits.evidence or {}) | {"transfer_ns": transfer_ns},
+    yield _transfer_hits(
+        *(collectives, name, moving, rest_ns, moved_ns, limits),
+        "{by} runs {times_a_step}, with {transfer_a_step} of transfer; " + _overlap(moved_ns, transfer_ns),
+        moved_ns.sum() / max(transfer_ns, 1),
+        transfer_ns=transfer_ns,
     )
 
 
@@ -236,57 +233,66 @@ def waiting_hits(
         part, members = collectives[chosen], _of(lost, chosen)
         exposed_ns = members.sums(len(part))
         moved_ns = np.minimum(exposed_ns, arrivals.transfer_ns[chosen])
-        hits = _transfer(part, name, members, part.dur_ns, moved_ns, limits)
         spread = ("slow" if peers else "quick") if len(chosen) < len(collectives) else ""
-        waiting_ns = int((exposed_ns - moved_ns).sum())
-        hits = replace(
-            hits,
-            message=(
-                f"of all calls of {{by}}, the {spread} ones ({{number_a_step}}) take {{all_a_step}}; "
-                if spread
-                else "{by} runs {times_a_step} and takes {all_a_step}; "
-            )
-            + _overlap(exposed_ns, part.total_ns)
-            + "{elsewhere}"
-            + late_rank_text(kind, waiting=waiting_ns, peers=peers),
-            advice=advice(kind, part, exposed_share=exposed_ns.sum() / max(part.total_ns, 1)),
-            evidence=dict(hits.evidence or {})
-            | {"exposed_ns": int(exposed_ns.sum()), "waiting_ns": waiting_ns},
+        which = (
+            f"of all calls of {{by}}, the {spread} ones ({{number_a_step}}) take {{all_a_step}}; "
+            if spread
+            else "{by} runs {times_a_step} and takes {all_a_step}; "
         )
-        if peers:
-            hits = replace(hits, cause="waiting", fix=(), confidence=Confidence.LOW, max_severity=_HINT)
-            hits = replace(
-                hits, advice=_ADVICE[kind] if kind in ALL_WAITING else _ALONE if single else _PEERS
-            )
-        yield hits
+        waiting_ns = int((exposed_ns - moved_ns).sum())
+        late_text = late_rank_text(kind, waiting=waiting_ns, peers=peers)
+        hits = _transfer_hits(
+            *(part, name, members, part.dur_ns, moved_ns, limits),
+            which + _overlap(exposed_ns, part.total_ns) + "{elsewhere}" + late_text,
+            exposed_ns.sum() / max(part.total_ns, 1),
+            exposed_ns=int(exposed_ns.sum()),
+            waiting_ns=waiting_ns,
+        )
+        remedy = _ADVICE[kind] if kind in ALL_WAITING else _ALONE if single else _PEERS
+        waits = replace(
+            hits, cause="waiting", fix=(), confidence=Confidence.LOW, max_severity=_HINT, advice=remedy
+        )
+        yield waits if peers else hits
 
 
-def _transfer(
-    collectives: Work, name: str, lost: LostTime, rest_ns: Rows, moved_ns: Rows, limits: Limits
+def _transfer_hits(
+    collectives: Work,
+    name: str,
+    lost: LostTime,
+    rest_ns: Rows,
+    moved_ns: Rows,
+    limits: Limits,
+    message: str,
+    exposed_share: float,
+    **evidence: int,
 ) -> Hits:
     """Hits for transfer: a part of what moves data while nothing computes is saved.
 
     Args:
         rest_ns: int64 (collectives,), without waiting.
         moved_ns: int64 (collectives,), time of transfer while nothing computes.
+        exposed_share: of the collectives' time, in which nothing computes.
     """
-    needless = may_be_needless(name.split(" ")[0], collectives)
+    kind = name.split(" ")[0]
+    fix: Drop | DropWork | Resize = Resize(collectives.entries, rest_ns - limits.gain_share * moved_ns)
+    if may_be_needless(kind, collectives):
+        with_ops = collectives.op.there.all()
+        fix = Drop(collectives.outer_op.distinct().rows) if with_ops else DropWork(collectives.entries)
     return Hits(
         occurrences=collectives,
         named_by=name,
         cause="transfer",
         lost=lost,
-        fix=_dropped(collectives)
-        if needless
-        else Resize(collectives.entries, rest_ns - limits.gain_share * moved_ns),
+        fix=fix,
         confidence=Confidence.MEDIUM,
-        message="",
-        advice="",
+        message=message,
+        advice=advice(kind, collectives, exposed_share=exposed_share),
         evidence={
             "all_ns": collectives.total_ns,
             "exposed_ns": int(moved_ns.sum()),
             "transfer_ns": int(moved_ns.sum()),
             "ops": collectives.outer_op.name.sums(moved_ns),
+            **evidence,
         },
     )
 
@@ -296,13 +302,6 @@ def _overlap(exposed_ns: Rows, total_ns: int) -> str:
     if int(exposed_ns.sum()) >= _WHOLE * total_ns:
         return "the GPU computes nothing meanwhile"
     return "during {exposed_of_step} of it, the GPU computes nothing"
-
-
-def _dropped(collectives: Work) -> Drop | DropWork:
-    """The edit that removes the collectives, with their ops if the trace has them."""
-    if collectives.op.there.all():
-        return Drop(collectives.outer_op.distinct().rows)
-    return DropWork(collectives.entries)
 
 
 def advice(kind: str, collectives: Work, *, exposed_share: float = 1.0) -> str:
@@ -320,7 +319,8 @@ def advice(kind: str, collectives: Work, *, exposed_share: float = 1.0) -> str:
     backward = bool(collectives.outer_op.name.matches(_BACKWARD).any())
     names = map(str, texts_of(collectives.events.trace.lanes.cpu, "name"))
     reduced = any(map(_DDP.search, names))  # what is called outside of the backward pass is no gradient then
-    if not backward and (reduced or not _trains(collectives)):
+    every = Work.build(collectives.events).outer_op.name
+    if not backward and (reduced or not every.matches(_BACKWARD).any()):
         return _NEEDED
     if reduced:
         return _LAST_BUCKET
@@ -359,9 +359,3 @@ def may_be_needless(kind: str, collectives: Work) -> bool:
         return False
     annotation = collectives.launch.annotation
     return not (collectives.outer_op.name.matches(r"(?i)fsdp").any() or annotation.matches(r"(?i)fsdp").any())
-
-
-def _trains(collectives: Work) -> bool:
-    """True if any op of the trace runs in backward."""
-    every = Work.build(collectives.events)
-    return bool(every.outer_op.name.matches(_BACKWARD).any())

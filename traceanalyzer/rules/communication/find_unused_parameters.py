@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.finding import Confidence
 from traceanalyzer.replay.edits import Drop
-from traceanalyzer.rule import Calls, Claims, Hits, LostTime, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, rule
 
 _SEARCH = r"search_unused_parameters$"
 _DDP = r"^DistributedDataParallel\.forward"

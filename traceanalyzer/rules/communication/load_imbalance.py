@@ -9,12 +9,10 @@ import numpy as np
 
 from traceanalyzer.job.loads import Load, RankLoads
 from traceanalyzer.model.arrays import median
-from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import SplitAcrossRanks
 from traceanalyzer.replay.peer_comparison import LATE_SHARE, ExcessOverPeers, late_share
-from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.timeline.collective_work import collectives_of
 
 
@@ -75,6 +73,8 @@ def load_imbalance(
         raise Unavailable("no compute kernels in the trace")
     slower = lag is not None and lag.same_kernels and lag.computes_more
     late = late_share(members.compute_ns - mean, members.held_ns, members.step_ns)
+    names = [str(rank) for rank in loads.of if rank != loads.rank]
+    peers = f"rank {names[0]}" if len(names) == 1 else f"the other {len(names)} on average"
     rest = (mean if slower else loads.mean_compute_ns) / members.compute_ns
     yield Hits(
         occurrences=collectives,
@@ -83,7 +83,7 @@ def load_imbalance(
         fix=SplitAcrossRanks(collectives.entries, rest),
         cause=_SLOWER if slower else "",
         confidence=Confidence.MEDIUM,
-        message=f"rank {loads.rank} computes {{own}} a step, {_named(loads)} {{others}}: "
+        message=f"rank {loads.rank} computes {{own}} a step, {peers} {{others}}: "
         + ("the same number of kernels takes longer" if slower else "balanced, each would take {mean}"),
         advice=_LOOK
         if slower
@@ -117,8 +117,3 @@ def stands_out(load: Load, peers: Sequence[Load], limits: Limits) -> bool:
         and more_ns >= limits.min_errors * error_ns
         and load.waiting_ns - waiting_ns <= more_ns
     )
-
-
-def _named(loads: RankLoads) -> str:
-    names = [str(rank) for rank in loads.of if rank != loads.rank]
-    return f"rank {names[0]}" if len(names) == 1 else f"the other {len(names)} on average"

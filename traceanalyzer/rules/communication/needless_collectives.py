@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, rank_within
-from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import ints
 from traceanalyzer.replay.edits import Drop, DropWork
-from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.timeline.collective_work import collectives_of
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
@@ -105,10 +104,8 @@ def _every_micro_step(calls: Calls, members: Work, work: Work) -> Iterator[Hits]
     launched = members.launch.start_ns
     goes_on = forward.next_start_ns(launched) < updates.next_start_ns(launched)
     backward = members.outer_op.name.matches(r"^autograd::engine|Backward")
-    collectives, every = (
-        members[goes_on & backward],
-        len(members[backward]) / max(len(distinct(members.step)), 1),
-    )
+    collectives = members[goes_on & backward]
+    every = len(members[backward]) / max(len(distinct(members.step)), 1)
     yield Hits(
         occurrences=collectives,
         cause="every-micro-step",

@@ -9,22 +9,18 @@ import numpy as np
 from traceanalyzer.job.links import RankLinks, SlowLink
 from traceanalyzer.job.loads import RankLoads
 from traceanalyzer.model.arrays import Rows, distinct
-from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.replay.edits import Resize
 from traceanalyzer.replay.peer_comparison import LATE_SHARE, late_share
-from traceanalyzer.rule import Claims, Hits, LostTime, Work, rule
+from traceanalyzer.rule import Claims, Hits, LostTime, Unavailable, Work, rule
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.collective_work import collectives_of, without_waiting
 from traceanalyzer.timeline.device_work import find
 
 _ADVICE = (
-    "Check what connects these ranks: nvidia-smi nvlink --status, nvidia-smi topo -m, errors and speed "
-    "of the network "
+    "Check what connects these ranks: nvidia-smi nvlink --status, nvidia-smi topo -m, errors and speed of the network "
+    "cards (ibstat, ethtool), and nccl-tests between the two hosts or devices. NCCL_DEBUG=INFO says which transport "
+    "NCCL took: without peer access data goes through the host."
 )
-_ADVICE += (
-    "cards (ibstat, ethtool), and nccl-tests between the two hosts or devices. NCCL_DEBUG=INFO says which "
-)
-_ADVICE += "transport NCCL took: without peer access data goes through the host."
 
 
 @rule(since="0.2", claims=Claims.EVENT, causes=("pair", "group"))

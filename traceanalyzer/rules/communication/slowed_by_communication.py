@@ -8,11 +8,9 @@ import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Floats, distinct, grouped, medians_of_kinds
-from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import short_kernel
-from traceanalyzer.rule import Claims, Hits, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, Severity, Unavailable, Work, limit, rule
 from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.timeline.collective_work import collective_names, collectives_of
 
@@ -62,13 +60,12 @@ def slowed_by_communication(work: Work, limits: Limits) -> Iterator[Hits]:
         raise Unavailable("no compute beside its collectives")
     kind, first = grouped([compute.name.code, compute.text("grid").code, compute.text("block").code])
     share = _covered_ns(compute, collectives) / np.maximum(compute.dur_ns, 1)
-    alone = medians_of_kinds(
-        kind, compute.dur_ns, share <= limits.alone_share, len(first), limits.min_executions
+    beside = share >= limits.during_share
+    alone, during = (
+        medians_of_kinds(kind, compute.dur_ns, chosen, len(first), limits.min_executions)
+        for chosen in (share <= limits.alone_share, beside)
     )
-    during = medians_of_kinds(
-        kind, compute.dur_ns, share >= limits.during_share, len(first), limits.min_executions
-    )
-    slow = (during >= limits.min_times * alone)[kind] & (share >= limits.during_share)
+    slow = (during >= limits.min_times * alone)[kind] & beside
     for number in distinct(kind[slow]).tolist():
         pieces = compute[slow & (kind == number)]
         usual_ns = np.minimum(pieces.dur_ns, round(limits.usual_times * alone[number]))

@@ -7,14 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, median, pick, starts_of_runs
-from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.model.units import format_bytes
 from traceanalyzer.replay.edits import Drop, Resize
-from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.collective_work import Arrivals, collectives_of
 from traceanalyzer.timeline.kernel_families import CONVERSION
@@ -91,7 +89,7 @@ def small_buckets(calls: Calls, work: Work, waits: CollectiveWaits | None, limit
         if len(positions):
             positions = positions[np.lexsort((every.launch.start_ns[positions], every.step[positions]))]
             took = arrivals.transfer_ns[positions].astype(np.float64)
-            widened = _widened(work, every[positions]) if cause == "after-backward" else _no_calls(calls)
+            widened = _widened(work, every[positions]) if cause == "after-backward" else calls[:0]
             yield from _bucket_hits(cause, every[positions], sizes[positions], took, widened, limits)
 
 
@@ -152,12 +150,8 @@ def _widened(work: Work, late: Work) -> Calls:
     before = np.searchsorted(converts.launch.start_ns, launched)
     between = np.diff(before)[np.diff(late.step) == 0]  # one back and one forth
     if len(between) == 0 or median(between) < _BACK_AND_FORTH or before[0] == 0:
-        return _no_calls(converts.launch)
+        return converts.launch[:0]
     return converts[before - 1].outer_op.distinct()
-
-
-def _no_calls(calls: Calls) -> Calls:
-    return calls[:0]
 
 
 def _after_backward(calls: Calls, every: Work) -> Mask:

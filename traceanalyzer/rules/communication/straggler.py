@@ -9,13 +9,12 @@ import numpy as np
 
 from traceanalyzer.job.loads import RankLoads
 from traceanalyzer.model.arrays import Rows, median
-from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.units import format_bytes, format_ns
 from traceanalyzer.regions.regions import Regions
 from traceanalyzer.regions.responsible import block_words
 from traceanalyzer.replay.peer_comparison import LATE_SHARE, ExcessOverPeers
 from traceanalyzer.replay.step_breakdown import gap_of
-from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, rule
+from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Unavailable, Work, rule
 
 # Places in a message.
 _NAMED = 3
@@ -29,11 +28,7 @@ _ON_DEVICE = f"Compute it on the device, and read back only the result. Or {_RAR
 _ELSEWHERE = f"Share that work among the ranks, or move it out of this rank's loop: {_RARELY}."
 
 
-@rule(
-    since="0.2",
-    claims=Claims.CATCH_ALL,
-    causes=("host-pause", "host-work", "late-input", "more-work"),
-)
+@rule(since="0.2", claims=Claims.CATCH_ALL, causes=("host-pause", "host-work", "late-input", "more-work"))
 def straggler(
     calls: Calls, work: Work, lag: ExcessOverPeers | None, loads: RankLoads | None, regions: Regions | None
 ) -> Iterator[Hits]:

@@ -9,13 +9,12 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, starts_of_runs
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import ints, matching
 from traceanalyzer.replay.edits import Drop, DropSpans
 from traceanalyzer.replay.rewrites import Fuse, Replace
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.timeline import kernel_families as families
 from traceanalyzer.timeline.names import is_compilation
@@ -247,7 +246,6 @@ def _overhead(calls: Calls, regions: Calls, limits: Limits) -> Iterator[Hits]:
     tax = times["cpu_ns"] >= limits.min_times * max(times["gpu_ns"], 1)
     if tax or frames > 1:
         breaks = between_of(calls, regions)
-        lines = breaks.line.sums(breaks.dur_ns)
         yield Hits(
             occurrences=regions,
             cause="tiny-regions" if tax else "graph-breaks",
@@ -260,13 +258,13 @@ def _overhead(calls: Calls, regions: Calls, limits: Limits) -> Iterator[Hits]:
             + ("they launch" if frames > 1 else "it launches")
             + " take {gpu}"
             + "; at the graph breaks between them run {between:of the time there}" * bool(len(breaks))
-            + ", at {lines:of the time there}" * bool(lines),
+            + "{at_lines:of the time there}",
             advice=_BREAKS * (frames > 1) + _GUARDS,
             evidence={
                 "frames": frames,
                 "regions": regions.name.sums(regions.dur_ns),
                 "between": breaks.name.sums(breaks.dur_ns),
-                "lines": lines,
+                "lines": breaks.line.sums(breaks.dur_ns),
                 **times,
             },
             info=True,

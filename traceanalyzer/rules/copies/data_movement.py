@@ -8,14 +8,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask
-from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import DropWork
-from traceanalyzer.rule import Calls, Claims, Hits, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import called_ops, gpu_time_evidence
 from traceanalyzer.tensors.ops.table import is_view
-from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
+from traceanalyzer.tensors.signatures import Signature, signatures_of, tensors
 from traceanalyzer.timeline import kernel_families as families
 from traceanalyzer.timeline.device_work import find
 from traceanalyzer.timeline.names import COMPILED_RUN, GRAPH_LAUNCH
@@ -61,12 +60,7 @@ _DOES = {
     "reorderings": "puts all rows of a tensor in another order, again and again,",
     "graph-inputs": "copies inputs into the fixed buffers of a CUDA graph",
 }
-_ADVICE = {
-    "copies": _AVOID,
-    "gathers": _READ_IN_PLACE,
-    "reorderings": _KEEP_ORDER,
-    "graph-inputs": _STATIC,
-}
+_ADVICE = {"copies": _AVOID, "gathers": _READ_IN_PLACE, "reorderings": _KEEP_ORDER, "graph-inputs": _STATIC}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +118,30 @@ def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     moving &= ~work.op.inside(calls[calls.name.one_of(_OVERWRITES)])
     selects = calls[calls.name.one_of("aten::index_select")]
     number, signatures = signatures_of(calls.events.trace, selects.rows)
-    computed = _computed_shapes(calls)
+    # A tensor that pointwise ops compute with is no state.
+    computing = calls[calls.is_top_op & ~calls.name.meets(is_view) & ~calls.name.matches(_KEEPS)]
+    computing_ops = signatures_of(calls.events.trace, computing.rows)[1]
+    computed = {shape for op in computing_ops for shape in tensors(op)}
     state = [_reorders(op, limits) and tensors(op)[0] not in computed for op in signatures]
     selects = selects[np.array(state, bool)[number]]
     reorders = gathers & work.op.inside(selects)
     frequent = np.bincount(work.step[reorders & (work.step >= 0)]).max(initial=0) >= limits.min_times
     reorders &= frequent
     inputs = moving & ~gathers & _into_graphs(calls, work)
-    yield from _by_op(work, work[moving & ~gathers & ~inputs], limits, "copies")
-    yield from _by_op(work, work[inputs], limits, "graph-inputs")
-    yield from _by_op(work, work[moving & reorders], limits, "reorderings")
-    yield from _by_op(work, work[moving & gathers & ~reorders], limits, "gathers")
+    for cause, which in (
+        ("copies", moving & ~gathers & ~inputs),
+        ("graph-inputs", inputs),
+        ("reorderings", moving & reorders),
+        ("gathers", moving & gathers & ~reorders),
+    ):
+        for device, copies in work[which].by_device():
+            whole = max(work[work.device == device].total_ns, 1)
+            # Of shifts the op itself, because one order makes all needless.
+            names = copies.op.name
+            shifts = Texts(np.where(names.one_of(_SHIFTS), names.code, -1), names.names)
+            for op, some in copies.by(shifts.or_else(called_ops(copies))):
+                if some.total_ns >= limits.min_gpu_share * whole:
+                    yield _hits(op, some, some.total_ns / whole, cause)
 
 
 def _into_graphs(calls: Calls, work: Work) -> Mask:
@@ -149,12 +156,6 @@ def _into_graphs(calls: Calls, work: Work) -> Mask:
     return np.asarray(inside & (work.launch.start_ns < graphs.start_ns[first][place]))
 
 
-def _computed_shapes(calls: Calls) -> set[Shape]:
-    """Shapes of tensors that pointwise ops compute with. Such a tensor is no state."""
-    ops = calls[calls.is_top_op & ~calls.name.meets(is_view) & ~calls.name.matches(_KEEPS)]
-    return {shape for op in signatures_of(calls.events.trace, ops.rows)[1] for shape in tensors(op)}
-
-
 def _reorders(op: Signature, limits: Limits) -> bool:
     """True for each index_select of as many large rows as its input has: state in another order."""
     try:
@@ -164,20 +165,6 @@ def _reorders(op: Signature, limits: Limits) -> bool:
         return False
     large = len(table) > 2 and row_bytes >= limits.min_row_bytes
     return large and along in ("0", "") and index == table[:1]
-
-
-def _by_op(work: Work, copies: Work, limits: Limits, cause: str) -> Iterator[Hits]:
-    for device, on_device in copies.by(copies.device):
-        whole = max(work[work.device == device].total_ns, 1)
-        for op, some in on_device.by(_op_names(on_device)):
-            if some.total_ns >= limits.min_gpu_share * whole:
-                yield _hits(op, some, some.total_ns / whole, cause)
-
-
-def _op_names(copies: Work) -> Texts:
-    """Names of the ops that the user called; for shifts the op itself, because one order makes all needless."""
-    names = copies.op.name
-    return Texts(np.where(names.one_of(_SHIFTS), names.code, -1), names.names).or_else(called_ops(copies))
 
 
 def _hits(op: str, copies: Work, share: float, cause: str) -> Hits:

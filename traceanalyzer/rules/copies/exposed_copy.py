@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct, median, pick, sums_of
-from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import Drop, DropSpans, Edit, MoveToSideStream
 from traceanalyzer.roofline.peaks import host_link, link_reached
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.tensors.ops.table import is_view, result_shape
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, signatures_of, tensors
 from traceanalyzer.timeline.device_work import find
@@ -60,8 +59,7 @@ _TEXTS = {
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_bare_share: float = limit(
-        0.5,
-        "a copy is reported only if no kernel runs during at least this share of the copy's time; chosen",
+        0.5, "a copy is reported only if no kernel runs during at least this share of the copy's time; chosen"
     )
     min_blocked_ns: int = limit(
         100_000,
@@ -74,8 +72,7 @@ class Limits:
         "dispatch of an op, without its work, takes up to 10 µs (measured on the host of an H200)",
     )
     min_worker_share: float = limit(
-        0.2,
-        "the advice names the op on the host if it takes at least this share of the copies' time; chosen",
+        0.2, "the advice names the op on the host if it takes at least this share of the copies' time; chosen"
     )
 
 
@@ -147,8 +144,7 @@ def exposed_copy(
             ],
             message="a copy of {copy} goes from {by} {times_a_step}"
             + (", and its call takes {call} on average" if evidence["call_ns"] else "")
-            + (", at {lines}" if lines else "")
-            + "; it reaches {gbps} GB/s (mean of all these copies"
+            + "{at_lines}; it reaches {gbps} GB/s (mean of all these copies"
             + ("; {link} gives {link_gbps} GB/s)" if evidence["link"] else ")")
             + f", and no kernel runs meanwhile; {what}{purpose}",
             advice=advice,

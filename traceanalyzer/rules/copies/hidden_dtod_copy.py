@@ -43,6 +43,7 @@ def hidden_dtod_copy(work: Work, limits: Limits) -> Iterator[Hits]:
     copies = ordered[copy]
     for op, moves in copies.by(ordered[product].op.name):
         products = ordered[product[np.isin(copies.entries, moves.entries)]]
+        dims = next(iter(products.dims.sums(products.dur_ns)), "")
         yield Hits(
             occurrences=moves,
             named_by=op,
@@ -51,15 +52,14 @@ def hidden_dtod_copy(work: Work, limits: Limits) -> Iterator[Hits]:
             lost=LostTime.uncovered(moves, work.of_kind("compute")),
             fix=DropWork(moves.entries),
             message="{by} copies its bias (the argument named input) into its output before the GEMM, {times_a_step}, "
-            "{moved_a_step}; "
-            "the copies take {total_a_step}{shapes}",
+            "{moved_a_step}; the copies take {total_a_step}{shapes}",
             advice="Pass a 1-D bias, which goes into the GEMM's epilogue. Or use torch.mm, and add the matrix "
             "afterwards: {torch.compile} can fuse the addition with the next op.",
             evidence={
                 "moved_bytes": int(moves.bytes.sum()),
                 "gemm": next(iter(products.name.sums(products.dur_ns)), ""),
                 "gemm_ns": products.total_ns,
-                "shapes": _shapes(products),
+                "shapes": f"; shapes {dims}" if dims else "",
             },
             related=(products,),
         )
@@ -80,8 +80,3 @@ def _copies_before_gemms(ordered: Work, max_memsets: int) -> tuple[np.ndarray, n
     )
     seeds = gemm[product] & same & ordered.op.there[product]
     return copy[seeds], product[seeds]
-
-
-def _shapes(products: Work) -> str:
-    dims = next(iter(products.dims.sums(products.dur_ns)), "")
-    return f"; shapes {dims}" if dims else ""

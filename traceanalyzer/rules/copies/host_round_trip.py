@@ -8,12 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, grouped, pick
-from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, Work, limit, rule
 from traceanalyzer.timeline.host_round_trips import HostRoundTrips
 
 # Ops that bring data into another form on its way, and are not what the host does with it.
@@ -71,7 +70,6 @@ def host_round_trip(
         down, up = Work(work.events, trips.down[which]), Work(work.events, trips.up[which])
         start, end = trips.start_ns[which], trips.freed_ns(limits.max_freeing_share)[which]
         passes_ns = (down.bytes + up.bytes) / (limits.reached_share * gpus.memory_gbps(down.device))
-        lines = up.line.sums(end - start)
         worker = "{by} on the CPU" if op else "code without recorded events, such as numpy"
         what = op.removeprefix("aten::") if op else "this work"
         yield Hits(
@@ -80,19 +78,16 @@ def host_round_trip(
             cause="host-op" if op else "host-code",
             lost=_lost(down, up, work, idle, start, end),
             fix=Replace(start, end, passes_ns[:, None], limits.op_ns),
-            message=(
-                f"{{times_a_step}}, data goes to the host, through {worker}, and back to the GPU ({{moved_a_step}}); "
-                "meanwhile the GPU computes nothing: {total_a_step} as recorded, {copies_of_step} of it during the "
-                "copies"
-            )
-            + (", at {lines}" if lines else ""),
+            message=f"{{times_a_step}}, data goes to the host, through {worker}, and back to the GPU "
+            "({moved_a_step}); meanwhile the GPU computes nothing: {total_a_step} as recorded, {copies_of_step} of it "
+            "during the copies{at_lines}",
             advice=f"Do {what} on the device, with torch ops on the CUDA tensor: one kernel, no copy, no wait.",
             confidence=Confidence.HIGH if op else Confidence.MEDIUM,
             evidence={
                 "moved_bytes": int(down.bytes.sum() + up.bytes.sum()),
                 "copies_ns": down.total_ns + up.total_ns,
                 "host_ns": int((trips.sent_ns - trips.fetched_ns)[which].sum()),
-                "lines": lines,
+                "lines": up.line.sums(end - start),
             },
             related=(up,),
         )

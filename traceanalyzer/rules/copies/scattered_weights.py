@@ -56,7 +56,6 @@ def scattered_weights(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[
         gathering = (spent.launch.start_ns >= begin[place][owner]) & (
             spent.launch.start_ns < end[place][owner]
         )
-        lines = copies.line.sums(copies.dur_ns)
         yield Hits(
             occurrences=copies,
             named_by=op,
@@ -69,12 +68,12 @@ def scattered_weights(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[
             ),
             fix=DropSpans(begin[place], end[place], stall=False),
             message="{by} copies its {weights} weights into one buffer before it computes, {times_a_step}, because "
-            "the weights lie apart in memory: {gathering} each time" + (", at {lines}" if lines else ""),
+            "the weights lie apart in memory: {gathering} each time{at_lines}",
             advice="Keep the weights in cuDNN's buffer: put new values in with p.data.copy_(values), not with p.data = "
             "values, and call rnn.flatten_parameters() after the weights were replaced, copied or loaded.",
             evidence={
                 "weights": int(median(weights[place])),
                 "gathering_ns": int(median(end[place] - begin[place])),
-                "lines": lines,
+                "lines": copies.line.sums(copies.dur_ns),
             },
         )

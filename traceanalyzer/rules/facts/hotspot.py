@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Mask, distinct
+from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.replay.sample import JobStep
@@ -120,11 +119,7 @@ _COMPILED_REGION = Bound(
 )
 _COPIES = Bound("copies", "copies within the device", "Work in place or on views, and copy less.")
 # Every kind of a bound.
-LIMITS = (
-    *(bound.kind for bound in (COMMUNICATION, _LATENCY, _LINK, _COPIES)),
-    *_ADVICE,
-    "few-blocks",
-)
+LIMITS = (*(bound.kind for bound in (COMMUNICATION, _LATENCY, _LINK, _COPIES)), *_ADVICE, "few-blocks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +168,9 @@ def hotspot(
         on_device = work.device == device
         step_work, alone_ns = work[on_device & within], uncovered_ns(work[on_device])[within[on_device]]
         names = display_names(step_work)
-        counts = _in_usual_steps(step_work, usual)
+        # Steps that tune kernels differ; all count if the usual ones run none.
+        counts = np.isin(step_work.step, usual)
+        counts = counts if counts.any() else np.ones(len(step_work), bool)
         own_ns = without_waiting(step_work, waits)
         took_ns = np.where(counts, own_ns, 0)
         # Work that compute overlaps is no hot spot, nor is work queued before the recording.
@@ -205,12 +202,6 @@ def _judged_step(steps: Steps, predicted: JobStep | StepEstimate | None, work_ns
     if work_ns > (1 + MORE_WORK) * whole_ns:
         return work_ns, "all GPU work"
     return whole_ns, f"the {'predicted' if predicted else 'recorded'} step"
-
-
-def _in_usual_steps(work: Work, usual: NDArray[np.int64]) -> Mask:
-    """True for work of the usual steps; all True if they ran none. Steps that tune kernels differ."""
-    counts = np.isin(work.step, usual)
-    return counts if counts.any() else np.ones(len(work), bool)
 
 
 def _hits(
@@ -321,13 +312,13 @@ def _reached(item: Inputs, share: float, pace: float, *, several: bool) -> str:
     compute = item.limit == "compute"
     peak, unit = (item.peak_tflops, "TFLOP/s") if compute else (item.peak_gbps, "GB/s")
     rate = pace * ((item.tflops if compute else item.gbps) or 0)
-    of_peak = f"{item.limit} peak ({peak:,.0f} {unit})" if peak else f"{item.limit} peak"
+    shown = f" ({peak:,.0f} {unit})" if peak else ""
     if share > 1:
-        return _ABOVE_PEAK[str(item.limit)].format(peak=f" ({peak:,.0f} {unit})" if peak else "")
+        return _ABOVE_PEAK[str(item.limit)].format(peak=shown)
     if share < _MIN_PEAK_SHARE:
-        return f"it reaches less than 1 % of the {of_peak}"
+        return f"it reaches less than 1 % of the {item.limit} peak{shown}"
     inputs = "with its costliest inputs " * several
-    return f"{inputs}it reaches {rate:,.0f} {unit}, {100 * share:.0f} % of the {of_peak}"
+    return f"{inputs}it reaches {rate:,.0f} {unit}, {100 * share:.0f} % of the {item.limit} peak{shown}"
 
 
 def _few_blocks(kernels: Work) -> Bound | None:
@@ -354,10 +345,7 @@ def _spent(kernels: Work) -> dict[str, int]:
 def _by_rate(inner: str | None, kernels: Work, rates: OpWork, pace: float) -> Bound:
     """Bound of an op without a known peak: its rate, or the share of the device that its grid fills."""
     shaped = bool(kernels.events.trace.meta.capabilities.get("shapes"))
-    best = next(
-        (op_inputs for op_inputs in rates.inputs if op_inputs.op == inner and op_inputs.gbps is not None),
-        None,
-    )
+    best = next((item for item in rates.inputs if item.op == inner and item.gbps is not None), None)
     if best is not None and best.gbps is not None:
         computes = "" if best.tflops is None else f"{pace * best.tflops:,.1f} TFLOP/s and "
         reached = f"it reaches {computes}{pace * best.gbps:,.0f} GB/s, by the shapes of its inputs"

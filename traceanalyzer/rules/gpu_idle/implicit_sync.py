@@ -173,17 +173,18 @@ def implicit_sync(
         if cause == "copy-to-device" and np.isin(waiting.rows, moved.launch.rows).all():
             continue  # the call that copies waits itself: exposed-copy's
         counting = work[np.isin(work.op.rows, waiting.op.rows)] if cause == "boolean-mask" else moved
-        lines, waiter = reads.line.sums(reads.dur_ns), charged.call.index_of_enclosing(reads)
+        waiter = charged.call.index_of_enclosing(reads)
         idling = charged[waiter >= 0]
+        serving = counting.launch.index_of_enclosing(reads)
+        spent = LostTime.all_of(counting[serving >= 0], serving[serving >= 0])
         waited_ns = int(_waited_ns(waiting).sum())
         yield Hits(
             occurrences=reads,
             named_by=op,
             cause=cause,
-            lost=_lost(reads, counting, idling, waiter[waiter >= 0]),
+            lost=LostTime.joined([LostTime.all_of(idling, waiter[waiter >= 0]), spent]),
             fix=_fix(cause, reads, waiting, moved, work, last_makers(reads, outer), limits),
-            message=f"{{by}} {KINDS[cause].why}, {{times_a_step}}"
-            + (", at {lines:of these calls' time}" if lines else "")
+            message=f"{{by}} {KINDS[cause].why}, {{times_a_step}}{{at_lines:of these calls' time}}"
             + "; the GPU then has nothing queued and is idle until the next launch, for {idle_a_step} in the recording"
             * bool(len(idling))
             + ("; the CPU waits {each} on average" if len(reads) > 1 else "; the CPU waits {each}"),
@@ -192,7 +193,7 @@ def implicit_sync(
                 "waited_ns": waited_ns,
                 "each_ns": waited_ns // max(len(reads), 1),
                 "idle_ns": idling.total_ns,
-                "lines": lines,
+                "lines": reads.line.sums(reads.dur_ns),
             },
             of_window=("idle_ns",),
             info=cause == "result",
@@ -214,13 +215,6 @@ def _waited_ns(waiting: Calls) -> Rows:
     begin, end = steps.window_start_ns, steps.window_end_ns
     waited: Rows = np.minimum(waiting.end_ns, end) - np.maximum(waiting.start_ns, begin)
     return np.maximum(waited, 0)
-
-
-def _lost(reads: Calls, spent: Work, idling: IdleTime, waiter: Rows) -> LostTime:
-    """Idle time charged to the calls, and work that only serves the read."""
-    working = spent.launch.index_of_enclosing(reads)
-    reading = LostTime.all_of(spent[working >= 0], working[working >= 0])
-    return LostTime.joined([LostTime.all_of(idling, waiter), reading])
 
 
 def _fix(

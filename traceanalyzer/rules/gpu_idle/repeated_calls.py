@@ -9,13 +9,12 @@ from itertools import pairwise
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, ranges, rank_within
-from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.replay.edits import DropSpans, Resize
 from traceanalyzer.replay.rewrites import Batch
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, Work, limit, rule
 from traceanalyzer.tensors.signatures import Shape, Signature, shape_text, signatures_of, tensors
 from traceanalyzer.tensors.top_ops import with_inputs, without_views
 from traceanalyzer.timeline.backward_nodes import outer_nodes_of
@@ -242,7 +241,7 @@ def _hits(
         confidence=confidence,
         message=("a sequence of {members} ops, {ops:of their time}," if others else "{ops}")
         + " runs {times_a_step} and launches {launches} kernels each time, copies included ({piece} on average)"
-        + (", at {lines}" if lines else ""),
+        "{at_lines}",
         advice=_SEND_ONCE if sent else next(text for ops, of, text in _ADVICE if of(map(ops.search, names))),
         evidence={
             "ops": members.name.sums(members.dur_ns),
@@ -328,7 +327,6 @@ def evaluation_hits(calls: Calls, outer: Calls, work: Work, idle: IdleTime) -> I
         first, backward = forward[begins[later]], nodes[last_run[of_loss]]
         spans = np.append(starts[later], backward.start_ns), np.append(ends[later], backward.end_ns)
         lost = LostTime.joined([LostTime.spent_within(work, *spans), LostTime.launched_within(idle, *spans)])
-        lines = first.line.or_else(first.annotation).sums(ends[later] - starts[later])
         yield Hits(
             occurrences=first,
             cause="evaluated-anew",
@@ -336,15 +334,14 @@ def evaluation_hits(calls: Calls, outer: Calls, work: Work, idle: IdleTime) -> I
             fix=DropSpans(*spans),
             confidence=Confidence.LOW,
             message="one network ({members} ops) is evaluated {passes} times a step on inputs of one shape, {given}, "
-            "and differentiated each time before the next; the loss goes backward through each"
-            + (", at {lines}" if lines else ""),
+            "and differentiated each time before the next; the loss goes backward through each{at_lines}",
             advice="If the inputs are the same, as the points of several residuals: evaluate the network and its "
             "derivatives once, and share them. Otherwise put them into one batch. The trace shows no values.",
             evidence={
                 "members": size,
                 "passes": 1 + len(pairs) // len(distinct(forward.step[begins])),
                 "given": shape_text(tensors(network[0])[0]),
-                "lines": lines,
+                "lines": first.line.or_else(first.annotation).sums(ends[later] - starts[later]),
             },
         )
 

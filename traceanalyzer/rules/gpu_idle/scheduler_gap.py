@@ -52,8 +52,7 @@ class Limits:
         "show it",
     )
     min_steps_share: float = limit(
-        0.5,
-        "idle time is regarded as recurring if at least this share of the steps has it; chosen",
+        0.5, "idle time is regarded as recurring if at least this share of the steps has it; chosen"
     )
     max_fetch_ns: int = limit(
         200_000,
@@ -102,14 +101,8 @@ def scheduler_gap(
     lasting = idle[(idle.dur_ns >= limits.min_gap_ns) | idle.cause.one_of("in-graph")]
     start, once = lasting.standing_out(limits.min_steps, limits.spike_times)
     if start.any():
-        yield _hits(
-            lasting[start],
-            "start",
-            TEXTS["start"].happened,
-            TEXTS["start"].advice,
-            Confidence.HIGH,
-            info=True,
-        )
+        text = TEXTS["start"]
+        yield _hits(lasting[start], "start", text.happened, text.advice, Confidence.HIGH, info=True)
     recurring, single = lasting[~once & ~start], lasting[once & ~start]
     for (cause, mark), gaps in recurring.by(recurring.cause, _optimizers(recurring, calls)):
         optimizer = mark and mark.partition("#")[2]
@@ -125,10 +118,8 @@ def scheduler_gap(
         frequent = limits.min_steps_share if len(steps) >= limits.min_steps else 0.0
         yield replace(hits, recurring_share=frequent)
     for cause, gaps in single.by(single.cause):
-        what = (
-            f"{TEXTS.get(cause, ELSE).happened}; this happens in one step only, so it may be the profiler or "
-            "chance"
-        )
+        what = TEXTS.get(cause, ELSE).happened
+        what += "; this happens in one step only, so it may be the profiler or chance"
         advice = "Record longer before you change anything: it may not recur."
         yield _hits(gaps, f"{cause}-once", what, advice, Confidence.HIGH, info=True)
 
@@ -144,13 +135,9 @@ def _describe(
         return text.happened, _READY
     if cause == _JITTER and not rare:
         return f"{_ONE_PLACE}, takes unusually long on the CPU", _SAME_PLACE
-    return text.happened, _LARGE_GRAPH if _launches_graphs(gaps) else text.advice
-
-
-def _launches_graphs(gaps: IdleTime) -> bool:
-    """True if most gaps end with the launch of a graph."""
     of_graphs = gaps.launch.name.matches(GRAPH_LAUNCH)
-    return bool(2 * gaps.dur_ns[of_graphs].sum() > gaps.total_ns)
+    mostly = 2 * gaps.dur_ns[of_graphs].sum() > gaps.total_ns
+    return text.happened, _LARGE_GRAPH if mostly else text.advice
 
 
 def _optimizers(gaps: IdleTime, calls: Calls) -> Texts:
@@ -177,19 +164,15 @@ def _hits(
     optimizer: str | None = None,
     usual: float = 0.0,
 ) -> Hits:
-    ops = _ops(gaps)
+    names = gaps.op.name
+    ops = names if names.there.all() else names.or_else(gaps.launch.op.name)
+    by_ops = " during {ops:of this idle time}" if cause == _JITTER else " before {ops:of this idle time}"
     return Hits(
         occurrences=gaps,
         named_by=optimizer,
         cause=cause,
         message="{in_steps}, the GPU is idle"
-        + (
-            " during {ops:of this idle time}"
-            if cause == _JITTER
-            else " before {ops:of this idle time}"
-            if ops.there.any()
-            else ""
-        )
+        + by_ops * (cause == _JITTER or bool(ops.there.any()))
         + f": {what}",
         advice=advice,
         confidence=sure,
@@ -207,8 +190,3 @@ def _steps_with_gaps(gaps: IdleTime, *, same: bool) -> int:
     place = gaps.held_up_at()
     _, first = grouped([place, gaps.step])
     return int(np.bincount(place[first]).max(initial=0))
-
-
-def _ops(gaps: IdleTime) -> Texts:
-    names = gaps.op.name
-    return names if names.there.all() else names.or_else(gaps.launch.op.name)

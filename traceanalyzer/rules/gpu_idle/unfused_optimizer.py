@@ -10,13 +10,12 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct
-from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Unavailable, limit, rule
 from traceanalyzer.timeline.calls_and_work import Work
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
@@ -99,19 +98,15 @@ def unfused_optimizer(
     is_done = names.matches(DONE) | launched.in_graph
     is_done |= _by_lists(names, owner) | launched.kind.one_of("communication")
     done = np.isin(np.arange(len(marks)), np.append(owner[is_done], sparse))
-    done |= _reads_back(launched, owner, len(marks))
+    # No compiler or fused kernel removes that a step reads back a value for many of its tensors.
+    reads = np.bincount(owner[launched.kind.one_of("copy_d2h")], minlength=len(marks))
+    done |= reads > _RARE * np.bincount(owner, minlength=len(marks))
     for name, step in marks.by(marks.name):
         within_step = np.isin(owner, np.flatnonzero(np.isin(marks.rows, step.rows) & ~done))
         if within_step.sum() >= limits.min_launches * max(len(distinct(owner[within_step])), 1):
             hits = _hits(name.split("#")[-1].split(".")[0], marks[distinct(owner[within_step])], idle, limits)
             low = 1.0 if forecast is None else forecast.saving(hits.edits()).low_share
             yield replace(hits, info=low < limits.min_sure_share)
-
-
-def _reads_back(launched: Work, owner: Rows, steps: int) -> Mask:
-    """Steps that read back a value for many of their tensors: no compiler or fused kernel removes that."""
-    reads = np.bincount(owner[launched.kind.one_of("copy_d2h")], minlength=steps)
-    return np.asarray(reads > _RARE * np.bincount(owner, minlength=steps))
 
 
 def _by_lists(names: Texts, owner: Rows) -> Mask:

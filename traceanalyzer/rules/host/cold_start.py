@@ -9,9 +9,8 @@ import numpy as np
 from traceanalyzer.idle.stalled_calls import KINDS, FirstUse
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows, median
-from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Kind, LostTime, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, Kind, LostTime, limit, rule
 from traceanalyzer.rule.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.steps import Steps
@@ -31,8 +30,7 @@ class Limits:
         "reports every stall of a kind that a cold start causes",
     )
     times_usual: float = limit(
-        2.0,
-        "a first step is cold if it takes more than this many times the median time of the other steps",
+        2.0, "a first step is cold if it takes more than this many times the median time of the other steps"
     )
     min_excess_ns: int = limit(
         1_000_000,
@@ -146,12 +144,7 @@ def longest_rows(rows: Rows, start: Rows, end: Rows, spans: intervals.Set) -> Ro
 
 
 def _by_kind(
-    calls: Calls,
-    once: FirstUse,
-    activity: Activity,
-    charged: IdleTime,
-    late: CallsAfterCpuGaps,
-    steps: Steps,
+    calls: Calls, once: FirstUse, activity: Activity, charged: IdleTime, late: CallsAfterCpuGaps, steps: Steps
 ) -> dict[str, int]:
     """Time within the window in ns by kind, each nanosecond once, longest first."""
     nesting, covered = calls.events.nesting, intervals.EMPTY

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, distinct, median
+from traceanalyzer.model.arrays import distinct, median
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import Drop, DropSpans
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
@@ -41,12 +41,10 @@ class Limits:
         "profiler (measured on the host of an H200)",
     )
     min_steps_share: float = limit(
-        0.5,
-        "waiting is regarded as recurring if at least this share of the steps waits; chosen",
+        0.5, "waiting is regarded as recurring if at least this share of the steps waits; chosen"
     )
     min_function_share: float = limit(
-        0.5,
-        "the advice names a function if the function takes at least this share of the loader's time",
+        0.5, "the advice names a function if the function takes at least this share of the loader's time"
     )
     min_launches: int = limit(
         32,
@@ -82,7 +80,9 @@ def dataloader_stall(
         kind = next((kind for kind in _ADVICE if kind and kind in names), "")
         spent = time_in_ops(same_waits, inside) if kind == "SingleProcess" else {}
         functions = time_in_functions(same_waits, inside) if kind != "MultiProcessing" else {}
-        once = _is_one_episode(same_waits.step, len(steps), limits)
+        waited = distinct(same_waits.step)
+        few = len(waited) < limits.min_steps_share * len(steps)
+        once = few and bool((np.diff(waited) == 1).all())  # a few steps in a row
         launched, _ = same_waits.launched()
         on_device = len(launched) >= limits.min_launches * len(same_waits)
         leaving = DropSpans(same_waits.start_ns, same_waits.end_ns, leaving_ns=_NEXT_NS)
@@ -130,13 +130,6 @@ def _loader_advice(functions: Mapping[str, int], wait_ns: int, limits: Limits) -
     name, ns = next(iter(functions.items()), ("", 0))
     mostly = name != NO_LINE and ns >= limits.min_function_share * wait_ns
     return f" {name} itself may be faster with arrays instead of lists and Python loops." if mostly else ""
-
-
-def _is_one_episode(step: Rows, steps: int, limits: Limits) -> bool:
-    """True if only a few steps in a row waited."""
-    waited = distinct(step)
-    in_a_row = bool((np.diff(waited) == 1).all())
-    return in_a_row and len(waited) < limits.min_steps_share * steps
 
 
 def time_in_ops(waits: Calls, inside: Calls) -> dict[str, int]:

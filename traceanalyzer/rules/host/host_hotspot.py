@@ -8,11 +8,10 @@ import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import distinct, median
-from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.regions.responsible import Leading
 from traceanalyzer.replay.edits import DropSpans
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, limit, rule
 from traceanalyzer.rule.advice import TORCH_CODE_ADVICE, library_advice
 from traceanalyzer.rule.claims import REGION
 from traceanalyzer.rule.cpu_gaps import HostCalls
@@ -50,8 +49,7 @@ class Limits:
         "smaller share may be random variation (measured on H200)",
     )
     min_steps_share: float = limit(
-        0.5,
-        "work is regarded as recurring if at least this share of the steps has it; chosen",
+        0.5, "work is regarded as recurring if at least this share of the steps has it; chosen"
     )
     naming_share: float = limit(
         0.5, "the finding names an op if the op takes at least this share of the pauses; chosen"
@@ -65,12 +63,7 @@ class Limits:
 
 @rule(since="0.1", claims=Claims.HOST_CATCH_ALL, min_share=0.02, limits=Limits, causes=(REGION,))
 def host_hotspot(
-    calls: Calls,
-    stretches: HostCalls,
-    idle: IdleTime,
-    steps: Steps,
-    leading: Leading | None,
-    limits: Limits,
+    calls: Calls, stretches: HostCalls, idle: IdleTime, steps: Steps, leading: Leading | None, limits: Limits
 ) -> Iterator[Hits]:
     """The CPU computes something, such as numpy or ops on CPU tensors, while the GPU waits.
 
@@ -104,7 +97,10 @@ def host_hotspot(
         named = ops[ops.name.one_of(key)]
         # Else the op is the longest of several.
         single = named.total_ns >= limits.naming_share * ops.total_ns
-        named_calls = _with_leading_calls(named if single else named[:0], charged, key)
+        named_calls = named if single else named[:0]
+        if len(named_calls):  # with calls of this name before the first launch, to which idle time is charged
+            rows = np.append(named.rows, charged.rows[charged.name.one_of(key)])
+            named_calls = Calls(calls.events, distinct(rows))
         charged_calls: Calls = named_calls if len(named_calls) else where
         lost = LostTime.idle_within(idle, charged_calls.start_ns, charged_calls.end_ns)
         if intervals.length(lost.merged()) >= worth_ns:
@@ -112,12 +108,6 @@ def host_hotspot(
             parts = {} if len(named_calls) or not computes else ops.name.sums(ops.dur_ns)
             hits = _hits(charged_calls, lost, key, parts, again=len(steps) > 1)
             yield hits if leading is None else with_region(hits, leading.named(key))
-
-
-def _with_leading_calls(members: Calls, charged: Calls, key: str) -> Calls:
-    """The calls, with calls of the same name before the first launch, to which idle time is charged."""
-    more = charged[charged.name.one_of(key)]
-    return Calls(members.events, distinct(np.append(members.rows, more.rows))) if len(members) else members
 
 
 def _hits(calls: Calls, lost: LostTime, key: str, parts: dict[str, int], *, again: bool) -> Hits:
@@ -142,16 +132,11 @@ def _hits(calls: Calls, lost: LostTime, key: str, parts: dict[str, int], *, agai
         message=_subject(key, parts, computes=computes)
         + times
         + (f", most of it in {torchs}" if torchs else "")
-        + (", at {lines}" if lines else "")
-        + "; nothing is launched then, and the GPU is idle "
+        + "{at_lines}; nothing is launched then, and the GPU is idle "
         + ("all this time" if all_idle else "for {per_step} of each step"),
         advice=_ONE_STEP * once + _advice(calls, key, parts, torchs),
         confidence=Confidence.HIGH if computes else Confidence.LOW if torchs else Confidence.MEDIUM,
-        evidence={
-            "host_ns": calls.total_ns,
-            "longest_ns": int(calls.dur_ns.max()),
-            "lines": lines,
-        }
+        evidence={"host_ns": calls.total_ns, "longest_ns": int(calls.dur_ns.max()), "lines": lines}
         | ({"ops": parts} if parts else {}),
         info=once,
     )

@@ -95,18 +95,18 @@ def unprofiled_delay(
     are normal where batches differ in size, and where the program evaluates or saves.
     Source: six programs with these faults on an H200, torch 2.11.
     """
-    known = [
-        *_much(_garbage_collections(unprofiled, idle, pauses, limits), limits),
-        *_much(_competing_thread(unprofiled, idle, pauses, limits), limits),
-        *_much(_late_batches(unprofiled, work, calls, limits), limits),
-        *_much(_other_process(unprofiled, work, executions, limits), limits),
-    ]
-    yield from known or _much(_uneven_steps(unprofiled, work, limits), limits)
 
+    def much(hits: Hits | None) -> bool:
+        return hits is not None and hits.evidence[MEASURED_SHARE] >= limits.min_measured_share
 
-def _much(hits: Hits | None, limits: Limits) -> Iterator[Hits]:
-    if hits is not None and hits.evidence[MEASURED_SHARE] >= limits.min_measured_share:
-        yield hits
+    found = (
+        _garbage_collections(unprofiled, idle, pauses, limits),
+        _competing_thread(unprofiled, idle, pauses, limits),
+        _late_batches(unprofiled, work, calls, limits),
+        _other_process(unprofiled, work, executions, limits),
+    )
+    known = list(filter(much, found)) or filter(much, [_uneven_steps(unprofiled, work, limits)])
+    yield from filter(None, known)
 
 
 def _garbage_collections(

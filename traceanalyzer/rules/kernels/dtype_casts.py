@@ -41,8 +41,7 @@ _OF_RESULTS = (
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_gpu_share: float = limit(
-        0.03,
-        "in inference, casts are reported only if they take at least this share of GPU time",
+        0.03, "in inference, casts are reported only if they take at least this share of GPU time"
     )
     min_chain_kernels: int = limit(
         3,
@@ -141,6 +140,7 @@ def _hits(
     pairs = [conversion_of(op.types) for op in inputs.signatures]
     kinds = Texts(inputs.number[pieces.entries], np.array(pairs, object)).sums(pieces.dur_ns)
     mostly = f" (mostly {next(iter(kinds))})" if next(iter(kinds), "") else ""
+    writing = share * writers.total_ns / pieces.total_ns
     what = "a tensor is converted right before a matrix product"
     if which == "results":
         what = "the result of a matrix product is converted"
@@ -166,13 +166,8 @@ def _hits(
             "conversions": kinds,
         }
         | ({"readers": readers} if readers else {})
-        | (_of_writers(writers, share * writers.total_ns / pieces.total_ns) if len(writers) else {}),
+        | ({"writers": writers.name.sums(writers.dur_ns), "writing_share": writing} if len(writers) else {}),
     )
-
-
-def _of_writers(writers: Work, share: float) -> dict[str, object]:
-    """Evidence about the kernels that dequantize; share: of GPU time."""
-    return {"writers": writers.name.sums(writers.dur_ns), "writing_share": share}
 
 
 def neighbors_of(work: Work, pieces: Work, among: Work) -> tuple[tuple[Work, Mask], tuple[Work, Mask]]:

@@ -210,7 +210,7 @@ def _slow_hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, least_ns: float, limi
             usual_spent = np.minimum(spent, usual[far])[members]
             worst = int(np.flatnonzero(members)[np.argmax(usual_spent)])
             shape = inputs.signatures[int(number[worst])]
-            worst_times = _Times(int(needed[number[worst]]), int(usual_spent.max()))
+            worst_times = int(needed[number[worst]]), int(usual_spent.max())
             yield _hits(op, pieces[members], fixed[members], shape, worst_times, gpu.sms, limits)
 
 
@@ -262,14 +262,6 @@ def _geometry_hits(op: str, pieces: Work, needed: Floats) -> Hits:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Times:
-    """Of the call that is usual at its worst."""
-
-    needed_ns: int
-    taken_ns: int
-
-
 def _medians(number: Rows, spent: Rows) -> Rows:
     """Median of what the calls of each signature took, lower of the middle two; 0 for those without calls."""
     order = np.lexsort((spent, number))
@@ -281,8 +273,15 @@ def _medians(number: Rows, spent: Rows) -> Rows:
 
 
 def _hits(
-    op: str, pieces: Work, fixed: Floats, shape: Signature, times: _Times, sms: int | None, limits: Limits
+    op: str,
+    pieces: Work,
+    fixed: Floats,
+    shape: Signature,
+    times: tuple[int, int],
+    sms: int | None,
+    limits: Limits,
 ) -> Hits:
+    needed_ns, taken_ns = times  # of the call that is usual at its worst
     model, lines = bound_of(shape), pieces.line.sums(pieces.dur_ns)
     line = f", from {next(iter(lines))}" if lines else ""
     kind = model.kind if model else ""
@@ -309,8 +308,8 @@ def _hits(
     if remedy == EQUAL:
         slower["fix"] = (_in_one_kernel(pieces, fixed, limits.adding_ns),)
     what = "passes in each direction need" if remedy == PASSES else "its bytes and operations need"
-    what = "a call so small needs" if times.needed_ns < limits.floor_ns else what
-    needed_ns = max(times.needed_ns, limits.floor_ns)
+    what = "a call so small needs" if needed_ns < limits.floor_ns else what
+    needed_ns = max(needed_ns, limits.floor_ns)
     return Hits(
         **slower,
         named_by=op,
@@ -321,9 +320,9 @@ def _hits(
         evidence={
             "shapes": shapes_of(shape),
             "types": ", ".join(dict.fromkeys(kind for kind in shape.types if kind in ITEM_BYTES)),
-            "call_ns": times.taken_ns,
+            "call_ns": taken_ns,
             "needed_ns": needed_ns,
-            "ratio": round(times.taken_ns / needed_ns),
+            "ratio": round(taken_ns / needed_ns),
             "reason": why.removeprefix(": "),
             "kernels": kernel_times(pieces),
             "lines": lines,
@@ -353,16 +352,14 @@ def reason(op: Signature, kind: str, blocks: Rows, sms: int | None) -> str:
         explanation = (
             _contention(op, kind) or _SORTS.get(kind) or _few_blocks(blocks, sms) or stride_reason(op)
         )
-        explanation = _describe_taps(op) if kind == "separable conv" else explanation
+        if kind == "separable conv":
+            taps = op.shape(2 if op.name.endswith("_backward") else 1)[2:]
+            explanation = (
+                f"one pass multiplies {math.prod(taps):,} taps, one pass in each direction {sum(taps):,}"
+            )
     except (LookupError, TypeError, ValueError):
         explanation = _few_blocks(blocks, sms)
     return f": {explanation}" if explanation else ""
-
-
-def _describe_taps(op: Signature) -> str:
-    """Of a filter that passes in each direction could replace: its taps, and theirs."""
-    taps = op.shape(2 if op.name.endswith("_backward") else 1)[2:]
-    return f"one pass multiplies {math.prod(taps):,} taps, one pass in each direction {sum(taps):,}"
 
 
 def reduces_nothing(op: Signature) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, rule
 from traceanalyzer.rule.slow_work import slow_work
 from traceanalyzer.tensors.launch_inputs import WorkInputs
@@ -36,7 +35,11 @@ def fft_length(work: Work, inputs: WorkInputs) -> Iterator[Hits]:
     Source: cuFFT's documentation, "Accuracy and Performance"; measured on an H100 with torch 2.11: 8,191
     numbers take 33 times as long as 8,192.
     """
-    bluestein, passes = (_with_call(work, work.name.matches(name)) for name in (_BLUESTEIN, _IN_PASSES))
+    named = (work.name.matches(name) for name in (_BLUESTEIN, _IN_PASSES))
+    # With the other kernels that the same calls launched.
+    bluestein, passes = (
+        kernels | (work.op.there & np.isin(work.op.rows, work.op.rows[kernels])) for kernels in named
+    )
     share = np.where(passes, _PASSES_SHARE, np.where(bluestein, _KERNEL_SHARE, 1.0))
     spent = np.bincount(inputs.number, np.where(bluestein, work.dur_ns, 0), len(inputs.signatures))
     lengths: dict[int, float] = {}
@@ -57,11 +60,6 @@ def fft_length(work: Work, inputs: WorkInputs) -> Iterator[Hits]:
         confidence=Confidence.HIGH if longest else Confidence.MEDIUM,
         evidence={"lengths": longest, "good_lengths": list(map(next_length, longest))},
     )
-
-
-def _with_call(work: Work, kernels: Mask) -> Mask:
-    """These kernels, and the others that the same calls launched."""
-    return kernels | (work.op.there & np.isin(work.op.rows, work.op.rows[kernels]))
 
 
 def _reason(length: int) -> str:

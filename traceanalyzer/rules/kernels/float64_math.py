@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, distinct
+from traceanalyzer.model.arrays import Floats, distinct
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.roofline.gpus import Gpu, Gpus, first_of, speedup
@@ -105,23 +105,12 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     tf32 = not name.matches(families.FP32_ARITHMETIC).any()
     chosen = _is_all_float64(work, inputs)
     for device, pieces in work[wide & ~name.matches("multi_tensor_apply")].by_device():
-        leak = pieces[inputs.meets(mixes_float64)[pieces.entries]]
-        casts = inputs.meets(widens_to_float64)[pieces.entries]
-        at_peak_ns = _at_peak_ns(pieces, inputs, gpus[device])
-        placed_ns = _indexing_ns(pieces, inputs, gpus[device])
-        hits = _hits(pieces, casts, leak, gpus[device], tf32, at_peak_ns, placed_ns, limits)
-        yield (
-            replace(
-                hits,
-                cause="throughout",
-                lost=LostTime.none(),
-                info=True,
-                advice=_CHOICE,
-                message=_ALL + hits.message,
-            )
-            if chosen
-            else hits
-        )
+        hits = _hits(pieces, inputs, gpus[device], tf32, limits)
+        if chosen:
+            message = _ALL + hits.message
+            none = LostTime.none()
+            hits = replace(hits, cause="throughout", lost=none, info=True, advice=_CHOICE, message=message)
+        yield hits
 
 
 def _is_all_float64(work: Work, inputs: WorkInputs) -> bool:
@@ -150,23 +139,15 @@ def _at_peak_ns(pieces: Work, inputs: WorkInputs, gpu: Gpu) -> Floats:
 def _indexing_ns(pieces: Work, inputs: WorkInputs, gpu: Gpu) -> Floats:
     """ns that working out places takes, whatever the type; 0 of kernels that need not."""
     shapes = (tensors(op) for op in inputs.signatures)
-    count = np.array(
-        [math.prod(map(max, zip_longest(*map(reversed, shape), fillvalue=1))) for shape in shapes]
-    )
+    sizes = (map(max, zip_longest(*map(reversed, shape), fillvalue=1)) for shape in shapes)
+    count = np.array(list(map(math.prod, sizes)))
     each_ns = _PLACED_NS * _PLACED_SMS / (gpu.sms or _PLACED_SMS)
     return np.where(pieces.name.matches(_PLACED), each_ns * count[inputs.number[pieces.entries]], 0.0)
 
 
-def _hits(
-    pieces: Work,
-    casts: Mask,
-    leak: Work,
-    gpu: Gpu,
-    tf32: bool,
-    at_peak_ns: Floats,
-    placed_ns: Floats,
-    limits: Limits,
-) -> Hits:
+def _hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, tf32: bool, limits: Limits) -> Hits:
+    casts = inputs.meets(widens_to_float64)[pieces.entries]
+    at_peak_ns, placed_ns = _at_peak_ns(pieces, inputs, gpu), _indexing_ns(pieces, inputs, gpu)
     times = speedup(gpu, "matmul", "fp64", (tf32 and first_of(gpu, "tf32")) or "fp32")
     product = pieces.name.matches(families.GEMM_OR_CONVOLUTION)
     rate = np.where(at_peak_ns > 0, at_peak_ns / np.maximum(pieces.dur_ns, 1) / _FULL_RATE, 1.0)
@@ -174,7 +155,7 @@ def _hits(
     moving = 1 - (1 - limits.moving_share) * np.minimum(rate, 1.0) ** 2
     needed = np.where(product, 1 / (times or limits.unknown_speedup), moving) * pieces.dur_ns
     needed = np.maximum(needed, np.minimum(placed_ns, pieces.dur_ns))
-    first, source = _first(leak)
+    first, source = _first(pieces[inputs.meets(mixes_float64)[pieces.entries]])
     where = f"before {first}, the first op that reads it" if first else "before the first op that reads it"
     return Hits(
         **reduce_to(pieces, np.where(casts, 0.0, clamp_to_floor(needed, pieces, limits.floor_ns))),
@@ -200,9 +181,7 @@ def _first(leak: Work) -> tuple[str, str]:
         return "", ""
     ordered = inside[np.argsort(inside.launch.start_ns, kind="stable")]
     first_step = ordered[np.searchsorted(ordered.step, distinct(ordered.step)[-1:])]
-    op, shapes = (
-        first_step.outer_op.name[0] or "",
-        shapes_of(Signature.parsed("", first_step.dims[0], None, None)),
-    )
+    op = first_step.outer_op.name[0] or ""
+    shapes = shapes_of(Signature.parsed("", first_step.dims[0], None, None))
     where = (f" at {first_step.line[0]}" if first_step.line[0] else "") + (f" of {shapes}" if shapes else "")
     return op, f"; float64 enters with {op}{where}"

@@ -140,10 +140,7 @@ def _spans(ordered: Work, most: int) -> tuple[Rows, Rows, Mask]:
     """(first piece, last piece, whether it is of backward) of each attention, positions in `ordered`."""
     name = ordered.op.name
     product = np.flatnonzero(name.matches(_PRODUCT) & ordered.kind.one_of("compute"))
-    forward, backward = (
-        np.flatnonzero(name.matches(_SOFTMAX)),
-        np.flatnonzero(name.matches(_SOFTMAX_BACKWARD)),
-    )
+    forward, backward = (np.flatnonzero(name.matches(ops)) for ops in (_SOFTMAX, _SOFTMAX_BACKWARD))
     softmax = np.concatenate((forward, backward))
     is_backward = np.arange(len(softmax)) >= len(forward)
     order = np.argsort(softmax)

@@ -34,8 +34,7 @@ class Limits:
         "undisturbed kernels (H200) stay below 1.12 times",
     )
     usual_share: float = limit(
-        0.2,
-        "a kernel's usual time is this quantile of its durations: one in five executions is shorter",
+        0.2, "a kernel's usual time is this quantile of its durations: one in five executions is shorter"
     )
     rare_share: float = limit(
         0.15,

@@ -55,12 +55,10 @@ class Limits:
         "shorter kernels are ignored, because starting them takes much of their time; H200, torch 2.11",
     )
     max_beside_share: float = limit(
-        0.5,
-        "reported only if other streams work for at most this share of a kernel's time",
+        0.5, "reported only if other streams work for at most this share of a kernel's time"
     )
     floor_ns: int = limit(
-        5_000,
-        "for the saving: the improved kernel is predicted to take at least this time; H200, torch 2.11",
+        5_000, "for the saving: the improved kernel is predicted to take at least this time; H200, torch 2.11"
     )
     usual_share: float = limit(
         0.10,

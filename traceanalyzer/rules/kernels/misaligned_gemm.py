@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.roofline.gpus import Gpu, Gpus, reached_flops_per_ns
 from traceanalyzer.roofline.lower_bounds import product_bytes_ns
-from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import Numbers, clamp_to_floor, reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
@@ -87,16 +87,10 @@ def _hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
     sizes = ", ".join(f"{size:,}" for size in odd)
     advice = "Pad the dimension that is not a multiple of 8 (a vocabulary, a number of classes)."
     if odd:
+        least = limits.pad_to_elements
+        padded = ", ".join(f"{size} to {-(-size // least) * least}" for size in odd)
         advice = (
-            "Pad the dimension from "
-            + ", ".join(
-                f"{size} to {-(-size // limits.pad_to_elements) * limits.pad_to_elements}" for size in odd
-            )
-            + (
-                f", a multiple of {limits.pad_to_elements}."
-                if len(odd) == 1
-                else f", multiples of {limits.pad_to_elements}."
-            )
+            f"Pad the dimension from {padded}, {'a multiple' if len(odd) == 1 else 'multiples'} of {least}."
         )
     elif pieces.dims.there.any():
         advice = (
@@ -106,7 +100,7 @@ def _hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
     why = f"; {sizes} {which} of {limits.aligned_elements}" if odd else ""
     return Hits(
         **reduce_to(
-            pieces, clamp_to_floor(_aligned_ns(pieces, inputs, gpu, limits), pieces, limits.floor_ns)
+            pieces, clamp_to_floor(_aligned_ns(pieces, size, inputs, gpu, limits), pieces, limits.floor_ns)
         ),
         message=(
             "half-precision GEMMs run {times_a_step} in kernels with narrow loads and take {spent_on_average}, in "
@@ -119,8 +113,12 @@ def _hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
     )
 
 
-def _aligned_ns(pieces: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Numbers:
-    """What each would take when aligned: by its operations where shapes and peaks are known."""
+def _aligned_ns(pieces: Work, size: Rows, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Numbers:
+    """What each would take when aligned: by its operations where shapes and peaks are known.
+
+    Args:
+        size: the largest size of each that is not aligned; padded, a small one is several times as large.
+    """
     guess = pieces.dur_ns / np.where(pieces.name.matches(_ODD), limits.speedup_odd, limits.speedup)
     rate, number = reached_flops_per_ns(gpu, "matmul", "bf16", "fp16"), inputs.number[pieces.entries]
     if not rate:
@@ -131,7 +129,4 @@ def _aligned_ns(pieces: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> N
     )
     needed = np.maximum(flops / rate, by_bytes)[number]
     needed = np.where(flops[number] > 0, np.minimum(needed, pieces.dur_ns), guess)
-    odd_size = [largest_odd_size(op, limits.aligned_elements) for op in inputs.signatures]
-    # The padded size is several times as large.
-    narrow = np.array([0 < size < limits.pad_to_elements for size in odd_size])
-    return np.where(narrow[number], pieces.dur_ns, needed)
+    return np.where((size > 0) & (size < limits.pad_to_elements), pieces.dur_ns, needed)

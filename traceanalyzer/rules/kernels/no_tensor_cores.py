@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, grouped, sums_of
+from traceanalyzer.model.arrays import Floats, grouped, sums_of
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.roofline.gpus import Gpu, Gpus, first_of, speedup
@@ -85,10 +85,13 @@ def no_tensor_cores(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
     matrix = work.name.matches(families.MATRIX_CORES)
     known = np.isin(work.device, [device for device, gpu in gpus.known.items() if gpu.peaks])
     full = work.name.meets(families.is_full_fp32) & ~inputs.meets(is_half) & (known | ~matrix)
-    slow = work[full & ~_by_channel(work)]
+    convolves = work.name.matches(families.CONVOLUTION) | named_ops(work).matches("convolution")
+    # Filters of depthwise convolutions have one channel, which leaves tensor cores nothing to multiply.
+    by_channel = work.name.matches(families.DEPTHWISE) | (convolves & work.dims.matches(_ONE_CHANNEL))
+    slow = work[full & ~by_channel]
     in_tf32 = work[work.name.matches(families.CONVOLUTION) & work.name.meets(families.is_tf32)]
     attention = slow.name.matches(families.FP32_ATTENTION)
-    convolution = slow.name.matches(families.CONVOLUTION) | named_ops(slow).matches("convolution")
+    convolution = convolves[slow.entries]
     kinds = {
         "attention": attention,
         "convolution": convolution & ~attention,
@@ -99,12 +102,6 @@ def no_tensor_cores(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
             device = int(pieces.device[0])
             left_out = kind == "convolution" and bool((in_tf32.device == device).any())
             yield _hits(kind, pieces, inputs, gpus[device], share, left_out, limits)
-
-
-def _by_channel(work: Work) -> Mask:
-    """Depthwise convolutions: each filter has one channel, which leaves tensor cores nothing to multiply."""
-    convolves = work.name.matches(families.CONVOLUTION) | named_ops(work).matches("convolution")
-    return np.asarray(work.name.matches(families.DEPTHWISE) | convolves & work.dims.matches(_ONE_CHANNEL))
 
 
 def _hits(

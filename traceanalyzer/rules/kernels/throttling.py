@@ -9,11 +9,10 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, median
-from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.lanes import Columns
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import NULL_INT, Trace, floats, ints, matching
-from traceanalyzer.rule import Claims, Hits, Work, limit, rule
+from traceanalyzer.rule import Claims, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.hits import reduce_to
 
 _CAUSES = {
@@ -21,10 +20,7 @@ _CAUSES = {
         " at {temperature_c} C",
         "Check the cooling (airflow, fan, dust, room); lower the power cap until it is fixed.",
     ),
-    "power": (
-        " at {power_w} W, the highest seen",
-        "Raise the power cap (nvidia-smi -pl) where allowed.",
-    ),
+    "power": (" at {power_w} W, the highest seen", "Raise the power cap (nvidia-smi -pl) where allowed."),
     "clocks": (
         " at {power_w} W",
         "See `nvidia-smi -q -d PERFORMANCE` for the reason; lock the clocks (nvidia-smi -lgc) to compare runs.",
@@ -72,7 +68,7 @@ def throttling(work: Work, samples: ClockSamples, limits: Limits) -> Iterator[Hi
     """
     for device, kernels in work.of_kind("compute").by_device():
         clock = samples.at("clock", device, kernels.start_ns)
-        highest = float(samples.value["clock"][samples.device["clock"] == device].max(initial=0.0))
+        highest = samples.highest("clock", device)
         full, low = (clock >= limits.low_share * highest), (clock < limits.low_share * highest)
         usual = usual_at_full_clock(kernels, full, limits.min_runs)
         slow = low & after_ramp(kernels, full) & np.isfinite(usual) & (kernels.dur_ns > usual)
@@ -85,7 +81,7 @@ def _hits(
 ) -> Hits:
     device = int(slow.device[0])
     power, heat = (median_known(samples.at(kind, device, slow.start_ns)) for kind in ("power", "temperature"))
-    highest = samples.value["power"][samples.device["power"] == device].max(initial=0.0)
+    highest = samples.highest("power", device)
     capped = power >= limits.capped_share * highest
     cause = "thermal" if heat >= limits.hot_celsius else "power" if capped else "clocks"
     where, advice = _CAUSES[cause]
@@ -140,46 +136,41 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class ClockSamples:
-    """What was sampled, by "clock", "power" and "temperature".
+    """What was sampled.
 
     Attributes:
-        device, at_ns: sampled -> int64 (samples,), ordered by device and time; device 0 where none is named.
-        value: sampled -> float64 (samples,), MHz, W and degrees Celsius.
+        of: "clock", "power" or "temperature" -> (device, time in ns, value in MHz, W or degrees Celsius) of each
+            sample, int64 and float64, by device and time; device 0 where none is named.
     """
 
-    device: dict[str, Rows]
-    at_ns: dict[str, Rows]
-    value: dict[str, Values]
+    of: dict[str, tuple[Rows, Rows, Values]]
 
     @classmethod
     def build(cls, trace: Trace) -> Self:
         lane = trace.lanes.counters if trace.meta.rows.get("counters") else None
-        samples = None if lane is None else cls._of(lane)
-        if samples is None or not len(samples.value["clock"]):
+        of = {} if lane is None else {kind: _sampled(lane, pattern) for kind, pattern in _NAMES.items()}
+        if not of or not len(of["clock"][0]):
             raise Unavailable("no clock counters: profilers from torch 2.14 on record them")
-        return samples
+        return cls(of)
 
-    @classmethod
-    def _of(cls, samples: Columns) -> Self:
-        device = ints(samples, "device")
-        device = np.where(device == NULL_INT, 0, device)
-        at_ns, value = ints(samples, "start_ns"), floats(samples, "value")
-        samples_by_kind = cls({}, {}, {})
-        for kind, pattern in _NAMES.items():
-            rows = np.flatnonzero(matching(samples, "name", pattern.search))
-            rows = rows[np.isfinite(value[rows])]
-            rows = rows[np.lexsort((at_ns[rows], device[rows]))]
-            samples_by_kind.device[kind], samples_by_kind.at_ns[kind], samples_by_kind.value[kind] = (
-                device[rows],
-                at_ns[rows],
-                value[rows],
-            )
-        return samples_by_kind
+    def highest(self, kind: str, device: int) -> float:
+        """The highest value of a device; 0 without samples."""
+        devices, _, value = self.of[kind]
+        return float(value[devices == device].max(initial=0.0))
 
     def at(self, kind: str, device: int, instants: Rows) -> Values:
         """The last sample before each instant, or the first; NaN where there is none. Shape of `instants`."""
-        of_device = self.device[kind] == device
-        at_ns, value = self.at_ns[kind][of_device], self.value[kind][of_device]
+        devices, at_ns, value = self.of[kind]
+        at_ns, value = at_ns[devices == device], value[devices == device]
         if len(at_ns) == 0:
             return np.full(len(instants), np.nan)
         return np.asarray(value[np.maximum(np.searchsorted(at_ns, instants, side="right") - 1, 0)])
+
+
+def _sampled(samples: Columns, name: re.Pattern[str]) -> tuple[Rows, Rows, Values]:
+    """(device, time, value) of the counters of such a name, by device and time."""
+    device, at_ns, value = ints(samples, "device"), ints(samples, "start_ns"), floats(samples, "value")
+    rows = np.flatnonzero(matching(samples, "name", name.search) & np.isfinite(value))
+    device = np.where(device == NULL_INT, 0, device)
+    rows = rows[np.lexsort((at_ns[rows], device[rows]))]
+    return device[rows], at_ns[rows], value[rows]

@@ -56,8 +56,7 @@ class Limits:
         "often a product and its bias",
     )
     kernels_per_fused_kernel: int = limit(
-        10,
-        "for the saving: one Inductor kernel replaces at most this many kernels; torch 2.11",
+        10, "for the saving: one Inductor kernel replaces at most this many kernels; torch 2.11"
     )
     min_gpu_share: float = limit(
         0.03,

@@ -55,8 +55,7 @@ _TEXTS = {
 @dataclass(frozen=True, slots=True)
 class Limits:
     min_steps: int = limit(
-        3,
-        "the rule needs at least this many steps; fewer steps do not show whether the calls recur",
+        3, "the rule needs at least this many steps; fewer steps do not show whether the calls recur"
     )
     spike_times: float = limit(
         5.0,
@@ -133,7 +132,7 @@ def _hits(steady: Calls, group: Calls, idle: IdleTime, steps: Steps, *, off: boo
         )
         # Launches that come late after a call may lose time, though the GPU works during the call.
         + ("; during these calls the GPU is idle for {total_a_step}" if lost.sums(len(steady)).any() else "")
-        + (", at {lines}" if lines else ""),
+        + "{at_lines}",
         advice=advice,
         evidence={"calls": names, "called_ns": steady.total_ns, "lines": lines},
     )

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows
-from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.edits import Drop, DropWork, Resize, Wait
-from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Unavailable, limit, rule
 from traceanalyzer.tensors.ops.table import Kind, op_row
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 from traceanalyzer.timeline.calls_and_work import Calls, Work

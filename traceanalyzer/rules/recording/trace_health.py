@@ -33,8 +33,7 @@ class Limits:
         "share of the recorded time; chosen",
     )
     min_steps: int = limit(
-        3,
-        "reported if there are fewer steps than this, because fewer do not show whether a cost recurs",
+        3, "reported if there are fewer steps than this, because fewer do not show whether a cost recurs"
     )
 
 
@@ -85,7 +84,15 @@ def trace_health(
             untimed=untimed,
         )
     elif work is None and lost.launches:
-        yield _nothing_recorded(calls, lost)
+        yield _health_hits(
+            Calls(calls.events, lost.launch),
+            "no-device-records",
+            "{launches} launches, but no work of a device: CUPTI or roctracer could not record (permissions, another "
+            "profiler, or the driver)",
+            "Stop other profilers (nsys, Nsight Compute, DCGM), allow profiling "
+            "(NVreg_RestrictProfilingToAdminUsers=0), and check that the driver fits torch's CUDA.",
+            launches=lost.launches,
+        )
     elif work is not None:
         yield from _lost(calls, work, lost, steps, untimed, limits)
     yield from _damaged(calls, trace)
@@ -103,18 +110,6 @@ def _first(calls: Calls) -> Calls:
     """The row that begins first, the longest of those: where to look when all of the recording is meant."""
     first = calls[calls.start_ns == calls.start_ns.min()]
     return first[np.lexsort((first.name.ranks(), -first.end_ns))[:1]]
-
-
-def _nothing_recorded(calls: Calls, lost: LostRecords) -> Hits:
-    return _health_hits(
-        Calls(calls.events, lost.launch),
-        "no-device-records",
-        "{launches} launches, but no work of a device: CUPTI or roctracer could not record (permissions, another "
-        "profiler, or the driver)",
-        "Stop other profilers (nsys, Nsight Compute, DCGM), allow profiling "
-        "(NVreg_RestrictProfilingToAdminUsers=0), and check that the driver fits torch's CUDA.",
-        launches=lost.launches,
-    )
 
 
 def _lost(

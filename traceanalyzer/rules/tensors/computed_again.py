@@ -12,17 +12,7 @@ from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, pick
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import ints_at
 from traceanalyzer.replay.edits import Drop
-from traceanalyzer.rule import (
-    Calls,
-    Claims,
-    Confidence,
-    Hits,
-    IdleTime,
-    LostTime,
-    Unavailable,
-    limit,
-    rule,
-)
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, Unavailable, limit, rule
 from traceanalyzer.tensors.factors import known_factors
 from traceanalyzer.tensors.fixed_inputs import Stretch, stretches
 from traceanalyzer.tensors.flow import Flow
@@ -84,14 +74,7 @@ class Limits:
     )
 
 
-@rule(
-    since="0.4",
-    claims=Claims.WORK,
-    specificity=3,
-    min_share=0.02,
-    limits=Limits,
-    causes=tuple(_ADVICE),
-)
+@rule(since="0.4", claims=Claims.WORK, specificity=3, min_share=0.02, limits=Limits, causes=tuple(_ADVICE))
 def computed_again(calls: Calls, idle: IdleTime, flow: Flow | None, limits: Limits) -> Iterator[Hits]:
     """Ops compute again what was computed from the same tensors before.
 
@@ -293,7 +276,7 @@ def _hits(
     outer = nodes[recorder >= 0].outer_op.distinct()
     needless = members.joined([members, outer[outer.step >= 0]]) if len(outer) else members
     spent, owner = needless.launched()
-    steps, lines = max(len(distinct(members.step)), 1), members.lines_with_common(_COMMON)
+    steps = max(len(distinct(members.step)), 1)
     largest = sorted(inputs, key=math.prod, reverse=True)[:3]
     return Hits(
         occurrences=needless,
@@ -305,7 +288,7 @@ def _hits(
         + (" ({shapes})" if largest else "")
         + ": {by_ops:of these ops' time}. They take {cpu} of CPU time"
         + (", {gpu} of GPU time and {launches} launches a step" if len(spent) else " a step")
-        + (", at {lines}" if lines else ""),
+        + "{at_lines}",
         advice=_ADVICE[cause],
         confidence=confidence,
         info=cause == "forward-twice",
@@ -316,7 +299,7 @@ def _hits(
             "cpu_ns": members.total_ns // steps,
             "gpu_ns": spent.total_ns // steps,
             "launches": round(len(spent) / steps),
-            "lines": lines,
+            "lines": members.lines_with_common(_COMMON),
         },
     )
 

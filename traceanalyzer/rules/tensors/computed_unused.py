@@ -56,14 +56,7 @@ class Limits:
     )
 
 
-@rule(
-    since="0.4",
-    claims=Claims.WORK,
-    specificity=3,
-    min_share=0.02,
-    limits=Limits,
-    causes=tuple(_ADVICE),
-)
+@rule(since="0.4", claims=Claims.WORK, specificity=3, min_share=0.02, limits=Limits, causes=tuple(_ADVICE))
 def computed_unused(flow: Flow, idle: IdleTime, work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Ops compute what no op reads.
 
@@ -93,17 +86,13 @@ def computed_unused(flow: Flow, idle: IdleTime, work: Work, gpus: Gpus, limits: 
         yield from _unread_hits("unread-results", flow, unread & ~backward, idle, limits)
         yield from _unread_hits("unread-gradients", flow, unread & backward, idle, limits)
     else:
-        lost = flow.abandoned[flow.number] & (not _runs_kernels_outside_of_ops(flow, work))
+        launched = work[work.kind.one_of("compute") & np.isin(work.launch.step, flow.ops.step)]
+        # Kernels that no op has launched may read any tensor.
+        lost = flow.abandoned[flow.number] & bool(launched.op.there.all())
         yield from _unread_hits("unread-results", flow, unread & lost, idle, limits, Confidence.MEDIUM)
         yield from _unread_hits("unread-results", flow, unread & ~lost, idle, limits, Confidence.LOW)
     yield from _diagonals(flow, gpus, limits)
     yield from _partly_read(flow, ~unread & (flow.read_share[flow.number] <= limits.max_read_share), limits)
-
-
-def _runs_kernels_outside_of_ops(flow: Flow, work: Work) -> bool:
-    """Whether kernels run in the recorded steps that no op has launched: they may read any tensor."""
-    launched = work[work.kind.one_of("compute") & np.isin(work.launch.step, flow.ops.step)]
-    return not launched.op.there.all()
 
 
 def _unread_hits(
@@ -137,7 +126,7 @@ def _unread_hits(
         + ": {by_ops:of these ops' time}. They take "
         + ("{cpu} of CPU time, " if len(needless) else "")
         + "{gpu} of GPU time and {launches} launches a step"
-        + _at(members)
+        + "{at_lines}"
         + ("; code outside of PyTorch may read them" if confidence is not Confidence.HIGH else ""),
         advice=_ADVICE[cause],
         confidence=confidence,
@@ -206,8 +195,7 @@ def _diagonals(flow: Flow, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
                 cause="diagonal",
                 named_by=f"{rows} x {rows}",
                 message="later ops read only the diagonal of a matrix of {by} elements, which {ops_a_step} ops a step "
-                "compute: {by_ops:of these ops' time}. Computing the rest takes {rest} of GPU time a step"
-                + _at(members),
+                "compute: {by_ops:of these ops' time}. Computing the rest takes {rest} of GPU time a step{at_lines}",
                 advice=_ADVICE["diagonal"],
                 evidence={**evidence, "rest_ns": round((of_device.total_ns - needed.sum()) / steps)},
             )
@@ -223,15 +211,11 @@ def _partly_read(flow: Flow, chosen: Mask, limits: Limits) -> Iterator[Hits]:
             **reduce_to(of_device, needed),
             cause="partly-read",
             message="later ops read {read} of the results of {ops_a_step} ops a step: {by_ops:of these ops' time}. "
-            "They take {gpu} of GPU time a step" + _at(members),
+            "They take {gpu} of GPU time a step{at_lines}",
             advice=_ADVICE["partly-read"],
             confidence=Confidence.HIGH,
             evidence={**_evidence(members, of_device), "read_share": float(shares.min())},
         )
-
-
-def _at(members: Calls) -> str:
-    return ", at {lines}" if members.line.sums(members.dur_ns) else ""
 
 
 def _evidence(members: Calls, *spent: Work) -> dict[str, Any]:

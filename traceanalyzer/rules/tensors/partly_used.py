@@ -148,9 +148,8 @@ class OpsInOrder:
         """Positions from begin to end of the ops that read a tensor of this shape, or that make one, views left out."""
         key = shape, makers
         if key not in self._of_shape:
-            made = (
-                not view and result == shape for view, result in zip(self.views, self.results, strict=True)
-            )
+            pairs = zip(self.views, self.results, strict=True)
+            made = (not view and result == shape for view, result in pairs)
             fits = made if makers else (shape in inputs for inputs in self.inputs)
             self._of_shape[key] = np.flatnonzero(np.array([*fits], bool)[self.number])
         places = self._of_shape[key]
@@ -267,9 +266,8 @@ def _used_in_part(ops: OpsInOrder, cut: int, makers: list[int], part: float) -> 
     (_, end), chain, used = ops.step_of(cut), {cut, *makers}, 0.0
     for count, maker in enumerate(makers):
         op, shape = ops.op(maker), ops.results[int(ops.number[maker])] or ()
-        following = [
-            place for place in ops.with_shape(shape, maker + 1, end, makers=True) if place not in chain
-        ]
+        makers_of_shape = ops.with_shape(shape, maker + 1, end, makers=True)
+        following = [place for place in makers_of_shape if place not in chain]
         readers = ops.with_shape(shape, maker + 1, min(following, default=end - 1) + 1)
         others = [part_taken(ops, place) for place in readers if place not in chain]
         # Either the result or an input of the same shape is cut.

@@ -60,13 +60,12 @@ def unmerged_adapter(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[H
     edges[end + 1] -= 1
     members = ops[np.cumsum(edges)[:-1] > 0]
     spent, owner = members.launched()
-    lines = members.lines_with_common(1.0)
     yield Hits(
         occurrences=members,
         lost=LostTime.joined([LostTime.launched_by(idle, members), LostTime.all_of(spent, owner)]),
         fix=Drop(members.rows),
         message="{adapters} low-rank adapters a step are computed beside their linear layers: they take {cpu} of CPU "
-        "time, {gpu} of GPU time and {launches} launches a step" + (", at {lines}" if lines else ""),
+        "time, {gpu} of GPU time and {launches} launches a step{at_lines}",
         advice="Merge the adapter into the weights before serving: model.merge_and_unload() of PEFT, or weight += "
         "scale * (B @ A). If requests switch between adapters, group them by adapter.",
         confidence=Confidence.MEDIUM,
@@ -75,7 +74,7 @@ def unmerged_adapter(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[H
             "cpu_ns": members.total_ns // steps,
             "gpu_ns": spent.total_ns // steps,
             "launches": round(len(spent) / steps),
-            "lines": lines,
+            "lines": members.lines_with_common(1.0),
         },
     )
 

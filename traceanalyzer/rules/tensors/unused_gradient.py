@@ -75,7 +75,9 @@ def unused_gradient(calls: Calls, work: Work, flow: Flow | None, limits: Limits)
         raise Unavailable("other ranks take part: an optimizer may hold shards of the parameters")
     known = bool((leaves.text("input_dims").code >= 0).all())
     passes = passes_of(calls, work, leaves, marks)
-    anew = _made_anew(passes) if known else []
+    # Passes that go on to gradients which another pass makes anew for an optimizer of their own.
+    made_anew = {each.updated_anew for each in passes} - {()}
+    anew = [each for each in passes if known and each.updated and each.shapes[each.updated :] in made_anew]
     unused = anew or (_never_cleared(passes) if known else _added_to(passes, limits.min_unused_share))
     if len(unused) < limits.min_steps:
         return
@@ -157,12 +159,6 @@ def _updated_blocks(work: Work, marks: Calls, starts_ns: Rows) -> Rows:
         for chosen in (kernels.op.name.matches(_UPDATES), kernels.op.name.one_of(_SGD))
     )
     return np.where(adam > 0, adam, sgd).astype(np.int64)
-
-
-def _made_anew(passes: Sequence[Pass]) -> list[Pass]:
-    """Passes that go on to gradients which another pass makes anew for an optimizer of their own."""
-    anew = {each.updated_anew for each in passes}
-    return [each for each in passes if each.updated and each.shapes[each.updated :] in anew - {()}]
 
 
 def _never_cleared(passes: Sequence[Pass]) -> list[Pass]:

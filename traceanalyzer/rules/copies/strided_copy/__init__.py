@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import DropWork, Insert, Resize
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.consistency import ASSUMED
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence, op_times
 from traceanalyzer.rules.copies.strided_copy.copied_tensors import (
@@ -23,7 +23,7 @@ from traceanalyzer.rules.copies.strided_copy.copied_tensors import (
     write_counts,
     writes_slices,
 )
-from traceanalyzer.rules.copies.strided_copy.repeated_readers import Readers, readers_of
+from traceanalyzer.rules.copies.strided_copy.repeated_readers import readers_of
 from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.timeline import kernel_families as families
@@ -88,8 +88,7 @@ class Limits:
         "all other inputs together",
     )
     append_ns: int = limit(
-        3_000,
-        "for the saving: writing a few rows in place takes this time; H200, torch 2.11",
+        3_000, "for the saving: writing a few rows in place takes this time; H200, torch 2.11"
     )
     memory_share: float = limit(
         0.5,
@@ -150,14 +149,12 @@ def strided_copy(
     ):
         least = limits.min_moved_share if cause in _MOVES else limits.min_gpu_share
         least = limits.min_carried_share if cause == "carried" else least
-        for device, on_device in copies.by(copies.device):
-            share = on_device.total_ns / max(work[work.device == device].total_ns, 1)
-            if share >= least:
-                hits = _hits(cause, on_device, inputs, share, flow, limits)
-                if cause == "repetition":
-                    readers = readers_of(on_device, work, inputs, gpus, limits.memory_share)
-                    hits = _read_once(hits, on_device, readers)
-                yield hits
+        for on_device, share in copies.device_shares(least):
+            hits = _hits(cause, on_device, inputs, share, flow, limits)
+            if cause == "repetition":
+                readers = readers_of(on_device, work, inputs, gpus, limits.memory_share)
+                hits = _read_once(hits, on_device, *readers)
+            yield hits
 
 
 def _hits(
@@ -195,19 +192,16 @@ def _hits(
     )
 
 
-def _read_once(hits: Hits, copies: Work, readers: Readers) -> Hits:
+def _read_once(hits: Hits, copies: Work, readers: Work, copy: Rows, needed_ns: Floats) -> Hits:
     """The hits, with the ops that read the repeated data."""
-    if len(readers.work) == 0:
+    if len(readers) == 0:
         return hits
-    read = LostTime.excess(readers.work, readers.excess_ns, readers.copy)
+    excess_ns = np.asarray(readers.dur_ns - needed_ns, np.int64)
+    read = LostTime.excess(readers, excess_ns, copy)
     return replace(
         hits,
         lost=LostTime.joined([LostTime.excess(copies, copies.dur_ns), read]),
-        fix=(DropWork(copies.entries), Resize(readers.work.entries, readers.needed_ns)),
+        fix=(DropWork(copies.entries), Resize(readers.entries, needed_ns)),
         message=hits.message + ". {readers} reads all that is written, and takes {read} longer for it",
-        evidence={
-            **hits.evidence,
-            "readers": next(iter(op_times(readers.work))),
-            "read_ns": int(readers.excess_ns.sum()),
-        },
+        evidence={**hits.evidence, "readers": next(iter(op_times(readers))), "read_ns": int(excess_ns.sum())},
     )

@@ -49,28 +49,12 @@ class Repeated:
         return same and not self.kept.isdisjoint(shape[-3:]) and self.repeated.isdisjoint(shape)
 
 
-@dataclass(frozen=True, slots=True)
-class Readers:
-    """Ops that take longer because what they read was written several times.
+def readers_of(
+    copies: Work, work: Work, inputs: WorkInputs, gpus: Gpus, least_share: float
+) -> tuple[Work, Rows, Floats]:
+    """(the readers' work, which copy each reads by its position, the time of each in ns if it read all data once).
 
-    Attributes:
-        work: what they launched.
-        copy: position of the copy that each of them reads, in the copies that were asked about.
-        needed_ns: the time of each if it read all data once.
-    """
-
-    work: Work
-    copy: Rows
-    needed_ns: Floats
-
-    @property
-    def excess_ns(self) -> Rows:
-        """Excess time of each reader, int64."""
-        return np.asarray(self.work.dur_ns - self.needed_ns, np.int64)
-
-
-def readers_of(copies: Work, work: Work, inputs: WorkInputs, gpus: Gpus, least_share: float) -> Readers:
-    """Attention and products, bound by memory, that are the next to read what each of the copies wrote.
+    Readers are attention and products, bound by memory, that are the next to read what each of the copies wrote.
 
     Args:
         least_share: of the memory's peak rate, that such an op reaches.
@@ -95,7 +79,7 @@ def readers_of(copies: Work, work: Work, inputs: WorkInputs, gpus: Gpus, least_s
             if needed is not None:
                 reads.append((reader, position, needed))
     readers, read = (np.array([item[which] for item in reads], np.int64) for which in (0, 1))
-    return Readers(work[readers], read, np.array([needed for _, _, needed in reads], np.float64))
+    return work[readers], read, np.array([needed for _, _, needed in reads], np.float64)
 
 
 def _next_readers(copies: Work, reading: Work, takes: Rows) -> list[tuple[int, int, int]]:

@@ -200,7 +200,8 @@ def launch_bound(
     if len(gaps) == 0:
         return
     eager = work[(work.step >= 0) & ~work.in_graph]
-    against = obstacles(eager, steps, syncs, limits.max_syncs, limits.min_same_share)
+    stops = _waits_between_launches(eager, steps, syncs.start_ns[~syncs.profiler])
+    against = obstacles(eager, steps, stops, limits)
     kernels = eager.of_kind("compute", "communication")
     part = launching_part(calls, kernels, limits.min_loop_share)
     loop = part is not None and not part.layers
@@ -210,8 +211,7 @@ def launch_bound(
     awaited = 0.0 if forecast is None else forecast.program.awaited
     minor = gaps.total_ns + awaited * steps.window_ns < least_ns
     cause = _cause(remedy, forecast, limits, minor=minor)
-    parts = graph_parts_advice(eager, steps, syncs) if remedy.name == "graph" else ""
-    advice = f"{parts} {remedy.advice}".strip()
+    advice = f"{_IN_TWO} {remedy.advice}" if remedy.name == "graph" and stops >= 1 else remedy.advice
     advice = f"{advice} {STACK}" if loop and remedy.name != "batch" else advice
     repeated = _repeated_calls(leading)
     if repeated and not FORWARD.search(str(repeated["repeated"])):
@@ -220,7 +220,9 @@ def launch_bound(
     # Most of the waiting is estimated: the launches are within collectives.
     guessed = awaited * steps.window_ns > gaps.total_ns
     waits = awaited >= limits.min_window_share
-    awaits = WITHIN_COLLECTIVES if waits and guessed else _awaited_launches(gaps)
+    longest = max(_launching_ops(gaps).sums(gaps.dur_ns).values(), default=0)
+    awaits = OF_ONE_OP if longest >= STANDS_OUT * gaps.total_ns else EVERYWHERE
+    awaits = WITHIN_COLLECTIVES if waits and guessed else awaits
     lines, pace = gaps.launch.line.sums(gaps.dur_ns), pace_ns(kernels)
     count = round(len(kernels) / max(steps.working, 1))
     yield Hits(
@@ -293,12 +295,6 @@ def _launching_ops(gaps: IdleTime) -> Texts:
     return gaps.launch.outer_op.name.or_else(gaps.launch.name)
 
 
-def _awaited_launches(gaps: IdleTime) -> str:
-    """Text about the launches that the GPU waits for: of one op, or of all parts of the step."""
-    longest = max(_launching_ops(gaps).sums(gaps.dur_ns).values(), default=0)
-    return OF_ONE_OP if longest >= STANDS_OUT * gaps.total_ns else EVERYWHERE
-
-
 def launch_message(
     count: int, pace: int | None, part: Part | None, awaits: str, *, placed: bool, profiled: bool
 ) -> str:
@@ -358,30 +354,21 @@ def full_advice(advice: str, cause: str, forecast: Forecast | None, whole: str) 
     return f"{_MEASURE} If it does: {advice[0].lower()}{advice[1:]}"
 
 
-def obstacles(
-    eager: Work, steps: Steps, syncs: SyncCalls, max_syncs: float, min_same_share: float
-) -> list[str]:
+def obstacles(eager: Work, steps: Steps, stops: float, limits: Limits) -> list[str]:
     """Conditions for one CUDA graph that the step does not meet yet.
 
     Args:
         eager: the work in the steps that no graph launched.
-        max_syncs: waits for the device in a step that do not cut it in two.
-        min_same_share: of the steps, that launch the same kernels on the same grids where shapes are static.
+        stops: waits for the device between the launches of a step.
     """
-    stops = _waits_between_launches(eager, steps, syncs.start_ns[~syncs.profiler])
     same = same_steps(eager.events.trace, eager.events.work, steps) if len(steps) > 1 else 1.0
     reasons = {
         "the CPU waits for the GPU only at the end of a step (at present it also waits between launches, "
-        f"{stops:.0f} times a step)": stops > max_syncs,
+        f"{stops:.0f} times a step)": stops > limits.max_syncs,
         "all ranks capture the collectives in the same way": len(eager.of_kind("communication")) > 0,
-        _DIFFERENT: same < min_same_share,
+        _DIFFERENT: same < limits.min_same_share,
     }
     return [reason for reason, holds in reasons.items() if holds]
-
-
-def graph_parts_advice(eager: Work, steps: Steps, syncs: SyncCalls) -> str:
-    """What to do first in a step with one wait between its launches: the wait cuts the graph."""
-    return _IN_TWO if _waits_between_launches(eager, steps, syncs.start_ns[~syncs.profiler]) >= 1 else ""
 
 
 def _waits_between_launches(eager: Work, steps: Steps, waits_ns: Rows) -> float:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, distinct, grouped
-from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import Saving
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.rewrites import Compile, GraphLaunch
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.rule import Calls, Work
+from traceanalyzer.rule import Calls, Confidence, Work
 from traceanalyzer.rule.evidence_texts import differentiated_twice
 from traceanalyzer.timeline.loops import approximate_loops
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
@@ -72,7 +71,6 @@ class Part:
 
     Attributes:
         words: a noun phrase, `48 repetitions of one sequence of ops (a loop or layers; 31 ops each: aten::mul, ..)`.
-        repeats: of a loop, else 0.
         launches: of a step.
         share: of all launches of the steps.
         layers: the repeats look like layers of a model.
@@ -80,7 +78,6 @@ class Part:
     """
 
     words: str
-    repeats: int
     launches: int
     share: float
     layers: bool
@@ -143,7 +140,6 @@ def _loop(outer: Calls, eager: Work, min_share: float) -> Part | None:
     return Part(
         f"{loop_text}about {ops:,} op{'s' * (ops != 1)} each: {', '.join(names)})"
         + (f" at {line}" if line else ""),
-        largest.repeats,
         each_step,
         min(int(launches[equal].sum()) / max(len(eager), 1), 1.0),
         bool(outer[members].name.matches(_LAYERS).any()),
