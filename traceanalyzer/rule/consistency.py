@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Self
 
 import numpy as np
 
@@ -121,39 +120,26 @@ def _longest_ns(steps: Steps) -> int:
     return max(int(lengths.max(initial=0)) for lengths in lanes)
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """What the findings of one trace are compared with."""
+def claim_of(finding: Finding, hits: Hits, analysis: Analysis, forecast: Forecast | None) -> Claim:
+    """A finding of one trace with what it is compared with."""
+    meta = analysis.trace.meta
+    peaks, inputs = most_rates(one.name for one in meta.devices), analysis.index_or_none(WorkInputs)
+    basis = "" if forecast is None else forecast.step.basis
+    replayed = forecast is not None and forecast.program is not None and finding.saving
+    most_ns = _removed_ns(finding, hits, forecast) if forecast is not None and replayed else None
+    steps = analysis.index_or_none(Steps)
+    step_ns = None if steps is None else _longest_ns(steps)
+    return Claim(finding, hits, meta.dialect, basis, peaks, inputs, most_ns, step_ns)
 
-    dialect: str
-    peaks: dict[str, float] | None
-    inputs: WorkInputs | None
-    forecast: Forecast | None
-    step_ns: int | None
 
-    @classmethod
-    def of(cls, analysis: Analysis, forecast: Forecast | None) -> Self:
-        meta = analysis.trace.meta
-        rates, inputs = most_rates(one.name for one in meta.devices), analysis.index_or_none(WorkInputs)
-        steps = analysis.index_or_none(Steps)
-        return cls(meta.dialect, rates, inputs, forecast, None if steps is None else _longest_ns(steps))
-
-    def claim(self, finding: Finding, hits: Hits) -> Claim:
-        """A finding of the trace with what it is compared with."""
-        basis = "" if self.forecast is None else self.forecast.step.basis
-        replayed = self.forecast is not None and self.forecast.program is not None
-        most_ns = self._removed_ns(finding, hits) if replayed and finding.saving else None
-        return Claim(finding, hits, self.dialect, basis, self.peaks, self.inputs, most_ns, self.step_ns)
-
-    def _removed_ns(self, finding: Finding, hits: Hits) -> float | None:
-        """Time of a step that the fix removes or moves; None if it removes a wait, behind which any time may hide."""
-        assert self.forecast is not None
-        program, edits = self.forecast.program, hits.edits()
-        taken, later = Footprint.of(program, edits), any(isinstance(one, ReadLater) for one in edits)
-        if later or taken.woken.any() or taken.dropped[program.waits.last].any() or hits.of_job:
-            return None
-        whole_ns = float(taken.cpu_ns.sum() + taken.work_ns.sum() + taken.moved_ns.sum())
-        return whole_ns / max(len(program.sample.steps), 1) + taken.late_ns + finding.cost_per_step_ns
+def _removed_ns(finding: Finding, hits: Hits, forecast: Forecast) -> float | None:
+    """Time of a step that the fix removes or moves; None if it removes a wait, behind which any time may hide."""
+    program, edits = forecast.program, hits.edits()
+    taken, later = Footprint.of(program, edits), any(isinstance(one, ReadLater) for one in edits)
+    if later or taken.woken.any() or taken.dropped[program.waits.last].any() or hits.of_job:
+        return None
+    whole_ns = float(taken.cpu_ns.sum() + taken.work_ns.sum() + taken.moved_ns.sum())
+    return whole_ns / max(len(program.sample.steps), 1) + taken.late_ns + finding.cost_per_step_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,8 +58,9 @@ class Stretches:
         latest = np.maximum.accumulate(np.where(ends == reached, np.arange(len(rows)), 0))
         edges = reached[:-1], nesting.start_ns[rows][1:]
         named = ("data_loading", "compilation", "capture", "profiler", "host_collective")
-        known = [activity.sets[kind] for kind in named]
-        start, end = _left(intervals.union(*edges), [*known, _optimizers(trace, nesting)], steps)
+        optimizing = matching(trace.lanes.cpu, "name", OPTIMIZER.match) & (nesting.thread >= 0)
+        own = intervals.union(nesting.start_ns[optimizing], nesting.end_ns[optimizing])
+        start, end = _left(intervals.union(*edges), [*(activity.sets[kind] for kind in named), own], steps)
         gap = np.searchsorted(edges[0], start, side="right") - 1
         return cls(start, end, rows[latest[gap]], rows[gap + 1])
 
@@ -88,11 +89,6 @@ class HostTime(Stretches):
         makes[outer[outer >= 0]] = True
         rows = activity.rows["dispatching"]
         return cls.between(rows[makes[rows]], trace, nesting, activity, steps)
-
-
-def _optimizers(trace: Trace, nesting: Nesting) -> intervals.Set:
-    rows = matching(trace.lanes.cpu, "name", OPTIMIZER.match) & (nesting.thread >= 0)
-    return intervals.union(nesting.start_ns[rows], nesting.end_ns[rows])
 
 
 def _left(quiet: intervals.Set, known: Sequence[intervals.Set], steps: Steps) -> intervals.Set:
@@ -207,7 +203,12 @@ class CallsAfterCpuGaps(Calls):
 
         What covers more than half of a stretch is open in its middle: from the innermost there, outward.
         """
-        return self._covering(*self._frames())
+        code = self.events.user_code
+        dur = code.end_ns - code.start_ns
+        long = np.flatnonzero(2 * dur > self.dur_ns.min(initial=_NEVER))
+        order = long[np.lexsort((-dur[long], code.start_ns[long], code.tid[long]))]
+        names = Texts(code.code[order], code.names)
+        return self._covering(code.start_ns[order], code.end_ns[order], code.tid[order], names)
 
     @cached_readonly
     def torchs(self) -> Texts:
@@ -304,15 +305,6 @@ class CallsAfterCpuGaps(Calls):
             calls += int((ended - begun).sum())
         return calls
 
-    def _frames(self) -> tuple[Rows, Rows, Rows, Texts]:
-        """(start, end, thread, name) of the user's frames that may cover a stretch, by thread and nesting."""
-        code = self.events.user_code
-        dur = code.end_ns - code.start_ns
-        long = np.flatnonzero(2 * dur > self.dur_ns.min(initial=_NEVER))
-        order = long[np.lexsort((-dur[long], code.start_ns[long], code.tid[long]))]
-        names = Texts(code.code[order], code.names)
-        return code.start_ns[order], code.end_ns[order], code.tid[order], names
-
     def before_first_calls(self, least: int) -> Mask:
         """Which stretches come before the first call of a function that comes again without: what prepares it.
 
@@ -353,7 +345,10 @@ class HostCalls(CallsAfterCpuGaps):
 
         Compiled code and its lookups are left out: they are no work of the user's.
         """
-        outermost = self._computing()
+        every, computing = Calls.build(self.events), "computing"
+        outermost = self.events.once(
+            computing, lambda: every[every.is_top_op & ~every.name.matches(_COMPILED)]
+        )
         stretch = np.searchsorted(self.start_ns, outermost.start_ns, side="right") - 1
         inside = (stretch >= 0) & (outermost.end_ns <= np.append(self.end_ns, 0)[stretch])
         return outermost[inside], stretch[inside]
@@ -380,11 +375,6 @@ class HostCalls(CallsAfterCpuGaps):
         one &= ~_has_several(line.code, ops, stretch, alone)
         code = np.append(ops.name.code[first], -1)[np.where(one, main, -1)]
         return Texts(code, ops.name.names).or_else(line)
-
-    def _computing(self) -> Calls:
-        """Outermost ops of the whole trace, without compiled code."""
-        every = Calls.build(self.events)
-        return self.events.once("computing", lambda: every[every.is_top_op & ~every.name.matches(_COMPILED)])
 
 
 def _has_several(function: Rows, ops: Calls, stretch: Rows, alone: float) -> Mask:

@@ -216,34 +216,28 @@ def _removed_together(
         if around and not second.holds(first, WHOLLY):
             partly.add(pair[0])
         pending = all_pending[pair[0]], all_pending[pair[1]]
+        fault_key = pending[0].hits.fault_key  # two rules declare that their findings are one fault
         if (
             inside
             or around
-            or _one_causes_other(first, second, forecast.program.launch)
+            or _causes(first, second, forecast.program.launch)
+            or _causes(second, first, forecast.program.launch)
             or _same_code(*pending, first, second, forecast.program)
-            or _same_key(*pending)
+            or (pending[0].rule != pending[1].rule and fault_key and fault_key == pending[1].hits.fault_key)
         ):
             linked.append(pair)
     return linked, partly
 
 
-def _one_causes_other(first: Footprint, second: Footprint, launch: Rows) -> bool:
+def _causes(cause: Footprint, effect: Footprint, launch: Rows) -> bool:
     """Whether the waits or copies of one make the work of the other."""
-    return any(
-        cause.leads_to(effect, launch) or cause.prepares(effect, launch)
-        for cause, effect in ((first, second), (second, first))
-    )
+    return cause.leads_to(effect, launch) or cause.prepares(effect, launch)
 
 
 def _has_only(pending: PendingFinding, kind: type[Edit]) -> bool:
     """Whether its fix has edits of this kind alone."""
     edits = pending.hits.edits()
     return bool(edits) and all(isinstance(edit, kind) for edit in edits)
-
-
-def _same_key(one: PendingFinding, other: PendingFinding) -> bool:
-    """Whether two rules declare that their findings are one fault."""
-    return one.rule != other.rule and bool(one.hits.fault_key) and one.hits.fault_key == other.hits.fault_key
 
 
 def _same_code(
@@ -255,16 +249,12 @@ def _same_code(
     events = one.hits.occurrences.events
     autograd = events.once(Autograd, lambda: Autograd.of(events.trace, events.nesting, program))
     backward = first.is_backward_of(second, autograd) or second.is_backward_of(first, autograd)
-    return backward or _same_loop(one, other) or same_ops(one.hits, other.hits)
-
-
-def _same_loop(one: PendingFinding, other: PendingFinding) -> bool:
-    """Whether both batch as many repeats of as many loops: the same loop forward and backward."""
-    first, second = _repeats(one.hits.edits()), _repeats(other.hits.edits())
-    return len(first) > 0 and first == second
+    loops, other_loops = (_repeats(pending.hits.edits()) for pending in (one, other))
+    return backward or (len(loops) > 0 and loops == other_loops) or same_ops(one.hits, other.hits)
 
 
 def _repeats(edits: Sequence[Edit]) -> list[int]:
+    """How many repeats of each loop the edits batch: as many of the same loop forward and backward."""
     return sorted(
         int(count)
         for edit in edits

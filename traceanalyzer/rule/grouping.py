@@ -188,7 +188,7 @@ def _advice(pending: PendingFinding, scope: Scope, evidence: Mapping[str, Any]) 
 
 
 def _not_here(saving: Saving | None) -> str:
-    """After the advice where following it makes the step longer: by how much."""
+    """Before the advice where following it makes the step longer: by how much."""
     longer = saving is not None and lengthens_step(saving)
     return _NOT_HERE.format(more=format_ns(-saving.step_ns)) if saving is not None and longer else ""
 
@@ -199,7 +199,7 @@ def without_warning(advice: str) -> str:
 
 
 def _usual(hits: Hits, saving: Saving | None) -> str:
-    """Before the advice where a saving worth a fix is info, because so much is usual."""
+    """After the advice where a saving worth a fix is info, because so much is usual."""
     worth = saving is not None and Severity.of(saving.share) is not Severity.INFO
     return _COMMON if worth and saving is not None and saving.share < hits.normal_share else ""
 

@@ -20,7 +20,7 @@ from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.roofline.gpus import GUESSED_RATE
 from traceanalyzer.rule.claims import PendingFinding, resolve_claims, takes_all_launches
-from traceanalyzer.rule.consistency import BOUNDS, Failure, Recording, passed
+from traceanalyzer.rule.consistency import BOUNDS, Failure, claim_of, passed
 from traceanalyzer.rule.faults import FaultOf, faults_of
 from traceanalyzer.rule.grouping import Scope, build_finding, group_hits
 from traceanalyzer.rule.hits import Hits
@@ -29,7 +29,7 @@ from traceanalyzer.rule.views import Work
 
 _LIKELY = Severity.HIGH.least_share  # saved: said also where the interval reaches nothing; chosen
 _UNSAID = "the pattern is there, but costs too little, or other findings own the time"
-_MOST_REPLAYS = 100  # of fixes in one trace; recorded traces have a few dozen all_pending
+_MOST_REPLAYS = 100  # of fixes in one trace; recorded traces have a few dozen
 FINDINGS = "findings"  # as `Analysis.times` calls the making of findings, with the replay of their fixes
 
 _Result = Finding | BaseException | None
@@ -75,9 +75,8 @@ def indexes_of(rules: Iterable[Rule]) -> list[type]:
 def judge(rules: Iterable[Rule], analysis: Analysis, scope: Scope, forecast: Forecast | None) -> Judgement:
     """Run every rule, settle who owns which time, and ask what each fix saves, where the program can be replayed."""
     ran = side_by_side([partial(_run, rule, analysis, scope) for rule in rules], analysis.threads)
-    recording = Recording.of(analysis, forecast)
     failures = [failure for run in ran for failure in run.failures]
-    judge = _Judge({run.rule.slug: run.rule for run in ran}, analysis, scope, forecast, recording, failures)
+    judge = _Judge({run.rule.slug: run.rule for run in ran}, analysis, scope, forecast, failures)
     results, errors = _without_failed([pending for run in ran for pending in run.pending], judge)
     findings = {pending: result for pending, result in results.items() if isinstance(result, Finding)}
     with analysis.timed(FINDINGS):
@@ -204,7 +203,6 @@ class _Judge:
     analysis: Analysis
     scope: Scope
     forecast: Forecast | None
-    recording: Recording
     failures: list[Failure]
 
     def results(
@@ -227,7 +225,7 @@ class _Judge:
                     return None
                 idle_share = None if forecast is None else forecast.idle_share
                 finding = build_finding(pending, self.scope, saving, idle_share)
-                checked, failures = passed(self.recording.claim(finding, pending.hits))
+                checked, failures = passed(claim_of(finding, pending.hits, self.analysis, self.forecast))
                 self.failures.extend(failures)
                 return checked
         except KeyboardInterrupt:

@@ -157,9 +157,11 @@ def rules_of(package: ModuleType) -> tuple[tuple[Rule, ...], tuple[Broken, ...]]
     rules: dict[str, Rule] = {}
     broken = []
     for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.", lambda _: None):
+        steps = info.name.removeprefix(f"{package.__name__}.").split(".")
         try:
             module = importlib.import_module(info.name)
-            for described in _rules_in(module, needed=_is_rules_file(module, package)):
+            # In files and folders of a group, not in what helps one rule.
+            for described in _rules_in(module, needed=len(steps) == 2 and not steps[-1].startswith("_")):
                 if described.slug in rules:
                     holder = rules[described.slug].function.__module__
                     raise ValueError(f"{holder} has a rule of this name, too")
@@ -167,16 +169,9 @@ def rules_of(package: ModuleType) -> tuple[tuple[Rule, ...], tuple[Broken, ...]]
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # whatever an author's file does: the others run
-            steps = info.name.removeprefix(f"{package.__name__}.").split(".")
             file = "/".join([package.__path__[0], *steps]) + ("/__init__.py" if info.ispkg else ".py")
             broken.append(Broken(steps[-1].replace("_", "-"), file, f"{type(error).__name__}: {error}"))
     return tuple(rules[slug] for slug in sorted(rules)), tuple(broken)
-
-
-def _is_rules_file(module: ModuleType, package: ModuleType) -> bool:
-    """Whether a rule belongs in it: in files and folders of a group, not in what helps one rule."""
-    steps = module.__name__.removeprefix(f"{package.__name__}.").split(".")
-    return len(steps) == 2 and not steps[-1].startswith("_")
 
 
 def _rules_in(module: ModuleType, *, needed: bool) -> Iterator[Rule]:
