@@ -80,7 +80,10 @@ def bound_of(op: Signature) -> OpCost | None:
         return replace(cost, bytes=cost.most_bytes)
     if cost is None or cost.kind not in ("conv", DEPTHWISE):
         return cost
-    thin = replace(cost, kind="thin conv") if _is_thin(op, cost) else cost
+    weight = op.shape(2 if op.name.endswith("_backward") else 1)
+    # Tensor cores work on 8 or more input channels at once.
+    is_thin = cost.kind == "conv" and weight[1] < _FEW_CHANNELS
+    thin = replace(cost, kind="thin conv") if is_thin else cost
     return _by_passes(op, cost) or thin
 
 
@@ -105,12 +108,6 @@ def product_bytes_ns(op: Signature, peaks: Peaks) -> float:
     """Time that a product's operands and result take in memory, ns, at the rate that products reach; 0 if unknown."""
     bound = bound_of(op)
     return (bound.bytes or 0) / peaks.gbps / REACHED["matmul"] if bound is not None else 0.0
-
-
-def _is_thin(op: Signature, cost: OpCost) -> bool:
-    """Few input channels for each output: tensor cores work on 8 or more at once."""
-    weight = op.shape(2 if op.name.endswith("_backward") else 1)
-    return cost.kind == "conv" and weight[1] < _FEW_CHANNELS
 
 
 def _by_passes(op: Signature, direct: OpCost) -> OpCost | None:
@@ -153,12 +150,7 @@ def _index_add(op: Signature) -> OpCost:
     if rows < CONTENDED * max(places, 1):
         return added
     others = (product, _histogram(values, op.item_bytes(3))) if values == rows else (product,)
-    return min(added, *others, key=_memory_time)
-
-
-def _memory_time(cost: OpCost) -> float:
-    """In bytes at the device's peak."""
-    return (cost.bytes or 0) / REACHED[cost.kind]
+    return min(added, *others, key=lambda cost: (cost.bytes or 0) / REACHED[cost.kind])
 
 
 def _index_put(op: Signature) -> OpCost:

@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct_pairs, grouped, sums_of
+from traceanalyzer.model.arrays import Floats, Rows, distinct_pairs, grouped, sums_of
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
@@ -168,12 +168,10 @@ class OpWork:
         described = [_described(one) for one in signatures]
         kernel, took_ns = codes_at(trace.lanes.gpu, "name", work.row), work.end_ns - work.start_ns
         pairs, first = grouped([signature, kernel])
-        names = texts_of(trace.lanes.gpu, "name")[kernel[first]].tolist()
+        names = texts_of(trace.lanes.gpu, "name")
         number, count = signature[first].tolist(), np.bincount(pairs, minlength=len(first)).tolist()
         gpu_ns = sums_of(pairs, took_ns, len(first))
-        together: list[list[str]] = [[] for _ in signatures]
-        for which, name in zip(number, names, strict=True):
-            together[which].append(name)
+        names_of = _kernels(signature, Texts(kernel, names))
         linked = np.isin(work.kind, [KINDS.index(kind) for kind in _OVER_LINK])
         over_link = np.bincount(signature, weights=linked, minlength=len(signatures)) > 0
         needed = [
@@ -182,13 +180,13 @@ class OpWork:
             else _needed(op) or inputs.indexed.work(op, which) or inputs_once(op)
             for which, (op, linked) in enumerate(zip(signatures, over_link, strict=True))
         ]
-        known = _Known([" ".join(names_of_signature) for names_of_signature in together], over_link, needed)
-        largest = np.argsort(-gpu_ns, kind="stable").tolist()
-        by_kernel = (
-            (*described[number[order]], names[order], count[order], int(gpu_ns[order])) for order in largest
-        )
+        kernels = [" ".join(names_of.get(which, ())) for which in range(len(signatures))]
+        known = list(zip(kernels, over_link.tolist(), needed, strict=True))
+        each = zip(number, names[kernel[first]].tolist(), count, gpu_ns.tolist(), strict=True)
+        by_kernel = [(*described[which], *more) for which, *more in each]
         rows = _inputs(work, signature, signatures, described, known, peaks)
-        return cls(tuple(rows), tuple(by_kernel), steps.window_ns, len(steps) if steps.marked else 0, peaks)
+        largest = [by_kernel[order] for order in np.argsort(-gpu_ns, kind="stable").tolist()]
+        return cls(tuple(rows), tuple(largest), steps.window_ns, len(steps) if steps.marked else 0, peaks)
 
 
 def linked_op_cost_of(signature: Signature) -> OpCost | None:
@@ -222,15 +220,6 @@ def _needed(op: Signature) -> OpCost | None:
     return cost if as_it_stands else bound_of(op)
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """Of each signature: the names of its kernels, whether it copies from or to the host, what a call needs."""
-
-    kernels: list[str]
-    over_link: Mask
-    needed: list[OpCost | None]
-
-
 def _described(signature: Signature) -> tuple[str, str, str]:
     """Op, shapes and dtypes."""
     types = dict.fromkeys(kind for kind in signature.types if kind and kind not in _NO_TYPES)
@@ -250,7 +239,7 @@ def _inputs(
     signature: Rows,
     signatures: list[Signature],
     described: list[tuple[str, str, str]],
-    known: _Known,
+    known: list[tuple[str, bool, OpCost | None]],
     peaks: dict[int, Peaks | None],
 ) -> Iterator[Inputs]:
     group, first = grouped([signature, work.device])
@@ -265,24 +254,37 @@ def _inputs(
         times = pieces[order] if op.name == NO_OP else calls[order]
         name, shapes, dtypes = described[number[order]]
         inputs = Inputs(name, shapes, dtypes, device[order], times, spent)
-        yield _with_rates(inputs, op, known, number[order], peak)
+        kernels, over_link, needed = known[number[order]]
+        yield _with_rates(inputs, op, kernels, over_link, needed, peak)
 
 
 _FLOATS = ("tflops", "gbps", "peak_tflops", "peak_gbps", "peak_share")
 
 
-def _with_rates(inputs: Inputs, op: Signature, known: _Known, which: int, peaks: Peaks | None) -> Inputs:
-    """The inputs with what a call needs and what its calls achieved."""
-    work, over_link = known.needed[which], bool(known.over_link[which])
+def _with_rates(
+    inputs: Inputs, op: Signature, kernels: str, over_link: bool, work: OpCost | None, peaks: Peaks | None
+) -> Inputs:
+    """The inputs with what its calls achieved.
+
+    Args:
+        kernels: names of the op's kernels.
+        over_link: whether it copies from or to the host.
+        work: what a call needs.
+    """
     if work is None:
-        return replace(inputs, why=_why_unknown(op))
+        unknown = "no model for this op and these inputs" if op.dims else "no shapes recorded"
+        return replace(inputs, why="not launched by an op" if op.name == NO_OP else unknown)
     calls, gpu_ns = inputs.calls, inputs.gpu_ns
     tflops = work.flops * calls / gpu_ns / 1e3 if work.flops and gpu_ns else None
     gbps = work.bytes * calls / gpu_ns if work.bytes and gpu_ns else None
-    arithmetic = arithmetic_of(work, known.kernels[which])
+    arithmetic = arithmetic_of(work, kernels)
     peak = peaks.tflops.get(arithmetic or "") if peaks and tflops else None
     peak_gbps = peaks.gbps if peaks else None
-    share, limit = (None, None) if over_link else _nearest_limit((tflops, peak), (gbps, peak_gbps))
+    limits = (tflops, peak, "compute"), (gbps, peak_gbps, "memory")
+    shares = [(done / most, limit) for done, most, limit in limits if done and most]
+    # None where one of the two is not known.
+    known = not over_link and (tflops is None or peak is not None)
+    share, limit = max(shares, default=(None, None)) if known else (None, None)
     return replace(
         inputs,
         kind=work.kind,
@@ -298,18 +300,6 @@ def _with_rates(inputs: Inputs, op: Signature, known: _Known, which: int, peaks:
     )
 
 
-_Rate = tuple[float | None, float | None]
-
-
-def _nearest_limit(compute: _Rate, memory: _Rate) -> tuple[float | None, str | None]:
-    """Share of the limit that the work came nearest to; none where one of the two is not known."""
-    if compute[0] is not None and compute[1] is None:
-        return None, None
-    named = ((compute, "compute"), (memory, "memory"))
-    shares = [(done / most, limit) for (done, most), limit in named if done and most]
-    return max(shares, default=(None, None))
-
-
 def arithmetic_of(work: OpCost, kernels: str) -> str | None:
     """Kind of arithmetic: for float32 the kernels' names tell whether it was TF32; None where they do not."""
     if work.arithmetic != "fp32":
@@ -317,12 +307,6 @@ def arithmetic_of(work: OpCost, kernels: str) -> str | None:
     if TENSOR_CORES_FP32.search(kernels):
         return "tf32"
     return "fp32" if _FP32.search(kernels) or FP32_ARITHMETIC.search(kernels) else None
-
-
-def _why_unknown(op: Signature) -> str:
-    if op.name == NO_OP:
-        return "not launched by an op"
-    return "no shapes recorded" if not op.dims else "no model for this op and these inputs"
 
 
 def _why_no_peak(peaks: Peaks | None, arithmetic: str | None, over_link: bool) -> str:

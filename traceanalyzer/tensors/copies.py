@@ -205,8 +205,10 @@ def _data(step: Step, known: list[_Parts]) -> _Parts:
         others = at_data and matrix
     else:
         leading = max(_leading(shape, part.entries) for part in parts)
+        # The same copies, however many layers have worked on them.
+        same = [[replace(part, layers=0) for part in each] for each in (parts, *known)]
         others = row.kind in _HANDS_ON and all(
-            _are_same(known[place], parts)
+            same[1 + place] == same[0]
             if place in copied
             else step.constant[place]
             and all(size == 1 for size in read.shape[: max(len(read.shape) - len(shape) + leading, 0)])
@@ -216,11 +218,6 @@ def _data(step: Step, known: list[_Parts]) -> _Parts:
     if row.row_wise or row.kind in (Kind.LOOKUP, Kind.SOFTMAX):
         apart = len(shape) - (name != "aten::embedding")
     return parts if others and all(_leading(shape, part.entries) <= apart for part in parts) else ()
-
-
-def _are_same(parts: _Parts, others: _Parts) -> bool:
-    """Whether these are the same copies, however many layers have worked on them."""
-    return [replace(part, layers=0) for part in parts] == [replace(part, layers=0) for part in others]
 
 
 def _leading(shape: Shape, entries: int) -> int:

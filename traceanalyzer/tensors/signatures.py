@@ -146,7 +146,8 @@ def signatures_of(trace: Trace, rows: Rows) -> tuple[Rows, list[Signature]]:
 def tensor_types(op: Signature) -> set[str]:
     """Types of the inputs that are tensors of more than one element: single numbers are Python's doubles."""
     pairs = zip(op.dims, op.types, strict=False)
-    return {kind for shape, kind in pairs if isinstance(shape, list) and shape and _elements(shape) > 1}
+    lists = ((shape, kind) for shape, kind in pairs if isinstance(shape, list) and shape)
+    return {kind for shape, kind in lists if math.prod(size for size in shape if isinstance(size, int)) > 1}
 
 
 def has_float64(op: Signature) -> bool:
@@ -182,10 +183,6 @@ def converts(op: Signature) -> bool | None:
 def tensors(signature: Signature) -> list[Shape]:
     """Shapes of all tensors among an op's inputs, those in lists as well; single numbers have none."""
     return _shapes(signature.dims)
-
-
-def _elements(shape: list[object]) -> int:
-    return math.prod(size for size in shape if isinstance(size, int))
 
 
 def _shapes(dims: Any) -> list[Shape]:

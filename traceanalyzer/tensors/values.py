@@ -230,7 +230,9 @@ class _Walk:
         """(content, offset in it) of each tensor that an op reads; None of one that is not known."""
         tensors = tensors or self._of(op)
         for one in tensors.read:
-            if one.on_cpu and one.elements == 1 and not self._made_as_number(one.storage):
+            # Else an op has made a tensor of one element there: what lay there is gone, and Python passes it.
+            held = self._values[self._current[one.storage]] if one.storage in self._current else None
+            if one.on_cpu and one.elements == 1 and not (held and held[0] >= 0 and held[5] == 1):
                 self.numbers[op] = True
                 self._begin(-1, one.storage, _Content(self._of_python), on_cpu=True, freed=False)
         for place in tensors.held:
@@ -243,11 +245,6 @@ class _Walk:
             part = one.offset, one.elements, one.layout
             self._reads.append((op, self._current[one.storage], one.position, *part))
         return [self._content_read(one) for one in tensors.read]
-
-    def _made_as_number(self, storage: int) -> bool:
-        """Whether an op has made a tensor of one element there; else what lay there is gone, and Python passes it."""
-        value = self._current.get(storage)
-        return value is not None and self._values[value][0] >= 0 and self._values[value][5] == 1
 
     def _content_read(self, one: _Tensor) -> tuple[int, int] | None:
         content = self._content[one.storage]

@@ -398,14 +398,8 @@ def constant_shape(op: Signature) -> Shape | None:
 # A number of Python is recorded as Scalar, double, long int or bool; a tensor of one number by its own type.
 _SINGLE_TENSORS = ITEM_BYTES.keys() - {"double", "long int", "bool"}
 _WITHOUT_WEIGHTS = (
-    Kind.POINTWISE,
-    Kind.COPY,
-    Kind.VIEW,
-    Kind.REARRANGE,
-    Kind.SCAN,
-    Kind.REDUCTION,
-    Kind.SOFTMAX,
-    Kind.CREATION,
+    *(Kind.POINTWISE, Kind.COPY, Kind.VIEW, Kind.REARRANGE),
+    *(Kind.SCAN, Kind.REDUCTION, Kind.SOFTMAX, Kind.CREATION),
 )
 
 
@@ -414,16 +408,14 @@ def result_type(op: Signature) -> str | None:
     rule = op_row(op.name).type
     types = [kind for dims, kind in zip(op.dims, op.types, strict=False) if kind in ITEM_BYTES and dims]
     if rule == "widest":
-        return max(types, key=_width, default=None) if len({*types} & _HALVES) < 2 else "float"
+        # Floating types are wider than integers.
+        floats = {kind: kind in ("float", "double") or kind.startswith("c10::") for kind in types}
+        widest = max(types, key=lambda kind: (floats[kind], ITEM_BYTES[kind]), default=None)
+        return widest if len({*types} & _HALVES) < 2 else "float"
     return (types[0] if types else None) if rule == "first" else rule or None
 
 
 _HALVES = {"c10::Half", "c10::BFloat16"}
-
-
-def _width(kind: str) -> tuple[bool, int]:
-    floating = kind in ("float", "double") or kind.startswith("c10::")
-    return floating, ITEM_BYTES[kind]
 
 
 def op_cost(op: Signature) -> OpCost | None:
