@@ -25,9 +25,7 @@ from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 
 # Causes whose op is told as findings tell it: by what the user called. What a slow call slows is the call itself.
-_CALLED = [
-    CAUSES.index(name) for name in ("dispatching", "launch-latency", "synchronisation", "blocking-upload")
-]
+_CALLED = list(map(CAUSES.index, ("dispatching", "launch-latency", "synchronisation", "blocking-upload")))
 OVERLAPS = ("compute_over_communication", "compute_over_copy")
 WAITING, TRANSFER = "communication_waiting", "communication_transfer"
 CLASSES = (*KINDS, *OVERLAPS, WAITING, TRANSFER, "idle")
@@ -125,10 +123,9 @@ def _segments(
     """
     low, high = steps.window_start_ns, steps.window_end_ns
     selected = work.device == device
-    sets = []
-    for kind in range(len(KINDS)):
-        chosen = selected & (work.kind == kind)
-        sets.append(intervals.clip(intervals.union(work.start_ns[chosen], work.end_ns[chosen]), low, high))
+    chosen = [selected & (work.kind == kind) for kind in range(len(KINDS))]
+    spans = (intervals.union(work.start_ns[of_kind], work.end_ns[of_kind]) for of_kind in chosen)
+    sets = [intervals.clip(span, low, high) for span in spans]
     pieces = np.clip(idle.start_ns[idle.device == device], low, high)
     exchanges = np.flatnonzero(selected & (work.kind == _COMMUNICATION))
     unknown, moves = (intervals.clip(exchange, low, high) for exchange in _exchanges(work, exchanges, waits))
@@ -138,9 +135,8 @@ def _segments(
     runs = np.stack([_covers(members, start) for members in sets])
     found = _class_of(runs)
     measured = (found == _COMMUNICATION) & ~_covers(unknown, start)
-    found[measured] = np.where(
-        _covers(moves, start[measured]), CLASSES.index(TRANSFER), CLASSES.index(WAITING)
-    )
+    moving = _covers(moves, start[measured])
+    found[measured] = np.where(moving, CLASSES.index(TRANSFER), CLASSES.index(WAITING))
     return np.full(len(start), device), start, end, found
 
 
@@ -153,9 +149,8 @@ def _exchanges(
         return intervals.union(begin, end), intervals.EMPTY
     waited_ns, _ = waits.of(entries)
     known = waited_ns >= 0
-    return intervals.union(begin[~known], end[~known]), intervals.union(
-        (begin + waited_ns)[known], end[known]
-    )
+    moving = intervals.union((begin + waited_ns)[known], end[known])
+    return intervals.union(begin[~known], end[~known]), moving
 
 
 def _covers(members: intervals.Set, instants: Rows) -> Mask:

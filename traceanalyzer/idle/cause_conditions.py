@@ -116,8 +116,7 @@ def _calls(evidence: Evidence, rows: Rows, thread: int | None = None) -> Proof:
 def _allocator(evidence: Evidence, *, recurring: bool) -> Rows:
     rows = evidence.activity.rows["allocator"]
     recurs = recurring_calls(evidence.trace, evidence.nesting, evidence.marks, evidence.work, rows)
-    chosen: Rows = rows[recurs == recurring]
-    return chosen
+    return np.asarray(rows[recurs == recurring])
 
 
 def _stalled_calls(evidence: Evidence, *, first: bool) -> Iterator[Proof]:
@@ -135,7 +134,7 @@ Verdict = tuple[Mask, Rows]  # per gap: does it hold; the row of `trace.cpu` tha
 
 def tail(evidence: Evidence) -> Verdict:
     """Nothing runs any more."""
-    return evidence.gaps.next_work < 0, _none(evidence)
+    return evidence.gaps.next_work < 0, np.full(len(evidence.gaps), -1)
 
 
 def in_graph(evidence: Evidence) -> Verdict:
@@ -145,7 +144,7 @@ def in_graph(evidence: Evidence) -> Verdict:
 
 def unlinked(evidence: Evidence) -> Verdict:
     """No launch in the trace."""
-    return evidence.gaps.call < 0, _none(evidence)
+    return evidence.gaps.call < 0, np.full(len(evidence.gaps), -1)
 
 
 def refill(evidence: Evidence) -> Verdict:
@@ -248,7 +247,3 @@ def dispatching(evidence: Evidence) -> Verdict:
         going = going[result[going] >= 0]
     ended = (result >= 0) & (nesting.end_ns[result] <= gaps.launched_ns)
     return np.ones(len(gaps), bool), np.where(ended, result, gaps.call)
-
-
-def _none(evidence: Evidence) -> Rows:
-    return np.full(len(evidence.gaps), -1)

@@ -51,7 +51,10 @@ def round_trips(
     holds = late & (position >= 0) & (inside > 0) & drained & waited
     charged = np.flatnonzero(holds)
     holds[charged] = ~_paused(activity, gaps.start_ns[charged], gaps.end_ns[charged])
-    direct = np.where(holds, rows[last], np.where(_is_blocking(gaps, rows), gaps.call, -1))
+    # Not at the head of the trace, where a blocking copy may wait for work that is not in it.
+    blocking = (gaps.call >= 0) & drained & np.isin(gaps.call, rows)
+    blocking &= gaps.overlap_ns(gaps.launched_ns, gaps.returned_ns) >= MOST * gaps.dur_ns
+    direct = np.where(holds, rows[last], np.where(blocking, gaps.call, -1))
     following = np.minimum(np.searchsorted(starts, gaps.launched_ns, side="right"), len(rows) - 1)
     reads_back = (work.kind == KINDS.index("copy_d2h"))[gaps.next_work] & (gaps.next_work >= 0)
     waited_for = gaps.in_time & reads_back & (gaps.call >= 0)
@@ -83,15 +86,6 @@ def _paused(activity: Activity, starts: Rows, ends: Rows) -> Mask:
     between = intervals.complement(activity.sets["dispatching"], low, high)
     pause = intervals.covered(between, starts, ends)
     return (pause >= MOST * (ends - starts)) & (pause >= LONG_PAUSE_NS)
-
-
-def _is_blocking(gaps: Gaps, rows: Rows) -> Mask:
-    """The launch that ends the gap is a blocking copy, and most of the gap lies inside the call.
-
-    Not at the head of the trace, where it may wait for work that is not in it.
-    """
-    own = (gaps.call >= 0) & (gaps.previous_work >= 0) & np.isin(gaps.call, rows)
-    return own & (gaps.overlap_ns(gaps.launched_ns, gaps.returned_ns) >= MOST * gaps.dur_ns)
 
 
 def chained_call(direct: Rows, gaps: Gaps) -> Rows:

@@ -80,5 +80,4 @@ def _later_parts(trace: Trace, marks: StepMarks, work: DeviceWork) -> Rows:
     warm = linked[int(np.quantile(first, _NEARLY_ALL, method="lower")) + 1 :]
     if len(warm) < max(_QUARTERS, _MIN_WARM * len(linked)):
         return np.empty(0, np.int64)
-    begins: Rows = distinct(work.call_start_ns[warm[np.arange(_QUARTERS) * len(warm) // _QUARTERS]])
-    return begins
+    return distinct(work.call_start_ns[warm[np.arange(_QUARTERS) * len(warm) // _QUARTERS]])

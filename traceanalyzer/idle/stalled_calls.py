@@ -227,10 +227,11 @@ class FirstUse:
 
 
 def _allocations(trace: Trace, nesting: Nesting, rows: Rows) -> tuple[Rows, Rows]:
-    """(calls that allocate and free, those that prepare the device or a library with their first one)."""
-    pins = matching(trace.lanes.cpu, "name", lambda name: "Host" in name)[
-        rows
-    ]  # takes as long as the memory is large
+    """(calls that allocate and free, those that prepare the device or a library with their first one).
+
+    How long a call takes that pins memory depends on how much.
+    """
+    pins = matching(trace.lanes.cpu, "name", lambda name: "Host" in name)[rows]
     long = ~pins & (nesting.end_ns[rows] - nesting.start_ns[rows] >= _PREPARES_NS)
     return rows[~long], rows[long]
 
@@ -274,11 +275,8 @@ def _long(
     usable &= ~among(rows, distinct(syncs.row)) & ~among(rows, distinct(activity.rows["allocator"]))
     rows = rows[usable & (nesting.self_ns[rows] >= (nesting.end_ns - nesting.start_ns)[rows] // 2)]
     stalled = intervals.covered(activity.sets["profiler"], nesting.start_ns[rows], nesting.end_ns[rows])
-    own = (
-        nesting.self_ns[rows]
-        - stalled
-        - _awaited_ns(nesting, rows, nesting.start_ns[rows], nesting.end_ns[rows], work)
-    )
+    awaited = _awaited_ns(nesting, rows, nesting.start_ns[rows], nesting.end_ns[rows], work)
+    own = nesting.self_ns[rows] - stalled - awaited
     usual = _usual(nesting.self_ns, codes(trace.lanes.cpu, "name"), rows)
     least = np.where(usual >= 0, np.maximum(MANY_TIMES * usual, LONG_NS), ALONE_NS)
     # An op that computes on the CPU alone may be meant to take that long: only a call starts something.
@@ -288,8 +286,7 @@ def _long(
     enough = len(steps) >= _FEWEST_STEPS
     later_ns = steps.cpu_start_ns[max(1, len(steps) // 3)] if enough else np.iinfo(np.int64).max
     early = _first_of_name(trace, nesting, rows) | (nesting.start_ns[rows] < later_ns)
-    found: Rows = rows[starts & (own >= least) & early]
-    return found
+    return np.asarray(rows[starts & (own >= least) & early])
 
 
 def _awaited_ns(nesting: Nesting, rows: Rows, starts: Rows, ends: Rows, work: DeviceWork | None) -> Rows:
