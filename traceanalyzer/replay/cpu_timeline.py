@@ -38,11 +38,8 @@ class CpuTimeline:
     @classmethod
     def of(cls, nesting: Nesting, threads: Rows, begins: Rows, ends: Rows) -> Self:
         """Cut the steps [begins[i], ends[i]) at every edge of the threads' rows."""
-        edges = distinct(
-            np.concatenate(
-                [begins, ends, *(_edges(nesting, thread, begins[0], ends[-1]) for thread in threads)]
-            )
-        )
+        inner = [_edges(nesting, thread, begins[0], ends[-1]) for thread in threads]
+        edges = distinct(np.concatenate([begins, ends, *inner]))
         start, end = edges[:-1], edges[1:]
         step = np.searchsorted(begins, start, side="right") - 1
         inside = (step >= 0) & (start < pick(ends, step))
@@ -88,7 +85,13 @@ def program_threads(nesting: Nesting, steps: Steps, is_op: Mask, launches: Rows,
         launches: rows of the calls that started work; a thread with neither ops nor these is no part of the program.
         low, high: where to look.
     """
-    main = _main(nesting, steps, launches)
+    # The thread whose annotations mark the steps; without marks the one that starts most work.
+    marks = np.flatnonzero(nesting.annotation) if steps.marked else np.empty(0, np.int64)
+    marks = marks[
+        np.isin(nesting.start_ns[marks], steps.cpu_start_ns)
+        | np.isin(nesting.end_ns[marks], steps.cpu_end_ns)
+    ]
+    main = int(np.bincount(nesting.thread[marks if len(marks) else launches]).argmax())
     edges = np.sort(_edges(nesting, main, low, high))
     chosen = [main]
     for thread in range(len(nesting.thread_rows)):
@@ -96,10 +99,9 @@ def program_threads(nesting: Nesting, steps: Steps, is_op: Mask, launches: Rows,
         rows = rows[nesting.parent[rows] < 0]
         if thread == main or not is_op[rows].any():
             continue
-        enclosed = np.searchsorted(edges, nesting.end_ns[rows]) - np.searchsorted(
-            edges, nesting.start_ns[rows], "right"
-        )
-        if (enclosed > 0).mean() <= _MAX_ENCLOSING:
+        first, last = nesting.start_ns[rows], nesting.end_ns[rows]
+        enclosed = np.searchsorted(edges, last) > np.searchsorted(edges, first, "right")
+        if enclosed.mean() <= _MAX_ENCLOSING:
             chosen.append(thread)
     return np.array(chosen, np.int64)
 
@@ -107,15 +109,3 @@ def program_threads(nesting: Nesting, steps: Steps, is_op: Mask, launches: Rows,
 def _within(nesting: Nesting, thread: int, low: int, high: int) -> Rows:
     first, last = np.searchsorted(nesting.thread_start_ns[thread], (low, high))
     return nesting.thread_rows[thread][first:last].astype(np.int64)
-
-
-def _main(nesting: Nesting, steps: Steps, launches: Rows) -> int:
-    """The thread whose annotations mark the steps; without marks the one that starts most work."""
-    if steps.marked:
-        rows = np.flatnonzero(nesting.annotation)
-        begins = np.isin(nesting.start_ns[rows], steps.cpu_start_ns) | np.isin(
-            nesting.end_ns[rows], steps.cpu_end_ns
-        )
-        if begins.any():
-            return int(np.bincount(nesting.thread[rows[begins]]).argmax())
-    return int(np.bincount(nesting.thread[launches]).argmax())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from itertools import accumulate
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -109,9 +110,8 @@ class Resize:
 
     def apply(self, edited: EditedProgram) -> None:
         place = edited.positions(as_ints(self.work))
-        edited.dur_ns[place[place >= 0]] = np.broadcast_to(np.asarray(self.dur_ns, np.float64), place.shape)[
-            place >= 0
-        ]
+        dur_ns = np.broadcast_to(np.asarray(self.dur_ns, np.float64), place.shape)
+        edited.dur_ns[place[place >= 0]] = dur_ns[place >= 0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -265,18 +265,12 @@ def _joined(members: Sequence[Edit]) -> Edit:
     for attribute in fields(members[0]):  # type: ignore[arg-type]
         values = [getattr(edit, attribute.name) for edit in members]
         if attribute.name == "group":
-            values = _renumbered(values)
+            groups = [np.asarray(group, np.int64) for group in values]
+            sizes = [
+                int(group.max(initial=-1)) + 1 for group in groups
+            ]  # groups of different edits stay different
+            values = [group + first for group, first in zip(groups, accumulate([0, *sizes]), strict=False)]
         part = _part(attribute.name, values[0])
         each = attribute.name in _JOINED or (isinstance(part, tuple) and part[:1] == (_EACH,))
         columns[attribute.name] = np.concatenate([np.asarray(v) for v in values]) if each else values[0]
     return type(members[0])(**columns)
-
-
-def _renumbered(groups: Sequence[Any]) -> list[Any]:
-    """Groups of different edits stay different."""
-    renumbered, first = [], 0
-    for group in groups:
-        numbers = np.asarray(group, np.int64)
-        renumbered.append(numbers + first)
-        first += int(numbers.max(initial=-1)) + 1
-    return renumbered

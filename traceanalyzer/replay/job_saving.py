@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, Self
 
@@ -130,7 +130,9 @@ class JobForecast:
         Raises:
             Unavailable: none is left.
         """
-        others = sorted((rank for rank in self.blocks if rank not in ranks), key=self._alone_ns)
+        steps = {rank: self.forecasts[rank].step for rank in self.blocks}
+        alone_ns = {rank: step.unprofiled_ns - step.unexplained_ns for rank, step in steps.items()}
+        others = sorted(alone_ns.keys() - set(ranks), key=lambda rank: (alone_ns[rank], rank))
         if not others:
             raise Unavailable("all ranks are named: keep some as peers")
         peer = others[len(others) // 2]
@@ -144,10 +146,6 @@ class JobForecast:
         factor = (after.ns + self.lacking_ns) / (self.base.ns + self.lacking_ns)
         low, typical, high = (round(ns * factor) for ns in (whole.low_ns, whole.unprofiled_ns, whole.high_ns))
         return replace(whole, unprofiled_ns=typical, low_ns=low, high_ns=high, basis=basis)
-
-    def _alone_ns(self, rank: int) -> tuple[int, int]:
-        step = self.forecasts[rank].step
-        return step.unprofiled_ns - step.unexplained_ns, rank
 
     def of_rank(self, rank: int) -> StepEstimate:
         """The job's step as this rank's: it takes as long, and its device is as busy as its own program has it."""
@@ -163,9 +161,9 @@ def block_of(forecast: Forecast, edits: Sequence[Edit], side: Side) -> Block:
     return Layout(schedule, meeting=True).block(schedule)
 
 
-def _together(blocks: Mapping[int, Block], forecasts: Mapping[int, RankForecast]) -> str:
-    some = f"the {len(blocks)} most awaited of {len(forecasts)} ranks"
-    return some if len(blocks) < len(forecasts) else f"all {len(forecasts)} ranks"
+def _together(replayed: Collection[int], forecasts: Collection[int]) -> str:
+    some = f"the {len(replayed)} most awaited of {len(forecasts)} ranks"
+    return some if len(replayed) < len(forecasts) else f"all {len(forecasts)} ranks"
 
 
 def _with_lacking(step: StepEstimate, lacking_ns: float) -> StepEstimate:
@@ -187,9 +185,8 @@ def _estimate(forecasts: Mapping[int, RankForecast], base: JobStep, ends: Sequen
     """The rank that waits least says what bounds the step: the others wait for it."""
     pace = min(base.waiting_ns, key=lambda rank: (base.waiting_ns[rank], rank))
     own, traced = forecasts[pace].step, max(one.step.traced_ns for one in forecasts.values())
-    many = f"{len(base.waiting_ns)} ranks"
-    if len(base.waiting_ns) < len(forecasts):
-        many = f"the {len(base.waiting_ns)} most awaited of {len(forecasts)} ranks"
+    every = len(base.waiting_ns) == len(forecasts)
+    many = f"{len(forecasts)} ranks" if every else _together(base.waiting_ns, forecasts)
     basis = f"{many} replayed together: {forecasts[pace].text}"
     if own.measured:
         return replace(own, traced_ns=traced)

@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping
 from itertools import pairwise
 
 from traceanalyzer.model.records import dataclass
-from traceanalyzer.replay.recurrence import Block, State, Stretch
+from traceanalyzer.replay.recurrence import Block, State
 
 _MIN_STEPS = 12  # as for one rank: so often has a GPU-bound program filled its queue
 
@@ -56,17 +56,14 @@ class _Rank(State):
                 stretch = part[-1]
                 if stretch.meet >= 0:
                     start = self.done[stretch.stream] - stretch.meet_ns
-                    self._leave(stretch, start, (yield (count, stretch.meet), start))
+                    last = yield (count, stretch.meet), start
+                    if last > start:  # what the stream's work ends later because another rank came later
+                        self.done[stretch.stream] += last - start
+                        self.lead[stretch.stream] += last - start
+                        launched, _ = self.queue.pop()
+                        self.queue.append((launched, self.done[stretch.stream]))
                     ends[-1] = self.done[stretch.stream]
             self.finished.append(self.repeat())
-
-    def _leave(self, stretch: Stretch, start: float, last: float) -> None:
-        """What the stream's work ends later because another rank came later."""
-        if last > start:
-            self.done[stretch.stream] += last - start
-            self.lead[stretch.stream] += last - start
-            launched, _ = self.queue.pop()
-            self.queue.append((launched, self.done[stretch.stream]))
 
 
 def job_step(blocks: Mapping[int, Block], steps: float) -> JobStep:

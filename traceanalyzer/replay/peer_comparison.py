@@ -164,11 +164,8 @@ def excess_by_rank(
     pause = np.array([[breakdowns[rank].pause_ns] for rank in ranks])
     short = _median_of_others(pause)
     gaps = np.array([gap_of(name) is not None for name in names])
-    paused = (
-        (pause - short >= _MORE_NS)
-        & (pause > _MORE_TIMES * short)
-        & ~(more & gaps).any(axis=1, keepdims=True)
-    )
+    paused = (pause - short >= _MORE_NS) & (pause > _MORE_TIMES * short)
+    paused &= ~(more & gaps).any(axis=1, keepdims=True)
     excess = {}
     for place in np.flatnonzero(alike & (more.any(axis=1) | slower[:, 0] | paused[:, 0])).tolist():
         slower_ops, rank = np.flatnonzero(more[place]), ranks[place]

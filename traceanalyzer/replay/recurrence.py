@@ -25,7 +25,7 @@ _NOTHING = -1e18
 Wait = tuple[float, float, list[int]]  # CPU time of the return, tail, streams waited for
 Edge = tuple[
     int, int, float
-]  # stream, stretch whose last work it waits for, duration less sum up to the waiting work
+]  # stream, stretch of the last work it waits for, duration less sum up to what waits
 Run = tuple[
     int, float, float
 ]  # stream, largest of launch + latency + duration - sum, sum up to its last work
@@ -165,7 +165,9 @@ class Layout:
         self._edges = _edges(schedule, cuts, before)
         self._runs = _Runs(schedule, cuts, before) if size else None
         streams = schedule.stream[self._last] if size else np.zeros(len(cuts), np.int64)
-        meet, meet_ns = _meets(schedule, cuts, meets)
+        meet, meet_ns = np.full(len(cuts), -1, np.int64), np.zeros(len(cuts))
+        at = np.searchsorted(cuts, meets)
+        meet[at], meet_ns[at] = schedule.meet[meets], schedule.dur_ns[meets]
         self._ends, self._newest = ends.tolist(), streams.tolist()
         self._meets = meet.tolist(), meet_ns.tolist()
 
@@ -180,14 +182,6 @@ class Layout:
         launches = schedule.launch_ns[self._last].tolist() if self._runs else [0.0] * many
         columns = waits, self._edges, runs, self._ends, launches, self._newest, *self._meets
         return Block(schedule.cpu_ns, self._taken_ns, list(map(Stretch, *columns)))
-
-
-def _meets(schedule: Schedule, cuts: Rows, meets: Rows) -> tuple[Rows, Floats]:
-    """Of each stretch the collective that it is, -1 for none, and how long that takes."""
-    number, took = np.full(len(cuts), -1, np.int64), np.zeros(len(cuts))
-    at = np.searchsorted(cuts, meets)
-    number[at], took[at] = schedule.meet[meets], schedule.dur_ns[meets]
-    return number, took
 
 
 def _before(schedule: Schedule) -> Floats:

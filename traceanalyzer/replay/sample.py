@@ -187,10 +187,8 @@ def undisturbed_steps(usable: Rows, pace: Floats, rows: Rows) -> Rows:
     if not alike or quick[usable].all():
         return usable
     same = abs(rows - rows[usable].max()) <= _SAME_ROWS * rows  # the first, too, if it is as quick
-    undisturbed: Rows = np.flatnonzero(
-        same & (pace > 0) & (pace <= _DISTURBED * pace[same & (pace > 0)].min())
-    )
-    return undisturbed
+    same &= pace > 0
+    return np.flatnonzero(same & (pace <= _DISTURBED * pace[same].min()))
 
 
 def middle_steps(usable: Rows, rows: Rows) -> Rows:

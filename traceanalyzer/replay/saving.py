@@ -126,9 +126,8 @@ class Forecast:
             unexplained_ns=round(lacking),
         )
         given_ns = (wholes[0], wholes[1], wholes[2]) if lacking else (0.0, 0.0, 0.0)
-        return cls(
-            replays, step, _wider(trace, program), given_ns, _loading_ns(trace, nesting, work, program)
-        )
+        loading_ns = _loading_ns(trace, nesting, work, program)
+        return cls(replays, step, _wider(trace, program), given_ns, loading_ns)
 
     def pinned(self, measured: GivenStep) -> Self:
         """The same where the step without the profiler is measured: the slowdowns that make it so.
@@ -208,10 +207,11 @@ class Forecast:
             steps = len(self.program.sample) * self.program.sample.part
             low = min(low, share - self.program.work.late_ns / steps / max(wholes[0], 1.0))
         if self.base[0].bound != "gpu":
-            low = min(low, self._surely_idle(fixed[0]))
-        low = min(
-            low, max(share, 0.0) * min((getattr(edit, "least_part", 1.0) for edit in edits), default=1.0)
-        )
+            # More than the device idles once fixed, in the shortest plausible step, nobody can be sure to save.
+            idle = 1 - fixed[0].gpu_ns / max(self.step.low_ns, 1)
+            low = min(low, idle if idle >= _WORTH else 0.0)
+        parts = (getattr(edit, "least_part", 1.0) for edit in edits)
+        low = min(low, max(share, 0.0) * min(parts, default=1.0))
         # The interval holds as often as is stated; what may save nothing still may.
         part = max((INTERVAL_PART.get(bound, 1.0) for bound in self.step.bounds), default=1.0)
         part = 1.0 if any(edit.kind == "balance" for edit in edits) else part
@@ -221,13 +221,7 @@ class Forecast:
         if (cold := left.quickened_ns / (len(self.program.sample) * self.program.sample.part)) > LEAST * unit:
             basis += f"; recorded, {format_ns(round(cold))} a step of it is what ran cold after it"
         in_ns = round(share * unit), round(low * unit), round(high * unit)
-        saved = Saving(*in_ns, share, low, high, basis, beyond=bool(given))
-        return saved, fixed[0]
-
-    def _surely_idle(self, fixed: Step) -> float:
-        """Share of the shortest plausible step that the device idles, once fixed: more nobody can be sure to save."""
-        left = 1 - fixed.gpu_ns / max(self.step.low_ns, 1)
-        return left if left >= _WORTH else 0.0
+        return Saving(*in_ns, share, low, high, basis, beyond=bool(given)), fixed[0]
 
     def _surely_busy_ns(self, left: EditedProgram, edits: Sequence[Edit]) -> float:
         """What the device still has to do in a step, however much the edits save: no step is shorter.
@@ -265,9 +259,8 @@ class Forecast:
     @property
     def busy_share(self) -> float:
         """Share of the unprofiled step that the busiest stream works, with the quickest CPU that is plausible."""
-        shares = (
-            step.gpu_ns / max(whole, 1.0) for step, whole in zip(self.base, self._wholes_ns, strict=True)
-        )
+        steps = zip(self.base, self._wholes_ns, strict=True)
+        shares = [step.gpu_ns / max(whole, 1.0) for step, whole in steps]
         return min(max(0.0, *shares), 1.0)
 
 
@@ -343,10 +336,8 @@ def _traced_ns(steps: Steps, program: Program) -> float:
 
 def drained_ns(steps: Steps, sample: Sample) -> int:
     """By how much less the device is behind the CPU after the sampled steps than before them."""
-    marks, ends = (
-        np.append(steps.cpu_start_ns, steps.cpu_end_ns[-1:]),
-        [sample.steps[0], sample.steps[-1] + 1],
-    )
+    marks = np.append(steps.cpu_start_ns, steps.cpu_end_ns[-1:])
+    ends = [sample.steps[0], sample.steps[-1] + 1]
     behind = [np.maximum(bounds[ends] - marks[ends], 0) for bounds in steps.bounds_ns.values()]
     return max((int(before - after) for before, after in behind if before > after), default=0)
 
@@ -413,16 +404,11 @@ class Replays:
         key = tuple(map(id, edits))
         if key not in self._known:
             edited = self.edited(edits) if edited is None else edited
-            self._known[key] = tuple(edits), _replayed(edited, self.slowdown)
+            speeds = self.slowdown.typical, self.slowdown.low, self.slowdown.high
+            each = tuple(dict.fromkeys(speeds))  # all equal where the user pinned them
+            step_at = dict(zip(each, run_at(edited, each), strict=True))
+            self._known[key] = tuple(edits), (step_at[speeds[0]], step_at[speeds[1]], step_at[speeds[2]])
         return self._known[key][1]
-
-
-def _replayed(edited: EditedProgram, slowdown: Slowdown) -> _Steps:
-    if slowdown.low == slowdown.high:
-        typical = run(edited, slowdown.typical)
-        return typical, typical, typical
-    typical, low, high = run_at(edited, (slowdown.typical, slowdown.low, slowdown.high))
-    return typical, low, high
 
 
 def busy_share(forecast: Forecast | None) -> float | None:

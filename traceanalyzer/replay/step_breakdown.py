@@ -10,7 +10,6 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model.arrays import (
-    Floats,
     Rows,
     grouped,
     median,
@@ -83,16 +82,16 @@ def slow_steps(
     more_ns = np.max([took[slow] - median(took[usual]) for took in on_each], axis=0)
     share = float(on_cpu[slow].sum() / max(on_cpu.sum(), 1))
     whole = SlowSteps(len(slow), len(steps), round(float(more_ns.mean())), share)
-    took_ns, usual_ns = work.end_ns - work.start_ns, _usual_ns(trace, work)
+    kind, _ = grouped([codes_at(trace.lanes.gpu, column, work.row) for column in ("name", "grid")])
+    took_ns = work.end_ns - work.start_ns
+    usual_ns = median_of(kind, took_ns.astype(np.float64))[kind]  # of the name and grid
     of_slow = np.flatnonzero(np.isin(steps.of_work, slow))
     if len(of_slow):
         entry = of_slow[np.argmax((took_ns - usual_ns)[of_slow])]
         if took_ns[entry] - usual_ns[entry] >= _MOST * more_ns.min():
-            kernel, longest = (
-                short_kernel(_text(trace.lanes.gpu, "name", work.row[entry])),
-                int(took_ns[entry]),
-            )
-            return replace(whole, name=kernel, longest_ns=longest, usual_ns=round(usual_ns[entry]))
+            kernel = short_kernel(_text(trace.lanes.gpu, "name", work.row[entry]))
+            longest, usual_of = int(took_ns[entry]), round(usual_ns[entry])
+            return replace(whole, name=kernel, longest_ns=longest, usual_ns=usual_of)
     launched = (steps.of_work >= 0) & (work.kind != KINDS.index("communication"))
     asked_ns = np.bincount(steps.of_work[launched], usual_ns[launched], len(steps))
     if (asked_ns[slow] - median(asked_ns[usual]) >= _MOST * more_ns).all():
@@ -109,12 +108,6 @@ def slow_steps(
     name, category = (_text(trace.lanes.cpu, column, row) for column in ("name", "category"))
     expected = any(one.search(name) for one in (LAUNCH, COPY_CALL, SYNCHRONISING))
     return replace(whole, name=name, longest_ns=longest, blocked=category in CALL_CATEGORIES and not expected)
-
-
-def _usual_ns(trace: Trace, work: DeviceWork) -> Floats:
-    """Of each piece of work the median time of its name and grid, in ns."""
-    kind, _ = grouped([codes_at(trace.lanes.gpu, column, work.row) for column in ("name", "grid")])
-    return median_of(kind, (work.end_ns - work.start_ns).astype(np.float64))[kind]
 
 
 def _text(frame: Columns, column: str, row: int) -> str:

@@ -132,8 +132,7 @@ class LaunchOrder:
             pick(end, np.searchsorted(begun, at) - 1)
             for begun, end in zip(self.launched, self.ends, strict=True)
         ]
-        newest: Rows = np.stack(found, axis=1)
-        return newest
+        return np.asarray(np.stack(found, axis=1))
 
 
 def rows_in_sample(nesting: Nesting, timeline: CpuTimeline, rows: Rows) -> Rows:
