@@ -23,7 +23,6 @@ RULE = '''"""TODO: what this rule is about, in one line."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,7 +30,6 @@ from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_idle_ns: int = limit(5_000, "TODO: shorter idle time is ignored, because ... (measured on ...)")
 

@@ -42,14 +42,7 @@ _OF_BLOCKS = ("one-call", "recurrence", "lists", "groups")
 ON_HOST = ("host", "optimizer")
 
 # Ops of a model's layers, and other arithmetic that a program is for.
-_LAYER_KINDS = (
-    Kind.GEMM,
-    Kind.CONVOLUTION,
-    Kind.ATTENTION,
-    Kind.RECURRENT,
-    Kind.LINEAR_ALGEBRA,
-    Kind.FFT,
-)
+_LAYER_KINDS = (Kind.GEMM, Kind.CONVOLUTION, Kind.ATTENTION, Kind.RECURRENT, Kind.LINEAR_ALGEBRA, Kind.FFT)
 _CELL = regex(r"_cell$")
 # A product with one vector is no layer.
 _VECTOR = regex(r"::(mv|addmv|dot|vdot)$")

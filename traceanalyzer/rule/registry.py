@@ -7,7 +7,7 @@ import inspect
 import math
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -110,6 +110,7 @@ def rule(
         min_share: by default the share from which on the severity is `low`.
         specificity: more than 0 where it knows more of its time than others of its order, and goes first.
         causes: what its hits may have as `cause`: `traceanalyzer explain CAUSE` finds the rule by them.
+        limits: a class whose fields are `limit`s; it becomes a frozen dataclass.
         choices: those of `causes` that cost time for another gain, where the rule's other findings are faults.
 
     Raises:
@@ -121,6 +122,8 @@ def rule(
     def mark(function: RuleFunction) -> RuleFunction:
         if not inspect.isfunction(function):
             raise TypeError(f"a rule is a function, not {type(function).__name__}")
+        if limits is not None and not is_dataclass(limits):
+            dataclass(frozen=True)(limits)
         fields_of_rule = {"since": since, "claims": claims, "min_share": min_share, "causes": causes}
         fields_of_rule |= {"limits": limits, "kind": kind, "specificity": specificity, "choices": choices}
         function.__rule__ = fields_of_rule  # type: ignore[attr-defined]

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, distinct
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import texts_of
 from traceanalyzer.replay.edits import Drop, DropWork, MoveToSideStream, Resize
@@ -75,7 +74,6 @@ _WHOLE = 0.995
 _HIDDEN = 0.5
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     gain_share: float = limit(
         0.3,

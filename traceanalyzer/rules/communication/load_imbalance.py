@@ -9,14 +9,12 @@ import numpy as np
 
 from traceanalyzer.job.loads import Load, RankLoads
 from traceanalyzer.model.arrays import median
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import SplitAcrossRanks
 from traceanalyzer.replay.peer_comparison import LATE_SHARE, ExcessOverPeers, late_share
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.timeline.collective_work import collectives_of
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_more_share: float = limit(
         0.1,

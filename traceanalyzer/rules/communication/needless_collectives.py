@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, rank_within
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import ints
 from traceanalyzer.replay.edits import Drop, DropWork
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Work, limit, rule
@@ -16,7 +15,6 @@ from traceanalyzer.timeline.collective_work import collectives_of
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     max_small_elements: int = limit(
         1_024,

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from traceanalyzer.job.runs import PAIR, CollectiveRuns
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows, median, pick
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Unavailable, Work, limit, rule
@@ -25,7 +24,6 @@ _EDGE = regex(r"(\d+) to (\d+)")
 _MORE = 4
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_bubble_share: float = limit(
         0.2,

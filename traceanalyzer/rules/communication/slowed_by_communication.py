@@ -8,14 +8,12 @@ import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Floats, distinct, grouped, medians_of_kinds
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.rule import Claims, Confidence, Hits, Severity, Unavailable, Work, limit, rule
 from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.timeline.collective_work import collective_names, collectives_of
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_times: float = limit(
         2.0,

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, median, pick, starts_of_runs
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.model.units import format_bytes
@@ -18,7 +17,6 @@ from traceanalyzer.timeline.collective_work import Arrivals, collectives_of
 from traceanalyzer.timeline.kernel_families import CONVERSION
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     usual_bytes: int = limit(
         25 << 20, "the usual size of a bucket: DistributedDataParallel's default, bucket_cap_mb=25"

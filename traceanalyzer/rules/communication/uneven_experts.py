@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Unavailable, Work, limit, rule
 
@@ -15,7 +14,6 @@ _EXCHANGE = r"(?i)^all_?to_?all"
 _BACKWARD = r"^autograd::engine::evaluate_function"
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_times: float = limit(
         1.25,

@@ -9,7 +9,6 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, starts_of_runs
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import ints, matching
 from traceanalyzer.replay.edits import Drop, DropSpans
@@ -50,7 +49,6 @@ _NO_REPLAY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     max_versions: int = limit(
         8,

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import DropWork
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
@@ -63,7 +62,6 @@ _DOES = {
 _ADVICE = {"copies": _AVOID, "gathers": _READ_IN_PLACE, "reorderings": _KEEP_ORDER, "graph-inputs": _STATIC}
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_gpu_share: float = limit(
         0.10,

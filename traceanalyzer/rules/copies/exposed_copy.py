@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct, median, pick, sums_of
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import Drop, DropSpans, Edit, MoveToSideStream
@@ -56,7 +55,6 @@ _TEXTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_bare_share: float = limit(
         0.5, "a copy is reported only if no kernel runs during at least this share of the copy's time; chosen"

@@ -6,13 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import DropWork
 from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
 from traceanalyzer.timeline import kernel_families as families
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     max_memsets: int = limit(
         2,

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, grouped, pick
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.roofline.gpus import Gpus
@@ -21,7 +20,6 @@ _MOVES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     reached_share: float = limit(
         0.75,

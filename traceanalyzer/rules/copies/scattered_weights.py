@@ -7,14 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.model.arrays import median
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import DropSpans
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
 
 _RECURRENT = "aten::_cudnn_rnn"
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_weights: int = limit(
         2,

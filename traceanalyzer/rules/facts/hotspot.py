@@ -122,7 +122,6 @@ _COPIES = Bound("copies", "copies within the device", "Work in place or on views
 LIMITS = (*(bound.kind for bound in (COMMUNICATION, _LATENCY, _LINK, _COPIES)), *_ADVICE, "few-blocks")
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_part_share: float = limit(
         0.05,

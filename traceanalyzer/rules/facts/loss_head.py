@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.tensors.launch_inputs import WorkInputs
@@ -16,7 +15,6 @@ _SCORES = "aten::_log_softmax"
 _PRODUCT = r"^aten::(mm|addmm|bmm|baddbmm|matmul|linear)$"
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_classes: int = limit(
         1_000,

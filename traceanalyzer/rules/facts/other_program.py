@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from traceanalyzer.job.programs import OtherProgram
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.rule import Calls, Claims, Hits, Kind, LostTime, Work, limit, rule
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_names_share: float = limit(
         0.01,

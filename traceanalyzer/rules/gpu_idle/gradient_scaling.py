@@ -7,13 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, distinct, pick
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     max_ops_before: int = limit(
         12,

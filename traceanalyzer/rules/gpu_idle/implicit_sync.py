@@ -126,7 +126,6 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     mask_passes: float = limit(
         2.0,

@@ -47,7 +47,6 @@ _ENGINE, _SUMS_UP = r"^autograd::engine|^torch::autograd", "torch::autograd::Acc
 _MIN_LAYERS, _MAX_EVALUATIONS = 3, 8
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_repeats: int = limit(
         16,

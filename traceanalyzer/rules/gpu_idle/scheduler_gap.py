@@ -10,7 +10,6 @@ import numpy as np
 from traceanalyzer.idle.cause_table import BETWEEN_OPS, CAUSES, ELSE, NOT_THE_CODE, TEXTS
 from traceanalyzer.model.arrays import distinct, grouped, median, sums_of
 from traceanalyzer.model.finding import NOTHING_TO_DO, Confidence, Severity
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.saving import Forecast, is_busy, only_profiled
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Kind, limit, rule
@@ -39,7 +38,6 @@ _USUAL = ("host-code", "host-work", "engine", "long-call", "python")
 _JITTER = "long-call"
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_gap_ns: int = limit(
         2_000,

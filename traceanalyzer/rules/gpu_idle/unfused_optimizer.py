@@ -33,7 +33,6 @@ _MOST = 0.5
 _RARE = 0.05
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_launches: int = limit(
         16,

@@ -9,7 +9,6 @@ import numpy as np
 from traceanalyzer.idle.stalled_calls import KINDS, FirstUse
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows, median
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, Kind, LostTime, limit, rule
 from traceanalyzer.rule.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.timeline.activity import Activity
@@ -22,7 +21,6 @@ _NAMED = tuple(map(KINDS.index, ("capturing graphs", "compiling", "loading kerne
 _PYTHON = "Python before the first op"
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_steps: int = limit(
         3,

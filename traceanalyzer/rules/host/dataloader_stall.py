@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from traceanalyzer.model.arrays import distinct, median
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import Drop, DropSpans
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
 from traceanalyzer.timeline.activity import Activity
@@ -33,7 +32,6 @@ _ON_DEVICE = (
 _ONCE = "Record more steps, to see whether this recurs. If it does: "
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_wait_ns: int = limit(
         200_000,

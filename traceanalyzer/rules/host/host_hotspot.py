@@ -8,7 +8,6 @@ import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import distinct, median
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.regions.responsible import Leading
 from traceanalyzer.replay.edits import DropSpans
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, limit, rule
@@ -36,7 +35,6 @@ _ELSEWHERE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_stretch_ns: int = limit(
         100_000,

@@ -8,7 +8,6 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.finding import Confidence, Severity
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import DropSpans, FetchInTime, ShrinkGaps
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
 from traceanalyzer.rule.cpu_gaps import CallsAfterCpuGaps
@@ -20,7 +19,6 @@ _MEASURED = "{measured} of the time without the profiler"
 _ALTERNATE = 3  # at most so many steps from a long one to the next alternate: more are periodic
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_measured_share: float = limit(
         0.05,

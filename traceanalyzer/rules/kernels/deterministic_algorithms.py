@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, sums_of
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import Drop, Scale
 from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import op_times
@@ -23,7 +22,6 @@ _ADDS = r"^aten::(index_(add|copy|reduce)|scatter(_add|_reduce)?|put)_?$"
 _COMPARES = ("aten::repeat", "aten::eq", "aten::sum")
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     added_per_ns: float = limit(
         138.0,

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, among, distinct, places_of
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import Drop, DropWork, Edit
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
@@ -38,7 +37,6 @@ _OF_RESULTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_gpu_share: float = limit(
         0.03, "in inference, casts are reported only if they take at least this share of GPU time"

@@ -9,7 +9,6 @@ import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Floats, Rows, median, numbered, starts_of_runs, sums_of
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.roofline.gpus import Gpu, Gpus
 from traceanalyzer.roofline.lower_bounds import CONTENDED, bound_of
@@ -106,7 +105,6 @@ REMEDIES: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     times: float = limit(
         3.0,

@@ -10,7 +10,6 @@ from itertools import zip_longest
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, distinct
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.roofline.gpus import Gpu, Gpus, first_of, speedup
 from traceanalyzer.roofline.lower_bounds import bound_of, least_ns
@@ -60,7 +59,6 @@ _PLACED = r"(?<!_)elementwise_kernel<"
 _PLACED_NS, _PLACED_SMS = 3.0e-3, 132
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     floor_ns: int = limit(
         2_000,

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, ranges, starts_of_runs
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.rewrites import Fuse
 from traceanalyzer.roofline.gpus import Gpu, Gpus, reached_flops_per_ns
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
@@ -26,7 +25,6 @@ _LOOKS_UP = r"^aten::(index|index_select|gather|embedding)$"
 _SOFTMAX_BACKWARD = r"^aten::_softmax_backward_data$"
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     max_kernels_between: int = limit(
         8,

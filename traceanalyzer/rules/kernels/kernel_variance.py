@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, distinct
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.hits import MEASURED_SHARE, reduce_to
@@ -21,7 +20,6 @@ from traceanalyzer.timeline.repeated_kernels import (
 from traceanalyzer.timeline.steps import Steps
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_steps: int = limit(
         3,

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
@@ -40,7 +39,6 @@ _ADVICE = (
 _BY_IMAGE = "Measure before you change the layout: instance norms copy images back to channels first."
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     depthwise_share: float = limit(
         0.25,

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.model.arrays import median
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence, named_ops
@@ -43,7 +42,6 @@ _NORMS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     max_grid_share: float = limit(
         0.5,

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.roofline.gpus import Gpu, Gpus, reached_flops_per_ns
 from traceanalyzer.roofline.lower_bounds import product_bytes_ns
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
@@ -22,7 +21,6 @@ _PRODUCTS = r"^aten::_?(mm|bmm|addmm|baddbmm|addbmm|linear|matmul|einsum|addmm_a
 _ODD = r"align1(?!\d)|_a1_|aligna1_"
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     aligned_elements: int = limit(
         8,

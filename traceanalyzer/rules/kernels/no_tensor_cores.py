@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, grouped, sums_of
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.roofline.gpus import Gpu, Gpus, first_of, speedup
 from traceanalyzer.roofline.lower_bounds import product_bytes_ns
@@ -19,7 +18,6 @@ from traceanalyzer.tensors.signatures import is_half
 from traceanalyzer.timeline import kernel_families as families
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_gpu_share: float = limit(
         0.05,

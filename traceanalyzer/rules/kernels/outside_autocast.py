@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.roofline.gpus import Gpu, Gpus, speedup
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
@@ -14,7 +13,6 @@ from traceanalyzer.tensors.signatures import is_half
 from traceanalyzer.timeline import kernel_families as families
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_gpu_share: float = limit(
         0.05,

@@ -28,7 +28,6 @@ _CAUSES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     low_share: float = limit(
         0.93,

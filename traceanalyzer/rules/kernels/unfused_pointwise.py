@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, numbered, starts_of_runs
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.shapes import elements_of, shapes_of
 from traceanalyzer.replay.rewrites import Fuse
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
@@ -48,7 +47,6 @@ _KINDS = 5
 _LETTERS = 120
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_kernels: int = limit(
         3,

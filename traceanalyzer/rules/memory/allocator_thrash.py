@@ -8,7 +8,6 @@ import numpy as np
 
 from traceanalyzer.idle.recurrence import standing_out
 from traceanalyzer.model.arrays import distinct
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import ints
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Unavailable, Work, limit, rule
@@ -52,7 +51,6 @@ _TEXTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_steps: int = limit(
         3, "the rule needs at least this many steps; fewer steps do not show whether the calls recur"

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.edits import Drop, DropWork, Resize, Wait
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Unavailable, limit, rule
@@ -42,7 +41,6 @@ _SPLIT = f"{_SPARSE} and give its table to torch.optim.SparseAdam, the rest to t
 _NOT_FREE = "; sparse updates avoid this, but the CPU then needs about {} more in each optimizer step"
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     max_touched_share: float = limit(
         0.20,

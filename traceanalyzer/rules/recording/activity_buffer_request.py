@@ -6,14 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
 from traceanalyzer.timeline.activity import ProfilerRows
 from traceanalyzer.timeline.selection import Events
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_stall_ns: int = limit(
         20_000,

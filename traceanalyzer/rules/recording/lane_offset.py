@@ -8,7 +8,6 @@ import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import median
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
@@ -16,7 +15,6 @@ from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import DeviceWork
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_offset_ns: int = limit(
         100_000,

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import NO_DEVICE_TIME
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, limit, rule
@@ -15,7 +14,6 @@ from traceanalyzer.timeline.lost_records import MIN_LOST, LostRecords
 from traceanalyzer.timeline.steps import Steps
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     max_lost_share: float = limit(
         0.01,

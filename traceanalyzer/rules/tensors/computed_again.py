@@ -9,7 +9,6 @@ from itertools import pairwise
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, pick
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import ints_at
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, Unavailable, limit, rule
@@ -47,7 +46,6 @@ _ADVICE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_iterations: int = limit(
         3,

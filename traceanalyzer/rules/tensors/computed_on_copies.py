@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.model.arrays import distinct
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.lower_bounds import REACHED
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
@@ -28,7 +27,6 @@ _ADVICE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_times: float = limit(
         2.0,

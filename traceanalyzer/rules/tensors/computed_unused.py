@@ -9,7 +9,6 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct
 from traceanalyzer.model.execution_trace import Access
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import Drop, DropWork
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, Work, limit, rule
@@ -37,7 +36,6 @@ _ADVICE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_ops: int = limit(
         2,

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.model.arrays import sums_of
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, limit, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
@@ -23,7 +22,6 @@ _PARTS = ("aten::slice", "aten::select")
 _INDEX, _INDEXES = "long int", (Kind.LOOKUP, Kind.SCATTER)
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     max_used_share: float = limit(
         0.25,

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.rule import Calls, Claims, Hits, Work, limit, rule
 from traceanalyzer.rule.slow_work import slow_work
 from traceanalyzer.tensors.flow import Flow
@@ -23,7 +22,6 @@ _LAYERS = ("aten::conv1d", "aten::conv2d", "aten::conv3d")
 _PRODUCTS = (Kind.GEMM, Kind.CONVOLUTION)
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     max_width_share: float = limit(
         0.5,

@@ -27,7 +27,6 @@ _CUTS = ("aten::select", "aten::slice", "aten::narrow", "aten::index", "aten::in
 _BIASED = ("aten::addmm", "aten::baddbmm")
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     max_used_share: float = limit(
         0.5,

@@ -20,7 +20,6 @@ _PRODUCTS = ("aten::mm", "aten::bmm")
 _SCALINGS = ("aten::mul", "aten::mul_", "aten::div", "aten::div_", "aten::copy_")
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     max_operations_share: float = limit(
         0.25, "reported only if the other order needs at most this share of the operations; chosen"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.replay.edits import CapOps, Drop
 from traceanalyzer.rule import Calls, Claims, Hits, Kind, LostTime, Work, limit, rule
@@ -18,7 +17,6 @@ _ASKS = ("aten::item", "aten::is_nonzero")
 _NOTHING_TO_CHECK = r"AccumulateGrad|View|Expand|Transpose|Permute|^.*: T+Backward"
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_checked_share: float = limit(
         0.5,

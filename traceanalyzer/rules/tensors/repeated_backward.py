@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, no_rows, pick
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
 from traceanalyzer.replay.edits import Drop
@@ -20,7 +19,6 @@ _SUMS = r"AccumulateGrad$"
 EVALUATION = f"^{ENGINE}"
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_again_share: float = limit(
         0.05,

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, limit, rule
@@ -21,7 +20,6 @@ _BETWEEN = r"::(to|dropout)$"
 _SWITCH = regex(r": set_adapters?$")
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_adapters: int = limit(
         4, "reported only if a step has at least this many adapters; a model has some in each layer"

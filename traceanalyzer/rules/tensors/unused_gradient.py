@@ -29,7 +29,6 @@ _UPDATES, _SGD = r"^aten::(_fused_|_foreach_addcdiv_$)", "aten::_foreach_add_"
 _LIST_KERNEL, _BLOCK_ELEMENTS = "multi_tensor_apply_kernel", 65_536
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_steps: int = limit(
         2,

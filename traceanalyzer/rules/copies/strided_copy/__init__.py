@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Rows
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import DropWork, Insert, Resize
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
@@ -69,7 +68,6 @@ _ASKED = r"contiguous|clone|reshape|flatten|view|copy_|channel_shuffle|unfold"
 _VIEWS_NS = 2_500.0
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     min_gpu_share: float = limit(0.05, "concatenations must take at least this share of GPU time")
     min_moved_share: float = limit(

@@ -9,7 +9,6 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows, distinct, median
 from traceanalyzer.model.finding import NOTHING_TO_DO, Confidence, Severity
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import STANDS_OUT, Texts
 from traceanalyzer.regions.responsible import FORWARD, Leading
 from traceanalyzer.replay.saving import Forecast, busy_share, is_busy, only_profiled
@@ -61,7 +60,6 @@ _NO_FAULT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
     max_pause_ns: int = limit(
         1_000_000,
