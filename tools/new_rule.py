@@ -20,8 +20,6 @@ from traceanalyzer.version import __version__  # noqa: E402
 
 RULE = '''"""TODO: what this rule is about, in one line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Communication that overlaps no compute."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

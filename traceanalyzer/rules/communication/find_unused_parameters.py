@@ -1,7 +1,5 @@
 """DistributedDataParallel searches for unused parameters in every step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from traceanalyzer.replay.edits import Drop

@@ -1,7 +1,5 @@
 """Collectives on the CPU while the GPU waits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One rank computes more than the others, which wait for it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """Collectives that fewer or larger ones could replace."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

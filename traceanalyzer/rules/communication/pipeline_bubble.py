@@ -1,7 +1,5 @@
 """The bubble of a pipeline, by stages and micro-batches."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A link moves data more slowly than its peers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

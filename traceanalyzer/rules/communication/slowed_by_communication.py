@@ -1,7 +1,5 @@
 """Kernels take far longer while a collective runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

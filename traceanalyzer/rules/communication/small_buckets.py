@@ -1,7 +1,5 @@
 """Gradients are reduced in many small buckets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One rank does other work than its peers, which wait for it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The experts of one rank get more tokens than the rank sends."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """torch.compile compiles again, leaves ops out, or costs more than it saves."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Work that only moves or converts data."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

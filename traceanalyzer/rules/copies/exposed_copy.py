@@ -1,7 +1,5 @@
 """Copies between host and device while no kernel runs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """A device-to-device copy that only seeds a matrix product's destination."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

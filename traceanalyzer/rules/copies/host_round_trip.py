@@ -1,7 +1,5 @@
 """Data that goes to the host for an op there, and back."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

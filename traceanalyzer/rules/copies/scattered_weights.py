@@ -1,7 +1,5 @@
 """A recurrent layer copies its weights in each call, because they are not one buffer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

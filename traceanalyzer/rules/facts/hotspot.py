@@ -1,7 +1,5 @@
 """The op that takes most of the step, and what limits it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

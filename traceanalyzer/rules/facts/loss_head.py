@@ -1,7 +1,5 @@
 """The cost of logits: the last GEMM, the loss, and their backward."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Ops and kernels that one rank of a job runs and the others do not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from traceanalyzer.job.programs import OtherProgram

@@ -1,7 +1,5 @@
 """torch.amp.GradScaler on devices that have bfloat16."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Ops that wait until the GPU returns a value or a size."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Explicit synchronisation that leaves the device without work."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The same sequence of small ops runs many times, and one call could do all."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise

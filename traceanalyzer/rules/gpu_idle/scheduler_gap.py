@@ -1,7 +1,5 @@
 """Idle time that no other rule explains."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """An optimizer launches a kernel per parameter or pass instead of a fused kernel."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

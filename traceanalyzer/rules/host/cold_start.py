@@ -1,7 +1,5 @@
 """Time that a program needs once, at its start."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

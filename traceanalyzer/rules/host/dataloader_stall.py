@@ -1,7 +1,5 @@
 """The step waits for its next batch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import numpy as np

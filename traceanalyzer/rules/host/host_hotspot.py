@@ -1,7 +1,5 @@
 """CPU work while the GPU waits: ops on the CPU, or Python code."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

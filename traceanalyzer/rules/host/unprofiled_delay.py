@@ -1,7 +1,5 @@
 """Delays that the recorder measured while no profiler ran, and that the trace hides or distorts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

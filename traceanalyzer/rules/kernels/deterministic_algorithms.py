@@ -1,7 +1,5 @@
 """Deterministic algorithms are on."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Conversions of weights and activations around matrix products."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Ops that take many times what their shapes need."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 

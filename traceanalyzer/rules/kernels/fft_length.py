@@ -1,7 +1,5 @@
 """Fourier transforms of lengths with large prime factors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Arithmetic in float64, and where it came from."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

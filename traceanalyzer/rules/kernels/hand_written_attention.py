@@ -1,7 +1,5 @@
 """Attention written as products and a softmax."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

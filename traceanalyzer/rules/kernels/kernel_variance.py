@@ -1,7 +1,5 @@
 """The same kernel at the same place of the step takes differently long."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Images in a layout that convolutions convert, or that norms and depthwise convolutions are slow in."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Kernels that leave most of the device's SMs empty."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

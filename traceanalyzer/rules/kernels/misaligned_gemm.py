@@ -1,7 +1,5 @@
 """Half-precision products with a dimension that loads cannot use."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

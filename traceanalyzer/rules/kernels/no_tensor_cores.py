@@ -1,7 +1,5 @@
 """Float32 products without tensor cores."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

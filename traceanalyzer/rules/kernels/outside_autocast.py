@@ -1,7 +1,5 @@
 """Float32 products in a program that computes in half precision elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from traceanalyzer.roofline.gpus import Gpu, Gpus, speedup

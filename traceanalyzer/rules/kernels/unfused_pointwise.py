@@ -1,7 +1,5 @@
 """Chains of pointwise kernels that one kernel could do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

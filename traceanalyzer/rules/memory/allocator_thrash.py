@@ -1,7 +1,5 @@
 """The program allocates and frees driver memory in every step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

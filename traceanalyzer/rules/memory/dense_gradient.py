@@ -1,7 +1,5 @@
 """Embedding gradients as large as the table, while a step uses few rows."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator

@@ -1,7 +1,5 @@
 """CUPTI requests and flushes its buffers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The offset between the GPU lane and the CPU lane, and its cause."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Events that the recording lost or left out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Ops compute again what they, or earlier ops, have computed from the same tensors."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Layers work on rows that were copied before."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

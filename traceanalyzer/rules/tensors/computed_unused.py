@@ -1,7 +1,5 @@
 """Ops compute what no op reads."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tensors that are sorted whole, of which only the first elements or the ranks are used."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Complex Fourier transforms of real numbers: half of the spectrum is the conjugate of the other half."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 

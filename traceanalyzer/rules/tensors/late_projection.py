@@ -1,7 +1,5 @@
 """A layer that narrows comes after upsampling, and could come before."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """One-hot tensors on the device, where the index would do."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import field

@@ -1,7 +1,5 @@
 """A tensor is computed in full, and then a small part of it is taken."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Two matrix products in a row, whose other order takes far fewer operations."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """Forward work that backward does again, and the checks of anomaly mode."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from traceanalyzer.model.short_names import ENGINE

@@ -1,7 +1,5 @@
 """Backward passes that go through the same graph again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

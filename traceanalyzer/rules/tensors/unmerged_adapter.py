@@ -1,7 +1,5 @@
 """Inference computes low-rank adapters beside the layers that they could be merged into."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Backward through parameters that no optimizer updates."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Copies that only change the layout of tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Copies by how often and in which order of dimensions they write, and cats that grow a buffer."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """The CPU launches short kernels more slowly than the GPU runs them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Remedies for many launches: a CUDA graph, a compiler, or a larger batch."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, distinct, grouped
