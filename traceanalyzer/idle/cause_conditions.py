@@ -1,7 +1,5 @@
 """Conditions of the causes of idle time: proofs with a time span first, then tests of a whole gap."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

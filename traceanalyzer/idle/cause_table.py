@@ -1,7 +1,5 @@
 """The causes of idle time, in the order in which they are asked, and their words: what `causes.toml` has."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable, Iterator
 from functools import partial

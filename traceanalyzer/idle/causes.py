@@ -1,7 +1,5 @@
 """Every stretch in which a device did nothing, each nanosecond with one cause and the events that decided it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Self
 

@@ -1,7 +1,5 @@
 """The data that tests of causes read: gaps, indexes, round trips, and values that several tests need."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np

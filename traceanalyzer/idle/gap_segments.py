@@ -1,7 +1,5 @@
 """Splits gaps: proven spans are cut out, and the rest gets one cause."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from traceanalyzer.idle.gaps import Gaps

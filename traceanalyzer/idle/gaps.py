@@ -1,7 +1,5 @@
 """The stretches in which a device ran nothing, without causes."""
 
-from __future__ import annotations
-
 from typing import Self
 
 import numpy as np

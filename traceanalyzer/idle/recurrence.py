@@ -1,7 +1,5 @@
 """Calls that recur in each step, that happen once, and that belong to the start of a recording."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from traceanalyzer.idle.stalled_calls import MANY_TIMES

@@ -1,7 +1,5 @@
 """Where a thread stood still inside one op or call, which ops work on the CPU alone, and what happens once."""
 
-from __future__ import annotations
-
 from typing import Self
 
 import numpy as np

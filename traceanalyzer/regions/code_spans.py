@@ -3,8 +3,6 @@
 So do those in a hook that calls backward on autograd's thread, for which the main thread waits.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Self

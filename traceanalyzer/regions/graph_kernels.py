@@ -1,7 +1,5 @@
 """Kernels of replayed CUDA graphs in the tree of code: below the call that replays a graph, its repeated blocks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

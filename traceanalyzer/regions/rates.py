@@ -1,7 +1,5 @@
 """Floating-point operations of each region, and the step's model FLOPs utilisation (MFU)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Self
 

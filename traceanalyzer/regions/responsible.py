@@ -1,7 +1,5 @@
 """Regions beside the model that take much of a step: what could be done once, together, elsewhere or not at all."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Literal, Self

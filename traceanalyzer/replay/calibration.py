@@ -1,7 +1,5 @@
 """How far reported savings were from the truth; written by benchmarks/calibrate_replay.py."""
 
-from __future__ import annotations
-
 PAIRS = 255  # bad and fixed, one thing apart, both measured without the profiler; on none was anything fitted
 HELD = 0.812  # share of them that lie within the interval that the others give
 GPUS = frozenset({"NVIDIA H100 80GB HBM3", "NVIDIA H200"})  # on which they were measured

@@ -3,8 +3,6 @@
 Cut at every instant at which something starts or ends on these threads, so that the segments' sum is the step.
 """
 
-from __future__ import annotations
-
 from typing import Self
 
 import numpy as np

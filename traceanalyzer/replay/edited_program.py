@@ -1,7 +1,5 @@
 """A program while edits are applied to it: a copy of what an edit may change."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, no_rows, pick, starts_of_runs

@@ -4,8 +4,6 @@ What lies outside the sampled steps is passed over. Each edit is applied to what
 `rule/validation.py` checks the edits of rules.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from itertools import accumulate

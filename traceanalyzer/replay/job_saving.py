@@ -1,7 +1,5 @@
 """The job's step without the profiler, and what edits on some of its ranks save of it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace

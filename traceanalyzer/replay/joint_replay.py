@@ -4,8 +4,6 @@ A collective ends on every rank when the last one has come and the data has move
 common clock is needed for that, since all ranks begin the block of steps at once and repeat it until it is steady.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Generator, Mapping
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The trace as a program: CPU segments in order, calls that launch work, work in order per stream, and waits."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Self
 

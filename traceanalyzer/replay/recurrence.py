@@ -5,8 +5,6 @@ end_i - before_i = max(end_(i-1) - before_(i-1), ready_i + dur_i - before_i): a 
 launches without a wait is told by the largest of these per stream, and those are computed for all stretches at once.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Edits that put something else in the place of what they drop: fewer kernels, one launch, a fused loop."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 

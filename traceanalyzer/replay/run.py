@@ -4,8 +4,6 @@ Between waits a stream's recurrence end_i = max(ready_i, end_(i-1) + gap_i) + du
 cumulative sums, and CPU time is a cumulative sum; so what is left for the loop is a few numbers per wait.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Which steps stand for the program: neither the cold first nor a hiccup, and not more than can be replayed quickly."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import field
 from typing import Self

@@ -1,7 +1,5 @@
 """An edited program as launches, waits and edges at instants of CPU time: what is left to replay."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import field
 

@@ -1,7 +1,5 @@
 """What each segment of the CPU timeline is and costs: its own time, without waiting and buffer requests."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Self

@@ -8,8 +8,6 @@ fitted on programs whose step is known without the profiler (docs/accuracy.md); 
 differ by 30 %.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Self
 

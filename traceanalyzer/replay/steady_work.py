@@ -1,7 +1,5 @@
 """The device's side of a traced program: pieces of work in the order of their launches, and what each waits for."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Self
 

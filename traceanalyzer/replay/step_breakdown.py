@@ -1,7 +1,5 @@
 """What one rank's sampled steps go to, by names that are the same on all ranks that run one program."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace

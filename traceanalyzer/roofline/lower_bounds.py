@@ -4,8 +4,6 @@
 convolutions, additions in shared memory or a product for scatters.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What devices can do at most, from their makers' data sheets: dense rates, without sparsity, at boost clock."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping

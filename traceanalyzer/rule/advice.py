@@ -3,8 +3,6 @@
 An advice marks a feature in braces, `Put the norm under {torch.compile}.`: `features.toml` has what is known of it.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Every nanosecond of a device has at most one finding: who keeps it where several rules would."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import IntEnum, StrEnum

@@ -3,8 +3,6 @@
 What is false is left out. What rests on an assumption is demoted: `low` at most.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 

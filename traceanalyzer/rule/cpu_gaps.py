@@ -1,7 +1,5 @@
 """Stretches without any op or call, or without any launch, as rules see them: the host's own time."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Self

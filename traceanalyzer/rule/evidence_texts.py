@@ -1,7 +1,5 @@
 """What rules about GPU work say of it: kernels by short names, shapes, ops and the user's lines, most time first."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

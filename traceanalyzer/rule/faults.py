@@ -1,7 +1,5 @@
 """Faults: findings that one change of the program removes, grouped by what their fixes take from the program."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from itertools import combinations

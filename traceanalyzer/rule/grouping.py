@@ -1,7 +1,5 @@
 """From hits to findings: one per rule, cause, `by` and device; what each costs, and its words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat

@@ -1,7 +1,5 @@
 """What a rule yields: the occurrences of one pattern, the time that they lost, and what fixing them would do."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from typing import Any

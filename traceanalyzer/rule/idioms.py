@@ -1,7 +1,5 @@
 """Code that people know by a name, such as GELU written by hand, with what they do about it: a table."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterable

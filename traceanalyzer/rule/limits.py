@@ -1,7 +1,5 @@
 """Limits of rules: numbers with their unit in the name, and where each comes from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import field, fields
 from typing import Any, TypeVar

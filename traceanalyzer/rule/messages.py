@@ -1,7 +1,5 @@
 """The fields that a message may name, as people read them; CONTRIBUTING.md lists them for authors of rules."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 

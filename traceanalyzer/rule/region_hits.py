@@ -1,7 +1,5 @@
 """Findings about the region of code that is responsible for idle time, and its remedy."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A rule is one decorated function in one file under `rules/`; this module finds, describes and configures it."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import math

@@ -1,7 +1,5 @@
 """What a repair looks like in code, what it requires, and what it could change: a table of examples by rule."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from functools import cache

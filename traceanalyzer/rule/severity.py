@@ -1,7 +1,5 @@
 """How severe a finding is, by what it saves or costs: decided here and nowhere else."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

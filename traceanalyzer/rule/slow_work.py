@@ -1,7 +1,5 @@
 """Hits of GPU work that another op, or another order of ops, would do in less time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The title of a finding: one sentence that states the problem with its number and the code."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence

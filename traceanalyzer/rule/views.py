@@ -1,7 +1,5 @@
 """What rules see: calls, pieces of work and idle time, as selections that know their op, line, step and device."""
 
-from __future__ import annotations
-
 from typing import Self
 
 import numpy as np

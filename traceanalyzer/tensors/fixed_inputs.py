@@ -1,7 +1,5 @@
 """Stretches of ops that compute the same of constants or of index tensors that no other op makes, by shapes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise

@@ -3,8 +3,6 @@
 `values.py` says what a value is, and which have equal content.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from operator import eq
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """Which ops and results of an execution trace are needed: by other ops, by backward, or beyond the trace."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The ops that the user's code called, in order of execution, with their recorded inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from traceanalyzer.model.arrays import Rows

@@ -5,8 +5,6 @@ with the same numbers, and what they read has equal content. The content of a st
 changes the part that it covers. Numbers that Python passes as tensors are not recorded, and are guessed to be equal.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import field

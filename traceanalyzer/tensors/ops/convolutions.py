@@ -1,7 +1,5 @@
 """Operations of convolutions of one to three dimensions, from the sizes of their inputs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -5,8 +5,6 @@ tensors count once. Each function raises LookupError, TypeError, ValueError or A
 determine the cost; `table.op_cost` turns that into None.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

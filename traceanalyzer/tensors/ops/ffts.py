@@ -1,7 +1,5 @@
 """Fourier transforms: their lengths, which of them are awkward, and what transforms of good lengths need."""
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 

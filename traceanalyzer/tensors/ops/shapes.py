@@ -4,8 +4,6 @@ Each function gets an op and returns the shape of its first result. It raises on
 determine the shape; `table.result_shape` turns that into None.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import Any

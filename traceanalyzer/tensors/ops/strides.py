@@ -1,7 +1,5 @@
 """Along which dimension of a tensor an op works, and how far apart neighbors lie there in memory."""
 
-from __future__ import annotations
-
 import math
 
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Shape, Signature

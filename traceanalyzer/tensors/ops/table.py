@@ -5,8 +5,6 @@ into the first input. Of extensions, those that torch itself ships have rows, an
 determine their cost. Those of paged attention do not: the lengths of sequences are not recorded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
