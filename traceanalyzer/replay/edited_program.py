@@ -150,8 +150,10 @@ class EditedProgram:
 
         A long gap is Python's own work: it stays, unless the edit's spans name it.
         """
-        between = self.program.segments.gap | self._between_dropped(dropped)
-        free = between & self.kept & (self.cpu_ns <= _LONG_GAP_NS)
+        # Self time of an op between two dropped stretches right inside it: Python that called both.
+        after, before = np.append(dropped[1:], False), np.append(False, dropped[:-1])
+        between = before & after & ~dropped & (self.program.segments.call < 0)
+        free = (self.program.segments.gap | between) & self.kept & (self.cpu_ns <= _LONG_GAP_NS)
         loose = free | ~self.kept
         run = np.cumsum(np.concatenate(([True], loose[1:] != loose[:-1]))) - 1
         touched = np.zeros(run[-1] + 1, bool)
@@ -191,12 +193,6 @@ class EditedProgram:
         cut = np.where(gap, np.minimum(by_ns, share * beyond), 0.0)
         self.cpu_ns[at[gap]] -= cut[gap]
         return np.asarray(cut)
-
-    def _between_dropped(self, dropped: Mask) -> Mask:
-        """Self time of an op between two dropped stretches right inside it: Python that called both."""
-        segments = self.program.segments
-        after, before = np.append(dropped[1:], False), np.append(False, dropped[:-1])
-        return np.asarray(before & after & ~dropped & (segments.call < 0))
 
     def _rewarm(self, dropped: Mask, most: float = np.inf) -> None:
         """What ran cold after a stall that is dropped takes what the quicker quarter of its kind takes.

@@ -127,7 +127,9 @@ def segment_names(trace: Trace, program: Program) -> tuple[Texts, Rows]:
     texts = [*texts_of(trace.lanes.cpu, "name").tolist(), ""]  # the last one's number stands for none
     top, call, row = program.segments.top_op, program.segments.call, program.timeline.row
     named = np.where(top >= 0, top, call)
-    after = pick(named, _next(named))
+    there = np.where(named >= 0, np.arange(len(named)), len(named))
+    following = np.minimum.accumulate(there[::-1])[::-1]
+    after = pick(named, np.where(following < len(named), following, -1))
     own, around, follows = (
         codes_at(trace.lanes.cpu, "name", rows) % len(texts)
         for rows in (named, np.where(named < 0, row, -1), after)
@@ -139,13 +141,6 @@ def segment_names(trace: Trace, program: Program) -> tuple[Texts, Rows]:
     place = {name: at for at, name in enumerate(sorted(set(sorted_names)))}
     code = np.array([place[one] for one in sorted_names], np.int64)[number]
     return Texts(code, np.array(list(place), object)), np.where(named >= 0, named, after)
-
-
-def _next(named: Rows) -> Rows:
-    """Position of the next segment within an op or call; -1 for none."""
-    there = np.where(named >= 0, np.arange(len(named)), len(named))
-    following = np.minimum.accumulate(there[::-1])[::-1]
-    return np.where(following < len(named), following, -1)
 
 
 def gap_of(name: str) -> str | None:

@@ -174,7 +174,10 @@ class Implementation:
         if work.op.name.matches("_foreach_").mean() > _MOST:
             passes = max(len(work.op.distinct()) / steps, 1.0)
             return cls(True, passes, len(work) / steps / passes * tensors_per_launch)
-        tensors = _every_tensor(work)
+        # Count of the rarest op that runs for every tensor.
+        ops = work.op.name.sums(np.ones(len(work), np.int64)).values()
+        counts = np.array(list(ops) or [len(work)])
+        tensors = max(float(counts[counts >= _RARE * len(work)].min(initial=len(work))), 1.0)
         falls_back = bool(work.outer_op.name.matches(LISTS).mean() > _MOST)
         return cls(False, len(work) / tensors, tensors / steps, falls_back)
 
@@ -197,10 +200,3 @@ class Implementation:
             )
         by_hand = "" if self.foreach else ", or write it with torch._foreach_ ops"
         return f"Compile the optimizer's step with {{torch.compile}}{by_hand}."
-
-
-def _every_tensor(work: Work) -> float:
-    """Count of the rarest op that runs for every tensor."""
-    ops = work.op.name.sums(np.ones(len(work), np.int64)).values()
-    counts = np.array(list(ops) or [len(work)])
-    return max(float(counts[counts >= _RARE * len(work)].min(initial=len(work))), 1.0)

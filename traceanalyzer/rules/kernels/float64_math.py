@@ -99,7 +99,10 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     wide |= name.matches(families.FP64_ARITHMETIC) & kind.one_of("compute")
     # float32 products without TF32 show that the program leaves it off
     tf32 = not name.matches(families.FP32_ARITHMETIC).any()
-    chosen = _is_all_float64(work, inputs)
+    # Whether every floating tensor that work was launched for is float64, and none of them comes from the host.
+    kinds = set().union(*map(tensor_types, inputs.signatures))
+    uploaded = inputs.meets(has_float64) & work.kind.one_of("copy_h2d")
+    chosen = "double" in kinds and kinds.isdisjoint(NARROWER) and not uploaded.any()
     for device, pieces in work[wide & ~name.matches("multi_tensor_apply")].by_device():
         hits = _hits(pieces, inputs, gpus[device], tf32, limits)
         if chosen:
@@ -107,13 +110,6 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
             none = LostTime.none()
             hits = replace(hits, cause="throughout", lost=none, info=True, advice=_CHOICE, message=message)
         yield hits
-
-
-def _is_all_float64(work: Work, inputs: WorkInputs) -> bool:
-    """Whether every floating tensor that work was launched for is float64, and none of them comes from the host."""
-    kinds = set().union(*map(tensor_types, inputs.signatures))
-    uploaded = inputs.meets(has_float64) & work.kind.one_of("copy_h2d")
-    return "double" in kinds and kinds.isdisjoint(NARROWER) and not uploaded.any()
 
 
 def _at_peak_ns(pieces: Work, inputs: WorkInputs, gpu: Gpu) -> Floats:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, ranges, starts_of_runs
+from traceanalyzer.model.arrays import Mask, Rows, distinct, ranges, starts_of_runs
 from traceanalyzer.replay.rewrites import Fuse
 from traceanalyzer.roofline.gpus import Gpu, Gpus, reached_flops_per_ns
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
@@ -67,7 +67,10 @@ def hand_written_attention(work: Work, inputs: WorkInputs, gpus: Gpus, limits: L
 def _hits(pieces: Work, number: Rows, backward: Mask, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
     total = np.bincount(number, weights=pieces.dur_ns)
     fp32 = bool(pieces.name.matches(families.FP32_ARITHMETIC).any())
-    exact = _fused_ns(pieces, number, inputs, gpu, "fp32" if fp32 else "bf16")
+    # What fused attention takes for the products' operations, for each; 0 where shapes or peaks are unknown.
+    flops = np.array([flops_of(op) if op.name in _PRODUCTS else 0 for op in inputs.signatures], np.float64)
+    done = np.bincount(number, weights=flops[inputs.number[pieces.entries]])
+    exact = done / (reached_flops_per_ns(gpu, "attention", "fp32" if fp32 else "bf16") or np.inf)
     products = np.bincount(number, weights=pieces.dur_ns * pieces.op.name.one_of(*_PRODUCTS))
     guess = total * limits.fused_share_fp32 if fp32 else products * limits.fused_share
     fused = np.where(exact > 0, np.minimum(exact, total), guess)
@@ -108,13 +111,6 @@ def _calls_per_step(pieces: Work, backward: Mask) -> str:
     parts = [f"{times(forward)} {when} in forward"] if forward else []
     parts += [f"{times(back)}{f' {when}' * (not parts)} in backward"] if back else []
     return " and ".join(parts)
-
-
-def _fused_ns(pieces: Work, number: Rows, inputs: WorkInputs, gpu: Gpu, arithmetic: str) -> Floats:
-    """What fused attention takes for the products' operations, for each; 0 where shapes or peaks are unknown."""
-    flops = np.array([flops_of(op) if op.name in _PRODUCTS else 0 for op in inputs.signatures], np.float64)
-    done = np.bincount(number, weights=flops[inputs.number[pieces.entries]])
-    return done / (reached_flops_per_ns(gpu, "attention", arithmetic) or np.inf)
 
 
 def attention_spans(work: Work, most: int) -> tuple[Work, Rows, Mask]:
