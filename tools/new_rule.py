@@ -25,11 +25,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.replay.edits import Drop
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, rule
 
 
 class Limits:
-    min_idle_ns: int = limit(5_000, "TODO: shorter idle time is ignored, because ... (measured on ...)")
+    min_idle_ns: int = 5_000
+    """TODO: shorter idle time is ignored, because ... (measured on ...)"""
 
 
 @rule(since="{since}", claims=Claims.EVENT, limits=Limits)

@@ -340,7 +340,9 @@ def test_what_is_of_the_window_already_is_all_of_it(of_window: tuple[str, ...], 
 class Limits:
     """Some limits."""
 
-    min_gap_ns: int = limit(2_000, "shortest gap on an H200")
+    min_gap_ns: int = 2_000
+    """shortest gap on an
+    H200"""
     min_share: float = limit(0.005, "where low begins")
     min_bytes: int = limit(1 << 20, "one page")
     least: float = 0.5

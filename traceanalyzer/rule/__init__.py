@@ -1,6 +1,6 @@
 """What rules are made of: decorator, registry, limits, claims, grouping, messages, places.
 
-from traceanalyzer.rule import Hits, Work, limit, rule
+from traceanalyzer.rule import Hits, Work, rule
 """
 
 from traceanalyzer.model.errors import Unavailable

@@ -1,7 +1,11 @@
 """Limits of rules: numbers with their unit in the name, and where each comes from."""
 
+import ast
+import inspect
+import textwrap
 from collections.abc import Iterator
 from dataclasses import field, fields
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from traceanalyzer.model.records import dataclass
@@ -16,12 +20,7 @@ _FORMS = {"ns": format_ns, "bytes": format_bytes, "share": format_share}
 
 
 def limit(default: Number, source: str) -> Number:
-    """A field of a rule's `Limits`: `min_gap_ns: int = limit(2_000, "shortest gap on an H200, torch 2.11")`.
-
-    Args:
-        default: the number in force where the user sets none.
-        source: where the number comes from: trace, GPU, torch version, data sheet or formula.
-    """
+    """A field of a rule's `Limits` with its sentence, which otherwise stands below the field."""
     declared: Any = field(default=default, metadata={_SOURCE: source})
     return declared  # type: ignore[no-any-return]
 
@@ -48,6 +47,22 @@ class LimitInfo:
 
 
 def limits_of(limits: Any) -> Iterator[LimitInfo]:
-    """Every limit in the order of declaration; `limits` is a dataclass instance, or None for a rule without."""
+    """Every limit in the order of declaration, of an instance of a rule's `Limits`, or of None for a rule without."""
+    sources = {} if limits is None else _sentences(type(limits))
     for declared in fields(limits) if limits is not None else ():
-        yield LimitInfo(declared.name, getattr(limits, declared.name), declared.metadata.get(_SOURCE, ""))
+        source = declared.metadata.get(_SOURCE) or sources.get(declared.name, "")
+        yield LimitInfo(declared.name, getattr(limits, declared.name), source)
+
+
+def _sentences(kind: type) -> dict[str, str]:
+    """The sentence below each field of a class, which Python itself does not keep; by the field's name."""
+    try:
+        text = textwrap.dedent(inspect.getsource(kind))
+    except OSError:  # an installation without its sources
+        return {}
+    declared: Any = ast.parse(text).body[0]
+    return {
+        named.target.id: " ".join(ast.literal_eval(below.value).split())
+        for named, below in pairwise(declared.body)
+        if isinstance(below, ast.Expr)
+    }

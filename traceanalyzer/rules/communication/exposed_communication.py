@@ -9,7 +9,7 @@ from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import texts_of
 from traceanalyzer.replay.edits import Drop, DropWork, MoveToSideStream, Resize
-from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Severity, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Severity, Work, rule
 from traceanalyzer.rule.lost_time import split_waiting
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.collective_work import Arrivals, collective_names, collectives_of
@@ -73,33 +73,22 @@ _HIDDEN = 0.5
 
 
 class Limits:
-    gain_share: float = limit(
-        0.3,
-        "used for the predicted saving: of the transfer time that runs beside compute after the fix, only "
-        "this share is saved, because compute slows down while NCCL runs; measured with DDP on 2 H200, "
-        "NVLink",
-    )
-    waiting_times: float = limit(
-        1.75,
-        "with one rank's trace: a rank is regarded as waiting if a collective takes at least this many "
-        "times its estimated transfer time; if ranks arrive together, a collective takes 1.0 to 1.7 times "
-        "that time (measured on 2 H200, NVLink)",
-    )
-    min_measured_share: float = limit(
-        0.5,
-        "waiting is measured if the other ranks' traces cover at least this share of a collective's time; "
-        "otherwise waiting is estimated from this rank's trace",
-    )
-    min_waiting_ns: int = limit(
-        20_000,
-        "with the traces of all ranks: shorter waits in a collective are ignored; the ends that two ranks "
-        "record for one collective differ by up to 10 µs (measured on 2 H200)",
-    )
-    min_late_ns: int = limit(
-        100_000,
-        "with one rank's trace: a rank is regarded as waiting only if the collective also takes at least "
-        "this much longer than its estimated transfer time; the latency between hosts is tens of µs",
-    )
+    gain_share: float = 0.3
+    """used for the predicted saving: of the transfer time that runs beside compute after the fix, only this
+    share is saved, because compute slows down while NCCL runs; measured with DDP on 2 H200, NVLink"""
+    waiting_times: float = 1.75
+    """with one rank's trace: a rank is regarded as waiting if a collective takes at least this many times its
+    estimated transfer time; if ranks arrive together, a collective takes 1.0 to 1.7 times that time (measured
+    on 2 H200, NVLink)"""
+    min_measured_share: float = 0.5
+    """waiting is measured if the other ranks' traces cover at least this share of a collective's time;
+    otherwise waiting is estimated from this rank's trace"""
+    min_waiting_ns: int = 20_000
+    """with the traces of all ranks: shorter waits in a collective are ignored; the ends that two ranks record
+    for one collective differ by up to 10 µs (measured on 2 H200)"""
+    min_late_ns: int = 100_000
+    """with one rank's trace: a rank is regarded as waiting only if the collective also takes at least this
+    much longer than its estimated transfer time; the latency between hosts is tens of µs"""
 
 
 @rule(

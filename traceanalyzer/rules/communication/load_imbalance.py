@@ -9,26 +9,20 @@ from traceanalyzer.job.loads import Load, RankLoads
 from traceanalyzer.model.arrays import median
 from traceanalyzer.replay.edits import SplitAcrossRanks
 from traceanalyzer.replay.peer_comparison import LATE_SHARE, ExcessOverPeers, late_share
-from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Unavailable, Work, rule
 from traceanalyzer.timeline.collective_work import collectives_of
 
 
 class Limits:
-    min_more_share: float = limit(
-        0.1,
-        "reported if a rank computes longer than the others by at least this share; for equal work, the "
-        "times of two H200 differ by up to 6 %",
-    )
-    min_step_share: float = limit(
-        0.042,
-        "if the other ranks wait for most of the difference, it needs to be only this share of the step, "
-        "even if min_more_share does not hold; two H200 of a healthy job differ by up to 4.03 %",
-    )
-    min_errors: float = limit(
-        3.0,
-        "reported only if the difference between ranks is at least this many times its standard error, "
-        "because steps vary by chance; the usual three-sigma rule",
-    )
+    min_more_share: float = 0.1
+    """reported if a rank computes longer than the others by at least this share; for equal work, the times of
+    two H200 differ by up to 6 %"""
+    min_step_share: float = 0.042
+    """if the other ranks wait for most of the difference, it needs to be only this share of the step, even if
+    min_more_share does not hold; two H200 of a healthy job differ by up to 4.03 %"""
+    min_errors: float = 3.0
+    """reported only if the difference between ranks is at least this many times its standard error, because
+    steps vary by chance; the usual three-sigma rule"""
 
 
 # Share of the rank's additional compute; chosen.

@@ -8,28 +8,22 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, rank_within
 from traceanalyzer.model.trace import ints
 from traceanalyzer.replay.edits import Drop, DropWork
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Work, rule
 from traceanalyzer.timeline.collective_work import collectives_of
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 
 class Limits:
-    max_small_elements: int = limit(
-        1_024,
-        "a collective is small if it has at most this many elements; its time is then only latency, about "
-        "10 µs on NVLink",
-    )
-    min_small_times: int = limit(
-        3,
-        "reported only if a thread starts at least this many small collectives a step; two may be a loss "
-        "and its count",
-    )
-    max_kernels_between: int = limit(
-        8,
-        "reported only if at most this many kernels run between two small collectives. Between logged "
-        "values no kernel runs; between collectives of different layers or iterations, 10 to 73 kernels "
-        "run; measured on H200 and B200",
-    )
+    max_small_elements: int = 1_024
+    """a collective is small if it has at most this many elements; its time is then only latency, about 10 µs
+    on NVLink"""
+    min_small_times: int = 3
+    """reported only if a thread starts at least this many small collectives a step; two may be a loss and its
+    count"""
+    max_kernels_between: int = 8
+    """reported only if at most this many kernels run between two small collectives. Between logged values no
+    kernel runs; between collectives of different layers or iterations, 10 to 73 kernels run; measured on H200
+    and B200"""
 
 
 _FORWARD = r"^DistributedDataParallel\.forward"

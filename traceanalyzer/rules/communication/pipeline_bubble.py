@@ -11,7 +11,7 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows, median, pick
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import NULL_INT, ints
-from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Unavailable, Work, rule
 from traceanalyzer.timeline.device_work import find
 from traceanalyzer.timeline.steps import Steps
 
@@ -23,16 +23,12 @@ _MORE = 4
 
 
 class Limits:
-    min_bubble_share: float = limit(
-        0.2,
-        "reported only if the bubble is at least this share of the step; with the usual four "
-        "micro-batches per stage a bubble is always smaller; chosen",
-    )
-    tolerance_share: float = limit(
-        0.05,
-        "reported only if the measured time without compute is at least the bubble minus this share of "
-        "the step; chosen",
-    )
+    min_bubble_share: float = 0.2
+    """reported only if the bubble is at least this share of the step; with the usual four micro-batches per
+    stage a bubble is always smaller; chosen"""
+    tolerance_share: float = 0.05
+    """reported only if the measured time without compute is at least the bubble minus this share of the step;
+    chosen"""
 
 
 @rule(since="0.2", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, kind=Kind.FACT)

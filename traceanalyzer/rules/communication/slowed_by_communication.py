@@ -7,32 +7,24 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Floats, distinct, grouped, medians_of_kinds
 from traceanalyzer.model.short_names import short_kernel
-from traceanalyzer.rule import Claims, Confidence, Hits, Severity, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, Severity, Unavailable, Work, rule
 from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.timeline.collective_work import collective_names, collectives_of
 
 
 class Limits:
-    min_times: float = limit(
-        2.0,
-        "reported only if a kernel takes at least this many times as long during a collective; beside NCCL, "
-        "kernels take 1.2 to 1.9 times as long (measured with DDP on 2 H200, NVLink)",
-    )
-    usual_times: float = limit(
-        1.35,
-        "used for the predicted saving: with less interference, a kernel still takes this many times as long "
-        "during a collective; the mean of the same measurement",
-    )
-    min_executions: int = limit(
-        3,
-        "reported only if a kernel runs at least this often alone and this often during collectives; chosen",
-    )
-    during_share: float = limit(
-        0.9, "an execution is during a collective if the collective covers at least this share of it; chosen"
-    )
-    alone_share: float = limit(
-        0.02, "an execution is alone if collectives cover at most this share of it; chosen"
-    )
+    min_times: float = 2.0
+    """reported only if a kernel takes at least this many times as long during a collective; beside NCCL,
+    kernels take 1.2 to 1.9 times as long (measured with DDP on 2 H200, NVLink)"""
+    usual_times: float = 1.35
+    """used for the predicted saving: with less interference, a kernel still takes this many times as long
+    during a collective; the mean of the same measurement"""
+    min_executions: int = 3
+    """reported only if a kernel runs at least this often alone and this often during collectives; chosen"""
+    during_share: float = 0.9
+    """an execution is during a collective if the collective covers at least this share of it; chosen"""
+    alone_share: float = 0.02
+    """an execution is alone if collectives cover at most this share of it; chosen"""
 
 
 @rule(since="0.4", claims=Claims.WORK, min_share=0.01, limits=Limits)

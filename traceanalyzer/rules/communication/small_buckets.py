@@ -9,41 +9,30 @@ from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.model.units import format_bytes
 from traceanalyzer.replay.edits import Drop, Resize
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, rule
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.collective_work import Arrivals, collectives_of
 from traceanalyzer.timeline.kernel_families import CONVERSION
 
 
 class Limits:
-    usual_bytes: int = limit(
-        25 << 20, "the usual size of a bucket: DistributedDataParallel's default, bucket_cap_mb=25"
-    )
-    small_share: float = limit(
-        0.2,
-        "buckets are small if their mean size is at most this share of the usual size; "
-        "DistributedDataParallel's first bucket is 1 MB by design",
-    )
-    min_times: float = limit(
-        2.0,
-        "reported only if there are at least this many times as many buckets as with the default size; "
-        "fewer cost little",
-    )
-    min_late_times: int = limit(
-        4,
-        "reported only if at least this many all-reduces a step follow the backward pass; fewer are "
-        "probably not a loop over parameters",
-    )
-    min_bytes: int = limit(
-        65_536,
-        "all-reduces after the backward pass are reported only if they have at least this size on "
-        "average; smaller ones are logged values",
-    )
-    gain_share: float = limit(
-        0.3,
-        "for the saving: of the transfer time that moves under the backward pass, only this share is "
-        "gained, because compute slows down while NCCL runs; measured with DDP on 2 H200, NVLink",
-    )
+    usual_bytes: int = 25 << 20
+    """the usual size of a bucket: DistributedDataParallel's default, bucket_cap_mb=25"""
+    small_share: float = 0.2
+    """buckets are small if their mean size is at most this share of the usual size; DistributedDataParallel's
+    first bucket is 1 MB by design"""
+    min_times: float = 2.0
+    """reported only if there are at least this many times as many buckets as with the default size; fewer
+    cost little"""
+    min_late_times: int = 4
+    """reported only if at least this many all-reduces a step follow the backward pass; fewer are probably not
+    a loop over parameters"""
+    min_bytes: int = 65_536
+    """all-reduces after the backward pass are reported only if they have at least this size on average;
+    smaller ones are logged values"""
+    gain_share: float = 0.3
+    """for the saving: of the transfer time that moves under the backward pass, only this share is gained,
+    because compute slows down while NCCL runs; measured with DDP on 2 H200, NVLink"""
 
 
 # Buckets of 0.5 MB cost 28 % of the step, two H200, torch 2.11.

@@ -6,23 +6,19 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.trace import NULL_INT, ints
-from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Unavailable, Work, rule
 
 _EXCHANGE = r"(?i)^all_?to_?all"
 _BACKWARD = r"^autograd::engine::evaluate_function"
 
 
 class Limits:
-    min_times: float = limit(
-        1.25,
-        "reported only if, on average, a rank receives at least this many times as many elements as it "
-        "sends; 1.25 is a usual capacity factor: Switch Transformer",
-    )
-    min_elements: int = limit(
-        65_536,
-        "reported only if an all-to-all brings at least this many elements on average; smaller ones carry "
-        "only the numbers of tokens; chosen",
-    )
+    min_times: float = 1.25
+    """reported only if, on average, a rank receives at least this many times as many elements as it sends;
+    1.25 is a usual capacity factor: Switch Transformer"""
+    min_elements: int = 65_536
+    """reported only if an all-to-all brings at least this many elements on average; smaller ones carry only
+    the numbers of tokens; chosen"""
 
 
 @rule(since="0.2", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, kind=Kind.FACT)

@@ -11,7 +11,7 @@ from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import ints, matching
 from traceanalyzer.replay.edits import Drop, DropSpans
 from traceanalyzer.replay.rewrites import Fuse, Replace
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, Work, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.timeline import kernel_families as families
 from traceanalyzer.timeline.names import is_compilation
@@ -48,25 +48,18 @@ _NO_REPLAY = (
 
 
 class Limits:
-    max_versions: int = limit(
-        8,
-        "a frame is regarded as recompiled too often if it has at least this many versions; this is the"
-        " default of torch._dynamo.config.recompile_limit in torch 2.11",
-    )
-    min_guard_share: float = limit(
-        0.05,
-        "guards are reported only if checking them takes at least this share of the recorded step on the CPU; chosen",
-    )
-    min_times: float = limit(
-        2.0,
-        "a region is reported as tiny if entering it takes at least this many times as long as its kernels;"
-        " chosen",
-    )
-    min_eager_share: float = limit(
-        0.05,
-        "eager ops inside compiled regions are reported only if they take at least this share of GPU time; "
-        "chosen",
-    )
+    max_versions: int = 8
+    """a frame is regarded as recompiled too often if it has at least this many versions; this is the default
+    of torch._dynamo.config.recompile_limit in torch 2.11"""
+    min_guard_share: float = 0.05
+    """guards are reported only if checking them takes at least this share of the recorded step on the CPU;
+    chosen"""
+    min_times: float = 2.0
+    """a region is reported as tiny if entering it takes at least this many times as long as its kernels;
+    chosen"""
+    min_eager_share: float = 0.05
+    """eager ops inside compiled regions are reported only if they take at least this share of GPU time;
+    chosen"""
 
 
 @rule(

@@ -8,7 +8,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import DropWork
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, rule
 from traceanalyzer.rule.evidence_texts import called_ops, gpu_time_evidence
 from traceanalyzer.tensors.ops.table import is_view
 from traceanalyzer.tensors.signatures import Signature, signatures_of, tensors
@@ -61,20 +61,14 @@ _ADVICE = {"copies": _AVOID, "gathers": _READ_IN_PLACE, "reorderings": _KEEP_ORD
 
 
 class Limits:
-    min_gpu_share: float = limit(
-        0.10,
-        "an op is reported only if its copies take at least this share of GPU time; in healthy H200 traces,"
-        " only gathers reach this share",
-    )
-    min_row_bytes: int = limit(
-        65_536,
-        "gathers of all rows are regarded as reordered state if each row has at least this size; chosen",
-    )
-    min_times: int = limit(
-        4,
-        "state is reported only if all rows of a tensor are reordered at least this many times in a step; a"
-        " shuffle of the data happens only once; chosen",
-    )
+    min_gpu_share: float = 0.10
+    """an op is reported only if its copies take at least this share of GPU time; in healthy H200 traces, only
+    gathers reach this share"""
+    min_row_bytes: int = 65_536
+    """gathers of all rows are regarded as reordered state if each row has at least this size; chosen"""
+    min_times: int = 4
+    """state is reported only if all rows of a tensor are reordered at least this many times in a step; a
+    shuffle of the data happens only once; chosen"""
 
 
 @rule(

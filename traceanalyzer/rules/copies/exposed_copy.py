@@ -11,7 +11,7 @@ from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import Drop, DropSpans, Edit, MoveToSideStream
 from traceanalyzer.roofline.peaks import host_link, link_reached
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Unavailable, Work, rule
 from traceanalyzer.tensors.ops.table import is_view, result_shape
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, signatures_of, tensors
 from traceanalyzer.timeline.device_work import find
@@ -54,22 +54,16 @@ _TEXTS = {
 
 
 class Limits:
-    min_bare_share: float = limit(
-        0.5, "a copy is reported only if no kernel runs during at least this share of the copy's time; chosen"
-    )
-    min_blocked_ns: int = limit(
-        100_000,
-        "a copy of a few bytes is reported only if its call takes at least this much longer than the copy itself; on "
-        "idle devices such calls return within 15 µs (measured on the host of an H200)",
-    )
-    min_worker_ns: int = limit(
-        20_000,
-        "an op on CPU tensors is regarded as work on the copied data if it takes at least this time; the "
-        "dispatch of an op, without its work, takes up to 10 µs (measured on the host of an H200)",
-    )
-    min_worker_share: float = limit(
-        0.2, "the advice names the op on the host if it takes at least this share of the copies' time; chosen"
-    )
+    min_bare_share: float = 0.5
+    """a copy is reported only if no kernel runs during at least this share of the copy's time; chosen"""
+    min_blocked_ns: int = 100_000
+    """a copy of a few bytes is reported only if its call takes at least this much longer than the copy
+    itself; on idle devices such calls return within 15 µs (measured on the host of an H200)"""
+    min_worker_ns: int = 20_000
+    """an op on CPU tensors is regarded as work on the copied data if it takes at least this time; the
+    dispatch of an op, without its work, takes up to 10 µs (measured on the host of an H200)"""
+    min_worker_share: float = 0.2
+    """the advice names the op on the host if it takes at least this share of the copies' time; chosen"""
 
 
 @rule(since="0.1", claims=Claims.EVENT, min_share=0.01, limits=Limits, causes=tuple(_TEXTS))

@@ -5,16 +5,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.replay.edits import DropWork
-from traceanalyzer.rule import Claims, Hits, LostTime, Work, limit, rule
+from traceanalyzer.rule import Claims, Hits, LostTime, Work, rule
 from traceanalyzer.timeline import kernel_families as families
 
 
 class Limits:
-    max_memsets: int = limit(
-        2,
-        "at most this many memsets are allowed between the copy and the GEMM; cuBLAS clears one workspace "
-        "of 4 bytes (H200, torch 2.11)",
-    )
+    max_memsets: int = 2
+    """at most this many memsets are allowed between the copy and the GEMM; cuBLAS clears one workspace of 4
+    bytes (H200, torch 2.11)"""
 
 
 @rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=("seeded-destination",))

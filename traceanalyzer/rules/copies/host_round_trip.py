@@ -9,7 +9,7 @@ from traceanalyzer.model.arrays import Rows, grouped, pick
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, Work, rule
 from traceanalyzer.timeline.host_round_trips import HostRoundTrips
 
 # Ops that bring data into another form on its way, and are not what the host does with it.
@@ -19,27 +19,19 @@ _MOVES = (
 
 
 class Limits:
-    reached_share: float = limit(
-        0.75,
-        "used for the predicted saving: the pointwise kernel that replaces the round trip reaches this "
-        "share of the memory's peak rate; measured on an H200 with torch 2.11",
-    )
-    op_ns: int = limit(
-        5_000,
-        "used for the predicted saving: launching the pointwise op that replaces the round trip takes this "
-        "CPU time; measured on the host of an H200 with torch 2.11",
-    )
-    min_op_share: float = limit(
-        0.1,
-        "the finding names an op on the host if the op takes at least this share of the time between the "
-        "copies",
-    )
-    max_freeing_share: float = limit(
-        0.2,
-        "after the copy back, the host frees its temporary arrays; the pause for this is part of the cost "
-        "if it takes at most this share of the round trip's time; a longer pause has another cause; freeing"
-        " two arrays of 16 MiB took 9 % (measured on the host of an H200)",
-    )
+    reached_share: float = 0.75
+    """used for the predicted saving: the pointwise kernel that replaces the round trip reaches this share of
+    the memory's peak rate; measured on an H200 with torch 2.11"""
+    op_ns: int = 5_000
+    """used for the predicted saving: launching the pointwise op that replaces the round trip takes this CPU
+    time; measured on the host of an H200 with torch 2.11"""
+    min_op_share: float = 0.1
+    """the finding names an op on the host if the op takes at least this share of the time between the
+    copies"""
+    max_freeing_share: float = 0.2
+    """after the copy back, the host frees its temporary arrays; the pause for this is part of the cost if it
+    takes at most this share of the round trip's time; a longer pause has another cause; freeing two arrays of
+    16 MiB took 9 % (measured on the host of an H200)"""
 
 
 @rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=("host-op", "host-code"))

@@ -6,17 +6,15 @@ import numpy as np
 
 from traceanalyzer.model.arrays import median
 from traceanalyzer.replay.edits import DropSpans
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, rule
 
 _RECURRENT = "aten::_cudnn_rnn"
 
 
 class Limits:
-    min_weights: int = limit(
-        2,
-        "reported only if a call copies at least this many weights; a layer has at least two, one for its "
-        "input and one for its state (biases are additional); torch 2.11",
-    )
+    min_weights: int = 2
+    """reported only if a call copies at least this many weights; a layer has at least two, one for its input
+    and one for its state (biases are additional); torch 2.11"""
 
 
 @rule(since="0.2", claims=Claims.EVENT, min_share=0.01, limits=Limits)

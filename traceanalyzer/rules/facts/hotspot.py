@@ -11,7 +11,7 @@ from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.replay.sample import JobStep
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.roofline.op_rates import Inputs, OpWork, shapes_of
-from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Work, limit, rule
+from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Work, rule
 from traceanalyzer.rule.evidence_texts import (
     MORE_WORK,
     counted_shapes,
@@ -121,21 +121,15 @@ LIMITS = (*(bound.kind for bound in (COMMUNICATION, _LATENCY, _LINK, _COPIES)), 
 
 
 class Limits:
-    min_part_share: float = limit(
-        0.05,
-        "reported only if the op takes at least this share of the step; a smaller op is not worth looking "
-        "at first",
-    )
-    min_near_share: float = limit(
-        0.5,
-        "a peak (of arithmetic, memory or link) limits an op if the op reaches at least this share of the "
-        "peak",
-    )
-    max_latency_ns: int = limit(
-        5_000,
-        "if the kernels of an op take at most this time on average, the start of each kernel limits the op;"
-        " measured on H200 and MI300X",
-    )
+    min_part_share: float = 0.05
+    """reported only if the op takes at least this share of the step; a smaller op is not worth looking at
+    first"""
+    min_near_share: float = 0.5
+    """a peak (of arithmetic, memory or link) limits an op if the op reaches at least this share of the
+    peak"""
+    max_latency_ns: int = 5_000
+    """if the kernels of an op take at most this time on average, the start of each kernel limits the op;
+    measured on H200 and MI300X"""
 
 
 @rule(since="0.1", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, causes=LIMITS, kind=Kind.FACT)

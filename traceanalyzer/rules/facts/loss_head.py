@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Unavailable, Work, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import Shape, Signature, tensors
@@ -14,16 +14,12 @@ _PRODUCT = r"^aten::(mm|addmm|bmm|baddbmm|matmul|linear)$"
 
 
 class Limits:
-    min_classes: int = limit(
-        1_000,
-        "reported only if there are at least this many classes, so that they are probably a vocabulary; "
-        "chosen",
-    )
-    min_gpu_share: float = limit(
-        0.2,
-        "work on the logits must take at least this share of GPU time; a smaller share is not worth looking "
-        "at first",
-    )
+    min_classes: int = 1_000
+    """reported only if there are at least this many classes, so that they are probably a vocabulary;
+    chosen"""
+    min_gpu_share: float = 0.2
+    """work on the logits must take at least this share of GPU time; a smaller share is not worth looking at
+    first"""
 
 
 @rule(since="0.2", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, kind=Kind.QUESTION)

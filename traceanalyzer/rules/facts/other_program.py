@@ -3,15 +3,13 @@
 from collections.abc import Iterator
 
 from traceanalyzer.job.programs import OtherProgram
-from traceanalyzer.rule import Calls, Claims, Hits, Kind, LostTime, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, Kind, LostTime, Work, rule
 
 
 class Limits:
-    min_names_share: float = limit(
-        0.01,
-        "reported only if these ops take at least this share of the time of this rank's ops, or these "
-        "kernels this share of its GPU time; healthy pairs of ranks have the same names; H200",
-    )
+    min_names_share: float = 0.01
+    """reported only if these ops take at least this share of the time of this rank's ops, or these kernels
+    this share of its GPU time; healthy pairs of ranks have the same names; H200"""
 
 
 @rule(since="0.2", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, kind=Kind.FACT)

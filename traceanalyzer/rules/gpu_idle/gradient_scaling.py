@@ -7,16 +7,14 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, distinct, pick
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import Drop
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, rule
 
 
 class Limits:
-    max_ops_before: int = limit(
-        12,
-        "GradScaler first computes the reciprocal of its scale and then checks the gradients; the rule "
-        "connects the two if at most this many ops are between them; with one device there are 6 ops, with "
-        "each further device two more; torch 2.11",
-    )
+    max_ops_before: int = 12
+    """GradScaler first computes the reciprocal of its scale and then checks the gradients; the rule connects
+    the two if at most this many ops are between them; with one device there are 6 ops, with each further
+    device two more; torch 2.11"""
 
 
 _CHECKS, _UPDATES = r"^aten::_amp_foreach_non_finite_check_and_unscale_$", r"^aten::_amp_update_scale_$"

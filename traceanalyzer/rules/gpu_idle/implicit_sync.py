@@ -9,7 +9,7 @@ from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import Drop, Edit, ReadLater
 from traceanalyzer.replay.rewrites import Replace
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, rule
 from traceanalyzer.tensors.ops.table import is_view
 from traceanalyzer.timeline.host_round_trips import AwaitedValues
 from traceanalyzer.timeline.names import TRAINS
@@ -125,22 +125,16 @@ KINDS = {
 
 
 class Limits:
-    mask_passes: float = limit(
-        2.0,
-        "for the saving: torch.where, which replaces x[mask], takes this many times as long as the kernel "
-        "that computes the mask (such as x > 0); torch.where reads mask and data, and writes a result of "
-        "the data's size; H200, float32",
-    )
-    fill_ns: int = limit(
-        800,
-        "for the saving: if torch.where gets a Python number, a kernel first fills a tensor with this "
-        "number, and takes this time; H200, torch 2.11",
-    )
-    where_ns: int = limit(
-        20_000,
-        "for the saving: torch.where takes this CPU time without the profiler (with the profiler it takes "
-        "42 µs); H200 host, torch 2.11",
-    )
+    mask_passes: float = 2.0
+    """for the saving: torch.where, which replaces x[mask], takes this many times as long as the kernel that
+    computes the mask (such as x > 0); torch.where reads mask and data, and writes a result of the data's
+    size; H200, float32"""
+    fill_ns: int = 800
+    """for the saving: if torch.where gets a Python number, a kernel first fills a tensor with this number,
+    and takes this time; H200, torch 2.11"""
+    where_ns: int = 20_000
+    """for the saving: torch.where takes this CPU time without the profiler (with the profiler it takes 42
+    µs); H200 host, torch 2.11"""
 
 
 @rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=tuple(KINDS))

@@ -12,7 +12,7 @@ from traceanalyzer.model.text_queries import regex
 from traceanalyzer.replay.edits import DropSpans, Resize
 from traceanalyzer.replay.rewrites import Batch
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, Work, rule
 from traceanalyzer.tensors.signatures import Shape, Signature, shape_text, signatures_of, tensors
 from traceanalyzer.tensors.top_ops import with_inputs, without_views
 from traceanalyzer.timeline.backward_nodes import outer_nodes_of
@@ -46,25 +46,18 @@ _MIN_LAYERS, _MAX_EVALUATIONS = 3, 8
 
 
 class Limits:
-    min_repeats: int = limit(
-        16,
-        "a sequence repeats at least this many times in a step; fewer repeats may be the layers of a model",
-    )
-    few_repeats: int = limit(
-        4, "this many repeats are enough if shapes change from repeat to repeat, as with experts of a model"
-    )
-    max_kernel_ns: int = limit(
-        10_000,
-        "the kernels take at most this time on average; launching longer kernels less often gains little; H200",
-    )
-    kernel_floor_ns: int = limit(
-        2_000, "for the saving: a nearly empty kernel takes this time; measured: 1.1 to 2 µs, H200"
-    )
-    max_loop_launches: int = limit(
-        24,
-        "a repeat with a matrix product launches at most this many kernels; measured per repeat: a loop over "
-        "samples launches 6, an expert 13, a relation of a graph 17, a small U-Net 36; H200",
-    )
+    min_repeats: int = 16
+    """a sequence repeats at least this many times in a step; fewer repeats may be the layers of a model"""
+    few_repeats: int = 4
+    """this many repeats are enough if shapes change from repeat to repeat, as with experts of a model"""
+    max_kernel_ns: int = 10_000
+    """the kernels take at most this time on average; launching longer kernels less often gains little;
+    H200"""
+    kernel_floor_ns: int = 2_000
+    """for the saving: a nearly empty kernel takes this time; measured: 1.1 to 2 µs, H200"""
+    max_loop_launches: int = 24
+    """a repeat with a matrix product launches at most this many kernels; measured per repeat: a loop over
+    samples launches 6, an expert 13, a relation of a graph 17, a small U-Net 36; H200"""
 
 
 @rule(since="0.1", claims=Claims.PATTERN, min_share=0.02, limits=Limits, causes=("evaluated-anew",))

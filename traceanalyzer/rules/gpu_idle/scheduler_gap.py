@@ -10,7 +10,7 @@ from traceanalyzer.model.arrays import distinct, grouped, median, sums_of
 from traceanalyzer.model.finding import NOTHING_TO_DO, Confidence, Severity
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.saving import Forecast, is_busy, only_profiled
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Kind, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Kind, rule
 from traceanalyzer.rule.advice import busy_advice
 from traceanalyzer.timeline.names import GRAPH_LAUNCH, OPTIMIZER_MARK
 from traceanalyzer.timeline.steps import Steps
@@ -37,36 +37,25 @@ _JITTER = "long-call"
 
 
 class Limits:
-    min_gap_ns: int = limit(
-        2_000,
-        "shorter gaps are ignored; queued kernels follow each other within 0.8 to 1.7 µs on an H200 with torch "
-        "2.11",
-    )
-    min_steps: int = limit(
-        3,
-        "the rule judges whether a cost recurs only if there are at least this many steps; fewer do not "
-        "show it",
-    )
-    min_steps_share: float = limit(
-        0.5, "idle time is regarded as recurring if at least this share of the steps has it; chosen"
-    )
-    max_fetch_ns: int = limit(
-        200_000,
-        "if fetching a batch takes less than this time, the batch was ready, and a finding of the cause "
-        "data-loading is info. Fetching each of 24 batches from worker processes took 25 to 90 µs, H200 "
-        "and V100 hosts. The rule dataloader-stall reports longer waits",
-    )
-    usual_share: float = limit(
-        0.03,
-        "for idle time between ops, in the autograd engine or inside an op, if no saving can be "
-        "predicted: below this share of the window the severity is info, above it the severity is medium. "
-        "Programs without a fault have up to 1.1 % on an H100",
-    )
-    spike_times: float = limit(
-        5.0,
-        "a gap is regarded as an exception of one step if it is at least this many times as long as the "
-        "same gap in the median step",
-    )
+    min_gap_ns: int = 2_000
+    """shorter gaps are ignored; queued kernels follow each other within 0.8 to 1.7 µs on an H200 with torch
+    2.11"""
+    min_steps: int = 3
+    """the rule judges whether a cost recurs only if there are at least this many steps; fewer do not show
+    it"""
+    min_steps_share: float = 0.5
+    """idle time is regarded as recurring if at least this share of the steps has it; chosen"""
+    max_fetch_ns: int = 200_000
+    """if fetching a batch takes less than this time, the batch was ready, and a finding of the cause
+    data-loading is info. Fetching each of 24 batches from worker processes took 25 to 90 µs, H200 and V100
+    hosts. The rule dataloader-stall reports longer waits"""
+    usual_share: float = 0.03
+    """for idle time between ops, in the autograd engine or inside an op, if no saving can be predicted: below
+    this share of the window the severity is info, above it the severity is medium. Programs without a fault
+    have up to 1.1 % on an H100"""
+    spike_times: float = 5.0
+    """a gap is regarded as an exception of one step if it is at least this many times as long as the same gap
+    in the median step"""
 
 
 @rule(

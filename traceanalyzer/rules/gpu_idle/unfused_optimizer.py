@@ -13,7 +13,7 @@ from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Unavailable, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Unavailable, rule
 from traceanalyzer.timeline.calls_and_work import Work
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
@@ -32,36 +32,24 @@ _RARE = 0.05
 
 
 class Limits:
-    min_launches: int = limit(
-        16,
-        "reported only if the optimizer launches at least this many kernels a step; a foreach optimizer "
-        "with one pass, or with few parameters, launches fewer",
-    )
-    tensors_per_launch: int = limit(
-        36,
-        "for the saving: one fused kernel handles up to this many parameters, with four lists of tensors "
-        "(parameters, gradients, two states); multi_tensor_apply.cuh of torch 2.11",
-    )
-    cpu_per_tensor_ns: int = limit(
-        2_200,
-        "for the saving: a fused optimizer takes this CPU time for each tensor; measured with AdamW of "
-        "300 tensors, H200 host, torch 2.11, no profiler",
-    )
-    cpu_per_pass_ns: int = limit(
-        15_000,
-        "for the saving: a foreach optimizer takes this CPU time for each pass; measured with one foreach "
-        "op of 300 tensors, H200 host, torch 2.11, no profiler",
-    )
-    fused_passes: float = limit(
-        3.7,
-        "for the saving: all fused kernels together take as long as this many foreach passes; measured "
-        "with GPT-2 and AdamW, H200",
-    )
-    min_sure_share: float = limit(
-        0.03,
-        "the severity is info if the low end of the saving's interval is below this share of the step, "
-        "because healthy programs use for-loop and foreach optimizers, too",
-    )
+    min_launches: int = 16
+    """reported only if the optimizer launches at least this many kernels a step; a foreach optimizer with one
+    pass, or with few parameters, launches fewer"""
+    tensors_per_launch: int = 36
+    """for the saving: one fused kernel handles up to this many parameters, with four lists of tensors
+    (parameters, gradients, two states); multi_tensor_apply.cuh of torch 2.11"""
+    cpu_per_tensor_ns: int = 2_200
+    """for the saving: a fused optimizer takes this CPU time for each tensor; measured with AdamW of 300
+    tensors, H200 host, torch 2.11, no profiler"""
+    cpu_per_pass_ns: int = 15_000
+    """for the saving: a foreach optimizer takes this CPU time for each pass; measured with one foreach op of
+    300 tensors, H200 host, torch 2.11, no profiler"""
+    fused_passes: float = 3.7
+    """for the saving: all fused kernels together take as long as this many foreach passes; measured with
+    GPT-2 and AdamW, H200"""
+    min_sure_share: float = 0.03
+    """the severity is info if the low end of the saving's interval is below this share of the step, because
+    healthy programs use for-loop and foreach optimizers, too"""
 
 
 @rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=("foreach", "loop", "foreach-fallback"))

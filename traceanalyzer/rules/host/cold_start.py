@@ -7,7 +7,7 @@ import numpy as np
 from traceanalyzer.idle.stalled_calls import KINDS, FirstUse
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows, median
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, Kind, LostTime, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, Kind, LostTime, rule
 from traceanalyzer.rule.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.steps import Steps
@@ -20,24 +20,17 @@ _PYTHON = "Python before the first op"
 
 
 class Limits:
-    min_steps: int = limit(
-        3,
-        "the rule needs at least this many steps to know which steps are normal; with fewer steps, it "
-        "reports every stall of a kind that a cold start causes",
-    )
-    times_usual: float = limit(
-        2.0, "a first step is cold if it takes more than this many times the median time of the other steps"
-    )
-    min_excess_ns: int = limit(
-        1_000_000,
-        "a cold start is ignored if its stalls take less than this time in all; on an H200 the shortest "
-        "cold start took 2 ms, and steps vary at random by up to 0.5 ms",
-    )
-    min_whole_share: float = limit(
-        0.05,
-        "with fewer than min_steps steps: the severity is info if the GPU is idle in these stalls for less "
-        "than this share of the recorded time",
-    )
+    min_steps: int = 3
+    """the rule needs at least this many steps to know which steps are normal; with fewer steps, it reports
+    every stall of a kind that a cold start causes"""
+    times_usual: float = 2.0
+    """a first step is cold if it takes more than this many times the median time of the other steps"""
+    min_excess_ns: int = 1_000_000
+    """a cold start is ignored if its stalls take less than this time in all; on an H200 the shortest cold
+    start took 2 ms, and steps vary at random by up to 0.5 ms"""
+    min_whole_share: float = 0.05
+    """with fewer than min_steps steps: the severity is info if the GPU is idle in these stalls for less than
+    this share of the recorded time"""
 
 
 @rule(since="0.1", claims=Claims.ONCE, limits=Limits, kind=Kind.ONCE)

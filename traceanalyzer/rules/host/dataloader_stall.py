@@ -6,7 +6,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import distinct, median
 from traceanalyzer.replay.edits import Drop, DropSpans
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, rule
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.steps import Steps
 
@@ -31,22 +31,16 @@ _ONCE = "Record more steps, to see whether this recurs. If it does: "
 
 
 class Limits:
-    min_wait_ns: int = limit(
-        200_000,
-        "shorter waits for a batch are ignored; fetching a batch that is ready takes 50 µs under the "
-        "profiler (measured on the host of an H200)",
-    )
-    min_steps_share: float = limit(
-        0.5, "waiting is regarded as recurring if at least this share of the steps waits; chosen"
-    )
-    min_function_share: float = limit(
-        0.5, "the advice names a function if the function takes at least this share of the loader's time"
-    )
-    min_launches: int = limit(
-        32,
-        "a loader that launches at least this many kernels and copies a batch works on tensors on the GPU; a "
-        "loader that copies a batch launches one per tensor; chosen",
-    )
+    min_wait_ns: int = 200_000
+    """shorter waits for a batch are ignored; fetching a batch that is ready takes 50 µs under the profiler
+    (measured on the host of an H200)"""
+    min_steps_share: float = 0.5
+    """waiting is regarded as recurring if at least this share of the steps waits; chosen"""
+    min_function_share: float = 0.5
+    """the advice names a function if the function takes at least this share of the loader's time"""
+    min_launches: int = 32
+    """a loader that launches at least this many kernels and copies a batch works on tensors on the GPU; a
+    loader that copies a batch launches one per tensor; chosen"""
 
 
 @rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=("on-device",))

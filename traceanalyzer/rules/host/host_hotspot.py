@@ -8,7 +8,7 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import distinct, median
 from traceanalyzer.regions.responsible import Leading
 from traceanalyzer.replay.edits import DropSpans
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, rule
 from traceanalyzer.rule.advice import TORCH_CODE_ADVICE, library_advice
 from traceanalyzer.rule.claims import REGION
 from traceanalyzer.rule.cpu_gaps import HostCalls
@@ -34,27 +34,19 @@ _ELSEWHERE = (
 
 
 class Limits:
-    min_stretch_ns: int = limit(
-        100_000,
-        "shorter pauses without a launch are ignored (with recorded stacks: pauses shorter than twice this "
-        "time); without any other work, the CPU needs up to tens of µs from one launch to the next",
-    )
-    min_cost_share: float = limit(
-        0.02,
-        "reported only if the GPU is idle during the work for at least this share of a normal step; a "
-        "smaller share may be random variation (measured on H200)",
-    )
-    min_steps_share: float = limit(
-        0.5, "work is regarded as recurring if at least this share of the steps has it; chosen"
-    )
-    naming_share: float = limit(
-        0.5, "the finding names an op if the op takes at least this share of the pauses; chosen"
-    )
-    only_op_share: float = limit(
-        0.8,
-        "the finding names an op, and not the user's function, if the op takes at least this share of the "
-        "time of all ops in the function; chosen",
-    )
+    min_stretch_ns: int = 100_000
+    """shorter pauses without a launch are ignored (with recorded stacks: pauses shorter than twice this
+    time); without any other work, the CPU needs up to tens of µs from one launch to the next"""
+    min_cost_share: float = 0.02
+    """reported only if the GPU is idle during the work for at least this share of a normal step; a smaller
+    share may be random variation (measured on H200)"""
+    min_steps_share: float = 0.5
+    """work is regarded as recurring if at least this share of the steps has it; chosen"""
+    naming_share: float = 0.5
+    """the finding names an op if the op takes at least this share of the pauses; chosen"""
+    only_op_share: float = 0.8
+    """the finding names an op, and not the user's function, if the op takes at least this share of the time
+    of all ops in the function; chosen"""
 
 
 @rule(since="0.1", claims=Claims.HOST_CATCH_ALL, min_share=0.02, limits=Limits, causes=(REGION,))

@@ -7,7 +7,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.replay.edits import DropSpans, FetchInTime, ShrinkGaps
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, rule
 from traceanalyzer.rule.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.rule.hits import MEASURED_SHARE, reduce_to
 from traceanalyzer.timeline.repeated_kernels import RepeatedKernels, usual_at_place
@@ -18,43 +18,29 @@ _ALTERNATE = 3  # at most so many steps from a long one to the next alternate: m
 
 
 class Limits:
-    min_measured_share: float = limit(
-        0.05,
-        "a delay is reported if it takes at least this share of the time without the profiler, before and "
-        "after the recorded steps; chosen: on six recordings of healthy programs on an H200 none did",
-    )
-    min_lock_ns: int = limit(
-        1_000_000,
-        "a thread competes for the interpreter's lock if another thread waits this long for it; without a "
-        "competitor it takes 0.07 ms, with one that computes 5 ms (H200 host)",
-    )
-    min_thread_share: float = limit(
-        0.3, "a thread competes for the interpreter's lock if it computes for this share of the time; chosen"
-    )
-    min_drained_share: float = limit(
-        0.5,
-        "the interpreter's lock delays the GPU if the GPU has nothing left to do at the end of this share "
-        "of the steps; chosen",
-    )
-    min_busy_share: float = limit(
-        0.9,
-        "another process may be on the GPU if the driver reports the GPU as busy for this share of the time",
-    )
-    min_slow_times: float = limit(
-        1.5, "a kernel is delayed by another process if it takes this many times its usual duration; chosen"
-    )
-    min_kernels: int = limit(
-        3, "another process delays kernels of any kind: at least this many different ones; chosen"
-    )
-    min_pause_ns: int = limit(
-        1_000_000, "shorter pauses of the CPU are no garbage collection; one of 100,000 objects takes 1 ms"
-    )
-    long_times: float = limit(
-        1.5, "steps are uneven if the long ones take at least this many times as long as the others; chosen"
-    )
-    max_spread_share: float = limit(
-        0.25, "steps are of two kinds if the times of each kind differ by at most this share; chosen"
-    )
+    min_measured_share: float = 0.05
+    """a delay is reported if it takes at least this share of the time without the profiler, before and after
+    the recorded steps; chosen: on six recordings of healthy programs on an H200 none did"""
+    min_lock_ns: int = 1_000_000
+    """a thread competes for the interpreter's lock if another thread waits this long for it; without a
+    competitor it takes 0.07 ms, with one that computes 5 ms (H200 host)"""
+    min_thread_share: float = 0.3
+    """a thread competes for the interpreter's lock if it computes for this share of the time; chosen"""
+    min_drained_share: float = 0.5
+    """the interpreter's lock delays the GPU if the GPU has nothing left to do at the end of this share of the
+    steps; chosen"""
+    min_busy_share: float = 0.9
+    """another process may be on the GPU if the driver reports the GPU as busy for this share of the time"""
+    min_slow_times: float = 1.5
+    """a kernel is delayed by another process if it takes this many times its usual duration; chosen"""
+    min_kernels: int = 3
+    """another process delays kernels of any kind: at least this many different ones; chosen"""
+    min_pause_ns: int = 1_000_000
+    """shorter pauses of the CPU are no garbage collection; one of 100,000 objects takes 1 ms"""
+    long_times: float = 1.5
+    """steps are uneven if the long ones take at least this many times as long as the others; chosen"""
+    max_spread_share: float = 0.25
+    """steps are of two kinds if the times of each kind differ by at most this share; chosen"""
 
 
 @rule(

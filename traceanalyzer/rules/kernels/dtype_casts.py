@@ -7,7 +7,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows, among, distinct, places_of
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import Drop, DropWork, Edit
-from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, rule
 from traceanalyzer.rule.evidence_texts import called_ops, conversion_of, gpu_time_evidence
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import converts
@@ -36,19 +36,14 @@ _OF_RESULTS = (
 
 
 class Limits:
-    min_gpu_share: float = limit(
-        0.03, "in inference, casts are reported only if they take at least this share of GPU time"
-    )
-    min_chain_kernels: int = limit(
-        3,
-        "the rule unfused-pointwise reports a conversion, and this rule does not, if the conversion is the "
-        "first of at least this many pointwise kernels",
-    )
-    min_training_share: float = limit(
-        0.10,
-        "in training, casts are reported only if they take at least this share of GPU time; with autocast, "
-        "casts take up to 9 % in healthy models (measured on H200)",
-    )
+    min_gpu_share: float = 0.03
+    """in inference, casts are reported only if they take at least this share of GPU time"""
+    min_chain_kernels: int = 3
+    """the rule unfused-pointwise reports a conversion, and this rule does not, if the conversion is the first
+    of at least this many pointwise kernels"""
+    min_training_share: float = 0.10
+    """in training, casts are reported only if they take at least this share of GPU time; with autocast, casts
+    take up to 9 % in healthy models (measured on H200)"""
 
 
 @rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=("results", "dequantized"))

@@ -11,7 +11,7 @@ from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.roofline.gpus import Gpu, Gpus
 from traceanalyzer.roofline.lower_bounds import CONTENDED, bound_of
 from traceanalyzer.roofline.op_rates import call_times, shapes_of
-from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, rule
 from traceanalyzer.rule.evidence_texts import kernel_times
 from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
@@ -104,50 +104,33 @@ REMEDIES: Mapping[str, str] = {
 
 
 class Limits:
-    times: float = limit(
-        3.0,
-        "a call is reported only if it takes at least this many times its expected time; in healthy H200 "
-        "traces, 95 % of 5,357 calls take less than 2.9 times their expected time",
-    )
-    passes_times: float = limit(
-        1.5,
-        "a blur with one wide filter is reported if it takes at least this many times the predicted time of"
-        " two filters, one along each direction; this limit is lower than `times`, because both ways "
-        "compute the same result; chosen",
-    )
-    min_call_ns: int = limit(
-        10_000,
-        "shorter calls are ignored, because their time is latency; measured on an H200 with torch 2.11",
-    )
-    floor_ns: int = limit(
-        5_000,
-        "no call is expected to take less than this time, even with few bytes, because some calls run "
-        "several kernels",
-    )
-    adding_ns: int = limit(
-        10_000,
-        "used for the predicted saving: if index_add_ (one kernel) replaces index_put_ (which sorts), the "
-        "launch of index_add_ is predicted to take this CPU time; measured on an H200 with torch 2.11",
-    )
-    geometry_times: float = limit(
-        30.0,
-        "without shapes, an elementwise kernel is reported only if it takes at least this many times the time to move "
-        "its elements; of 500 traces one kernel takes over 25 times this time: it adds to 19 addresses; H200",
-    )
-    element_bytes: int = limit(
-        24,
-        "without shapes: bytes that an elementwise kernel moves for each element at most: three of 8 bytes",
-    )
-    min_gpu_share: float = limit(
-        0.02,
-        "reported only if the excess of all these calls together (recorded minus expected time) is at least"
-        " this share of GPU time",
-    )
-    usual_share: float = limit(
-        0.10,
-        "a finding is info if its saving is below this share of the step, because healthy models have such "
-        "calls, too (a layer norm's backward: up to 5.3 % of the step, H200)",
-    )
+    times: float = 3.0
+    """a call is reported only if it takes at least this many times its expected time; in healthy H200 traces,
+    95 % of 5,357 calls take less than 2.9 times their expected time"""
+    passes_times: float = 1.5
+    """a blur with one wide filter is reported if it takes at least this many times the predicted time of two
+    filters, one along each direction; this limit is lower than `times`, because both ways compute the same
+    result; chosen"""
+    min_call_ns: int = 10_000
+    """shorter calls are ignored, because their time is latency; measured on an H200 with torch 2.11"""
+    floor_ns: int = 5_000
+    """no call is expected to take less than this time, even with few bytes, because some calls run several
+    kernels"""
+    adding_ns: int = 10_000
+    """used for the predicted saving: if index_add_ (one kernel) replaces index_put_ (which sorts), the launch
+    of index_add_ is predicted to take this CPU time; measured on an H200 with torch 2.11"""
+    geometry_times: float = 30.0
+    """without shapes, an elementwise kernel is reported only if it takes at least this many times the time to
+    move its elements; of 500 traces one kernel takes over 25 times this time: it adds to 19 addresses;
+    H200"""
+    element_bytes: int = 24
+    """without shapes: bytes that an elementwise kernel moves for each element at most: three of 8 bytes"""
+    min_gpu_share: float = 0.02
+    """reported only if the excess of all these calls together (recorded minus expected time) is at least this
+    share of GPU time"""
+    usual_share: float = 0.10
+    """a finding is info if its saving is below this share of the step, because healthy models have such
+    calls, too (a layer norm's backward: up to 5.3 % of the step, H200)"""
 
 
 @rule(since="0.1", claims=Claims.CATCH_ALL, min_share=0.03, limits=Limits)

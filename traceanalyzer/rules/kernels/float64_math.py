@@ -12,7 +12,7 @@ from traceanalyzer.model.text_queries import regex
 from traceanalyzer.roofline.gpus import Gpu, Gpus, first_of, speedup
 from traceanalyzer.roofline.lower_bounds import bound_of, least_ns
 from traceanalyzer.roofline.op_rates import shapes_of
-from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
@@ -58,21 +58,15 @@ _PLACED_NS, _PLACED_SMS = 3.0e-3, 132
 
 
 class Limits:
-    floor_ns: int = limit(
-        2_000,
-        "used for the predicted saving: kernels of at most this duration do not get faster with half the "
-        "bytes; measured on an H200 with torch 2.11",
-    )
-    moving_share: float = limit(
-        0.5,
-        "used for the predicted saving: memory-bound kernels take this share of their float64 time in "
-        "float32, because they move half the bytes",
-    )
-    unknown_speedup: float = limit(
-        2.0,
-        "used for the predicted saving: on devices without known peaks, float32 products are assumed to be "
-        "this many times as fast as float64 products, because they have half the bytes",
-    )
+    floor_ns: int = 2_000
+    """used for the predicted saving: kernels of at most this duration do not get faster with half the bytes;
+    measured on an H200 with torch 2.11"""
+    moving_share: float = 0.5
+    """used for the predicted saving: memory-bound kernels take this share of their float64 time in float32,
+    because they move half the bytes"""
+    unknown_speedup: float = 2.0
+    """used for the predicted saving: on devices without known peaks, float32 products are assumed to be this
+    many times as fast as float64 products, because they have half the bytes"""
 
 
 @rule(since="0.1", claims=Claims.WORK, limits=Limits, causes=("throughout",), choices=("throughout",))

@@ -7,7 +7,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows, distinct, ranges, starts_of_runs
 from traceanalyzer.replay.rewrites import Fuse
 from traceanalyzer.roofline.gpus import Gpu, Gpus, reached_flops_per_ns
-from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.messages import times
 from traceanalyzer.tensors.launch_inputs import WorkInputs
@@ -24,22 +24,15 @@ _SOFTMAX_BACKWARD = r"^aten::_softmax_backward_data$"
 
 
 class Limits:
-    max_kernels_between: int = limit(
-        8,
-        "the softmax comes at most this many kernels after the first product, and the second product at most "
-        "this many after the softmax; between them are scale, mask, bias, conversions, dropout",
-    )
-    fused_share: float = limit(
-        0.475,
-        "if shapes are not recorded: fused bfloat16 attention is predicted to take this share of the time "
-        "of the two hand-written products (without the softmax); measured with 512 to 2,048 tokens on an "
-        "H200",
-    )
-    fused_share_fp32: float = limit(
-        0.7,
-        "if shapes are not recorded: fused float32 attention is predicted to take this share of the time of"
-        " all kernels of the hand-written attention (with the softmax)",
-    )
+    max_kernels_between: int = 8
+    """the softmax comes at most this many kernels after the first product, and the second product at most
+    this many after the softmax; between them are scale, mask, bias, conversions, dropout"""
+    fused_share: float = 0.475
+    """if shapes are not recorded: fused bfloat16 attention is predicted to take this share of the time of the
+    two hand-written products (without the softmax); measured with 512 to 2,048 tokens on an H200"""
+    fused_share_fp32: float = 0.7
+    """if shapes are not recorded: fused float32 attention is predicted to take this share of the time of all
+    kernels of the hand-written attention (with the softmax)"""
 
 
 @rule(since="0.1", claims=Claims.PATTERN, specificity=1, limits=Limits)

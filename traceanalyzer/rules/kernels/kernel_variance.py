@@ -6,7 +6,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.short_names import short_kernel
-from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, rule
 from traceanalyzer.rule.hits import MEASURED_SHARE, reduce_to
 from traceanalyzer.timeline.repeated_kernels import (
     RepeatedKernels,
@@ -19,33 +19,22 @@ from traceanalyzer.timeline.steps import Steps
 
 
 class Limits:
-    min_steps: int = limit(
-        3,
-        "reported only if at least this many steps have the same work; of two steps, the rule cannot tell "
-        "which one is unusual",
-    )
-    slow_times: float = limit(
-        1.25,
-        "an execution is slow if it takes at least this many times the kernel's usual time; 99 % of "
-        "undisturbed kernels (H200) stay below 1.12 times",
-    )
-    usual_share: float = limit(
-        0.2, "a kernel's usual time is this quantile of its durations: one in five executions is shorter"
-    )
-    rare_share: float = limit(
-        0.15,
-        "slow executions are outliers if they are at most this share of the kernel's executions; if more "
-        "are slow, the kernel has two modes",
-    )
-    max_beside_share: float = limit(
-        0.1,
-        "an execution is ignored if other kernels of the program run during more than this share of its "
-        "time, because they slow it down",
-    )
-    min_lost_share: float = limit(
-        0.001,
-        "reported only if a kernel's slow executions lose at least this share of the time of all kernels",
-    )
+    min_steps: int = 3
+    """reported only if at least this many steps have the same work; of two steps, the rule cannot tell which
+    one is unusual"""
+    slow_times: float = 1.25
+    """an execution is slow if it takes at least this many times the kernel's usual time; 99 % of undisturbed
+    kernels (H200) stay below 1.12 times"""
+    usual_share: float = 0.2
+    """a kernel's usual time is this quantile of its durations: one in five executions is shorter"""
+    rare_share: float = 0.15
+    """slow executions are outliers if they are at most this share of the kernel's executions; if more are
+    slow, the kernel has two modes"""
+    max_beside_share: float = 0.1
+    """an execution is ignored if other kernels of the program run during more than this share of its time,
+    because they slow it down"""
+    min_lost_share: float = 0.001
+    """reported only if a kernel's slow executions lose at least this share of the time of all kernels"""
 
 
 _RECURS = 3  # steps: what comes in fewer may be chance; chosen

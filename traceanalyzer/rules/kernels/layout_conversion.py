@@ -7,7 +7,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Floats
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, Work, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.timeline import kernel_families as families
@@ -38,40 +38,26 @@ _BY_IMAGE = "Measure before you change the layout: instance norms copy images ba
 
 
 class Limits:
-    depthwise_share: float = limit(
-        0.25,
-        "for the saving: in channels_last a depthwise convolution takes this share of its time in NCHW; "
-        "measured with EfficientNet, H200",
-    )
-    transform_share: float = limit(
-        0.6,
-        "for the saving: in channels_last the last pass of a batch norm takes this share of its time in "
-        "NCHW; measured on an H200",
-    )
-    statistics_least_share: float = limit(
-        0.26,
-        "for the saving: in channels_last a batch norm's statistics are predicted to keep at least this "
-        "share of their time in NCHW; best case measured: 16 to 32 channels, H200",
-    )
-    backward_least_share: float = limit(
-        0.14,
-        "for the saving: in channels_last a batch norm's backward pass is predicted to keep at least this "
-        "share of its time in NCHW; best case measured: 16 to 32 channels, H200",
-    )
-    statistics_blocks: float = limit(
-        2.0,
-        "with at least this many CUDA blocks per SM, a batch norm's statistics are equally "
-        "fast in both layouts; measured on an H200",
-    )
-    backward_blocks: float = limit(
-        4.0,
-        "with at least this many CUDA blocks per SM, a batch norm's backward pass is equally "
-        "fast in both layouts; measured on an H200",
-    )
-    unknown_sms: int = limit(
-        108,
-        "if the trace does not record the number of SMs, the rule assumes this number, which is an A100's",
-    )
+    depthwise_share: float = 0.25
+    """for the saving: in channels_last a depthwise convolution takes this share of its time in NCHW; measured
+    with EfficientNet, H200"""
+    transform_share: float = 0.6
+    """for the saving: in channels_last the last pass of a batch norm takes this share of its time in NCHW;
+    measured on an H200"""
+    statistics_least_share: float = 0.26
+    """for the saving: in channels_last a batch norm's statistics are predicted to keep at least this share of
+    their time in NCHW; best case measured: 16 to 32 channels, H200"""
+    backward_least_share: float = 0.14
+    """for the saving: in channels_last a batch norm's backward pass is predicted to keep at least this share
+    of its time in NCHW; best case measured: 16 to 32 channels, H200"""
+    statistics_blocks: float = 2.0
+    """with at least this many CUDA blocks per SM, a batch norm's statistics are equally fast in both layouts;
+    measured on an H200"""
+    backward_blocks: float = 4.0
+    """with at least this many CUDA blocks per SM, a batch norm's backward pass is equally fast in both
+    layouts; measured on an H200"""
+    unknown_sms: int = 108
+    """if the trace does not record the number of SMs, the rule assumes this number, which is an A100's"""
 
 
 @rule(since="0.1", claims=Claims.WORK, limits=Limits)

@@ -6,7 +6,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import median
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence, named_ops
 from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
@@ -41,26 +41,18 @@ _NORMS = {
 
 
 class Limits:
-    max_grid_share: float = limit(
-        0.5,
-        "reported only if the number of a kernel's CUDA blocks is less than this share of the number of "
-        "SMs; a kernel with more CUDA blocks could become at most twice as fast",
-    )
-    min_dur_ns: int = limit(
-        20_000,
-        "shorter kernels are ignored, because starting them takes much of their time; H200, torch 2.11",
-    )
-    max_beside_share: float = limit(
-        0.5, "reported only if other streams work for at most this share of a kernel's time"
-    )
-    floor_ns: int = limit(
-        5_000, "for the saving: the improved kernel is predicted to take at least this time; H200, torch 2.11"
-    )
-    usual_share: float = limit(
-        0.10,
-        "for the backward pass of norms, a finding is info if its saving is below this share of the step. "
-        "Healthy models have such kernels, too (LayerNorm: up to 7.5 % of the step, H200)",
-    )
+    max_grid_share: float = 0.5
+    """reported only if the number of a kernel's CUDA blocks is less than this share of the number of SMs; a
+    kernel with more CUDA blocks could become at most twice as fast"""
+    min_dur_ns: int = 20_000
+    """shorter kernels are ignored, because starting them takes much of their time; H200, torch 2.11"""
+    max_beside_share: float = 0.5
+    """reported only if other streams work for at most this share of a kernel's time"""
+    floor_ns: int = 5_000
+    """for the saving: the improved kernel is predicted to take at least this time; H200, torch 2.11"""
+    usual_share: float = 0.10
+    """for the backward pass of norms, a finding is info if its saving is below this share of the step.
+    Healthy models have such kernels, too (LayerNorm: up to 7.5 % of the step, H200)"""
 
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.02, limits=Limits)

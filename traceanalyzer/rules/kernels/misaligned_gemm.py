@@ -7,7 +7,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.roofline.gpus import Gpu, Gpus, reached_flops_per_ns
 from traceanalyzer.roofline.lower_bounds import product_bytes_ns
-from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import Numbers, clamp_to_floor, reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
@@ -20,30 +20,20 @@ _ODD = r"align1(?!\d)|_a1_|aligna1_"
 
 
 class Limits:
-    aligned_elements: int = limit(
-        8,
-        "a dimension must be a multiple of this number: a 16-byte load holds this many elements of 2 "
-        "bytes; CUTLASS, cuBLAS: align8",
-    )
-    pad_to_elements: int = limit(
-        64,
-        "the advice is to pad to a multiple of this number, so that tiles of all sizes fit well; 50,257 becomes "
-        "50,304",
-    )
-    floor_ns: int = limit(
-        5_000,
-        "for the saving: products of at most this duration do not get faster when aligned; H200, torch 2.11",
-    )
-    speedup: float = limit(
-        3.5,
-        "for the saving, if shapes are not recorded: aligned kernels are assumed to be this many times as "
-        "fast as align2 kernels; H200, torch 2.11, k = 4,002",
-    )
-    speedup_odd: float = limit(
-        7.0,
-        "for the saving, if shapes are not recorded: aligned kernels are assumed to be this many times as "
-        "fast as align1 kernels; H200, n = 50,257 and k = 4,001",
-    )
+    aligned_elements: int = 8
+    """a dimension must be a multiple of this number: a 16-byte load holds this many elements of 2 bytes;
+    CUTLASS, cuBLAS: align8"""
+    pad_to_elements: int = 64
+    """the advice is to pad to a multiple of this number, so that tiles of all sizes fit well; 50,257 becomes
+    50,304"""
+    floor_ns: int = 5_000
+    """for the saving: products of at most this duration do not get faster when aligned; H200, torch 2.11"""
+    speedup: float = 3.5
+    """for the saving, if shapes are not recorded: aligned kernels are assumed to be this many times as fast
+    as align2 kernels; H200, torch 2.11, k = 4,002"""
+    speedup_odd: float = 7.0
+    """for the saving, if shapes are not recorded: aligned kernels are assumed to be this many times as fast
+    as align1 kernels; H200, n = 50,257 and k = 4,001"""
 
 
 @rule(since="0.1", claims=Claims.WORK, limits=Limits)

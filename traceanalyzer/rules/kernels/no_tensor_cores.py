@@ -8,7 +8,7 @@ from traceanalyzer.model.arrays import Floats, grouped, sums_of
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.roofline.gpus import Gpu, Gpus, first_of, speedup
 from traceanalyzer.roofline.lower_bounds import product_bytes_ns
-from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, Work, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence, named_ops
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
@@ -17,26 +17,17 @@ from traceanalyzer.timeline import kernel_families as families
 
 
 class Limits:
-    min_gpu_share: float = limit(
-        0.05,
-        "such products must take at least this share of GPU time; if they take less, a change of precision is not "
-        "worth it",
-    )
-    floor_ns: int = limit(
-        5_000,
-        "for the saving: kernels of at most this duration do not get faster on tensor cores; H200, torch "
-        "2.11",
-    )
-    fewer_products: float = limit(
-        2.25,
-        "for the saving: a Winograd kernel F(2x2, 3x3) already does this many times fewer "
-        "multiplications, so it gains less from tensor cores; Lavin and Gray, 2015",
-    )
-    unknown_speedup: float = limit(
-        4.0,
-        "for the saving, on devices without known peaks: tensor cores are assumed to be this many times "
-        "as fast as ordinary float32 units, as on MI300X",
-    )
+    min_gpu_share: float = 0.05
+    """such products must take at least this share of GPU time; if they take less, a change of precision is
+    not worth it"""
+    floor_ns: int = 5_000
+    """for the saving: kernels of at most this duration do not get faster on tensor cores; H200, torch 2.11"""
+    fewer_products: float = 2.25
+    """for the saving: a Winograd kernel F(2x2, 3x3) already does this many times fewer multiplications, so it
+    gains less from tensor cores; Lavin and Gray, 2015"""
+    unknown_speedup: float = 4.0
+    """for the saving, on devices without known peaks: tensor cores are assumed to be this many times as fast
+    as ordinary float32 units, as on MI300X"""
 
 
 # The weight is the second input of a convolution, the third of its gradient; images of one channel have it, too.

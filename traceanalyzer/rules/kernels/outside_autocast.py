@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from traceanalyzer.roofline.gpus import Gpu, Gpus, speedup
-from traceanalyzer.rule import Claims, Confidence, Hits, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, Work, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
@@ -12,25 +12,18 @@ from traceanalyzer.timeline import kernel_families as families
 
 
 class Limits:
-    min_gpu_share: float = limit(
-        0.05,
-        "such products must take at least this share of GPU time; a head or a router kept in float32 takes less",
-    )
-    min_half_share: float = limit(
-        0.1,
-        "reported only if at least this share of the time of all products is in half precision; this "
-        "shows that the program is meant to use half precision",
-    )
-    floor_ns: int = limit(
-        5_000,
-        "for the saving: products of at most this duration do not get faster in half precision; H200, "
-        "torch 2.11",
-    )
-    speedup: float = limit(
-        2.0,
-        "for the saving, on an unknown device: bfloat16 is assumed to be this many times as fast as TF32, "
-        "because it has half the bits",
-    )
+    min_gpu_share: float = 0.05
+    """such products must take at least this share of GPU time; a head or a router kept in float32 takes
+    less"""
+    min_half_share: float = 0.1
+    """reported only if at least this share of the time of all products is in half precision; this shows that
+    the program is meant to use half precision"""
+    floor_ns: int = 5_000
+    """for the saving: products of at most this duration do not get faster in half precision; H200, torch
+    2.11"""
+    speedup: float = 2.0
+    """for the saving, on an unknown device: bfloat16 is assumed to be this many times as fast as TF32,
+    because it has half the bits"""
 
 
 @rule(since="0.1", claims=Claims.WORK, specificity=1, limits=Limits)

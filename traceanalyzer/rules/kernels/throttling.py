@@ -12,7 +12,7 @@ from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, median
 from traceanalyzer.model.lanes import Columns
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import NULL_INT, Trace, floats, ints, matching
-from traceanalyzer.rule import Claims, Hits, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Claims, Hits, Unavailable, Work, rule
 from traceanalyzer.rule.hits import reduce_to
 
 _CAUSES = {
@@ -29,26 +29,18 @@ _CAUSES = {
 
 
 class Limits:
-    low_share: float = limit(
-        0.93,
-        "a clock is regarded as lowered if it is below this share of the highest clock; in normal work "
-        "GPU Boost changes the clock by 5 %",
-    )
-    hot_celsius: float = limit(
-        83.0,
-        "a lowered clock has a thermal cause if the temperature is at least this high; NVIDIA's data "
-        "centre GPUs slow down from 83 to 90 degrees",
-    )
-    capped_share: float = limit(
-        0.95,
-        "a lowered clock is caused by the power cap if power is at least this share of the highest "
-        "recorded power; at the cap, power stays constant",
-    )
-    min_runs: int = limit(
-        3,
-        "a kernel is compared only if it runs at least this often at full clock, so that its time at full "
-        "clock is known",
-    )
+    low_share: float = 0.93
+    """a clock is regarded as lowered if it is below this share of the highest clock; in normal work GPU Boost
+    changes the clock by 5 %"""
+    hot_celsius: float = 83.0
+    """a lowered clock has a thermal cause if the temperature is at least this high; NVIDIA's data centre GPUs
+    slow down from 83 to 90 degrees"""
+    capped_share: float = 0.95
+    """a lowered clock is caused by the power cap if power is at least this share of the highest recorded
+    power; at the cap, power stays constant"""
+    min_runs: int = 3
+    """a kernel is compared only if it runs at least this often at full clock, so that its time at full clock
+    is known"""
 
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.01, limits=Limits, causes=tuple(_CAUSES))

@@ -8,7 +8,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, numbered, starts_of_runs
 from traceanalyzer.model.shapes import elements_of, shapes_of
 from traceanalyzer.replay.rewrites import Fuse
-from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, rule
 from traceanalyzer.rule.evidence_texts import called_ops, differentiated_twice, gpu_time_evidence
 from traceanalyzer.rule.idioms import Idiom, idiom_of
 from traceanalyzer.tensors.signatures import shape_text
@@ -46,38 +46,25 @@ _LETTERS = 120
 
 
 class Limits:
-    min_kernels: int = limit(
-        3,
-        "reported only if a chain has at least this many pointwise kernels of the same size; two are "
-        "often a product and its bias",
-    )
-    kernels_per_fused_kernel: int = limit(
-        10, "for the saving: one Inductor kernel replaces at most this many kernels; torch 2.11"
-    )
-    min_gpu_share: float = limit(
-        0.03,
-        "reported only if fusion saves at least this share of GPU time; any eager step has a few such chains",
-    )
-    whole_share: float = limit(
-        0.25,
-        "a kernel that takes less than this share of the time of the chain's longest kernel is regarded "
-        "as working on a smaller tensor",
-    )
-    loss_share: float = limit(
-        0.3,
-        "the finding names a loss over classes if this loss takes at least this share of the time of the "
-        "chains; chosen",
-    )
-    min_classes: int = limit(
-        1_000,
-        "a loss is regarded as a loss over classes if there are at least this many classes, such as the "
-        "tokens of a vocabulary; chosen",
-    )
-    usual_share: float = limit(
-        0.10,
-        "a saving below this share of the step is info, because healthy eager models have such chains, "
-        "too (they take up to 9 % of the step, H200)",
-    )
+    min_kernels: int = 3
+    """reported only if a chain has at least this many pointwise kernels of the same size; two are often a
+    product and its bias"""
+    kernels_per_fused_kernel: int = 10
+    """for the saving: one Inductor kernel replaces at most this many kernels; torch 2.11"""
+    min_gpu_share: float = 0.03
+    """reported only if fusion saves at least this share of GPU time; any eager step has a few such chains"""
+    whole_share: float = 0.25
+    """a kernel that takes less than this share of the time of the chain's longest kernel is regarded as
+    working on a smaller tensor"""
+    loss_share: float = 0.3
+    """the finding names a loss over classes if this loss takes at least this share of the time of the chains;
+    chosen"""
+    min_classes: int = 1_000
+    """a loss is regarded as a loss over classes if there are at least this many classes, such as the tokens
+    of a vocabulary; chosen"""
+    usual_share: float = 0.10
+    """a saving below this share of the step is info, because healthy eager models have such chains, too (they
+    take up to 9 % of the step, H200)"""
 
 
 @rule(since="0.1", claims=Claims.PATTERN, limits=Limits)

@@ -8,7 +8,7 @@ from traceanalyzer.idle.recurrence import standing_out
 from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.trace import ints
 from traceanalyzer.replay.edits import Drop
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Unavailable, Work, rule
 from traceanalyzer.timeline.names import ALLOCATOR
 from traceanalyzer.timeline.steps import Steps
 
@@ -50,20 +50,15 @@ _TEXTS = {
 
 
 class Limits:
-    min_steps: int = limit(
-        3, "the rule needs at least this many steps; fewer steps do not show whether the calls recur"
-    )
-    spike_times: float = limit(
-        5.0,
-        "first steps are regarded as warm-up if their calls take more than this many times as long as those of"
-        " the median step",
-    )
-    off_share: float = limit(
-        0.5,
-        "the cache is regarded as disabled (PYTORCH_NO_CUDA_MEMORY_CACHING=1) if at least this share of the"
-        " allocating ops call the driver; with empty_cache() in the loop, the cache still serves most of "
-        "these ops",
-    )
+    min_steps: int = 3
+    """the rule needs at least this many steps; fewer steps do not show whether the calls recur"""
+    spike_times: float = 5.0
+    """first steps are regarded as warm-up if their calls take more than this many times as long as those of
+    the median step"""
+    off_share: float = 0.5
+    """the cache is regarded as disabled (PYTORCH_NO_CUDA_MEMORY_CACHING=1) if at least this share of the
+    allocating ops call the driver; with empty_cache() in the loop, the cache still serves most of these
+    ops"""
 
 
 @rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=tuple(_TEXTS))

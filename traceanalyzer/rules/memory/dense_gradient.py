@@ -10,7 +10,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Mask, Rows
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.edits import Drop, DropWork, Resize, Wait
-from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Unavailable, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Unavailable, rule
 from traceanalyzer.tensors.ops.table import Kind, op_row
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 from traceanalyzer.timeline.calls_and_work import Calls, Work
@@ -40,26 +40,18 @@ _NOT_FREE = "; sparse updates avoid this, but the CPU then needs about {} more i
 
 
 class Limits:
-    max_touched_share: float = limit(
-        0.20,
-        "a table is reported only if less than this share of its rows are looked up; if more rows are "
-        "looked up, sparse updates save little; measured with Adagrad on an H200",
-    )
-    summed_fills: float = limit(
-        27.0,
-        "used for the predicted saving: a sparse update of n rows is predicted to take this many times as "
-        "long on the GPU as filling n rows with zeros; measured with Adagrad on an H200",
-    )
-    added_cpu_ns: int = limit(
-        100_000,
-        "used for the predicted saving with SGD: a table's sparse backward pass and its update take this "
-        "CPU time; measured on the host of an H200 with torch 2.11",
-    )
-    summed_cpu_ns: int = limit(
-        370_000,
-        "used for the predicted saving with Adagrad and SparseAdam: sparse updates take this much more CPU "
-        "time than dense updates; measured on the host of an H200 with torch 2.11",
-    )
+    max_touched_share: float = 0.20
+    """a table is reported only if less than this share of its rows are looked up; if more rows are looked up,
+    sparse updates save little; measured with Adagrad on an H200"""
+    summed_fills: float = 27.0
+    """used for the predicted saving: a sparse update of n rows is predicted to take this many times as long
+    on the GPU as filling n rows with zeros; measured with Adagrad on an H200"""
+    added_cpu_ns: int = 100_000
+    """used for the predicted saving with SGD: a table's sparse backward pass and its update take this CPU
+    time; measured on the host of an H200 with torch 2.11"""
+    summed_cpu_ns: int = 370_000
+    """used for the predicted saving with Adagrad and SparseAdam: sparse updates take this much more CPU time
+    than dense updates; measured on the host of an H200 with torch 2.11"""
 
 
 @rule(since="0.1", claims=Claims.WORK, min_share=0.02, limits=Limits)

@@ -5,17 +5,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.model.units import format_ns
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, rule
 from traceanalyzer.timeline.activity import ProfilerRows
 from traceanalyzer.timeline.selection import Events
 
 
 class Limits:
-    min_stall_ns: int = limit(
-        20_000,
-        "shorter stalls are ignored; a flush takes 80 µs and a request 1.5 to 3 ms (H200, B200); a normal "
-        "launch call takes only 4 to 10 µs",
-    )
+    min_stall_ns: int = 20_000
+    """shorter stalls are ignored; a flush takes 80 µs and a request 1.5 to 3 ms (H200, B200); a normal launch
+    call takes only 4 to 10 µs"""
 
 
 @rule(since="0.1", claims=Claims.RECORDING, min_share=0.0, limits=Limits)

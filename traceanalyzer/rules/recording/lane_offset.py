@@ -8,27 +8,21 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import median
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.model.units import format_ns
-from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, rule
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import DeviceWork
 
 
 class Limits:
-    min_offset_ns: int = limit(
-        100_000,
-        "smaller offsets are ignored; usual offsets on an idle device are 2 to 26 µs, measured on devices "
-        "from V100 to MI300",
-    )
-    min_excess_times: float = limit(
-        5.0,
-        "reported only if an offset is at least this many times the median offset of this trace on an "
-        "idle device",
-    )
-    max_early_share: float = limit(
-        0.01,
-        "clocks disagree if more than this share of the work starts before its launch; in 37 traces no "
-        "work started before its launch",
-    )
+    min_offset_ns: int = 100_000
+    """smaller offsets are ignored; usual offsets on an idle device are 2 to 26 µs, measured on devices from
+    V100 to MI300"""
+    min_excess_times: float = 5.0
+    """reported only if an offset is at least this many times the median offset of this trace on an idle
+    device"""
+    max_early_share: float = 0.01
+    """clocks disagree if more than this share of the work starts before its launch; in 37 traces no work
+    started before its launch"""
 
 
 @rule(since="0.1", claims=Claims.RECORDING, min_share=0.0, limits=Limits, causes=("clock-error", "first-use"))

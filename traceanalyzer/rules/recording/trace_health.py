@@ -6,31 +6,24 @@ import numpy as np
 
 from traceanalyzer.model.schema import NO_DEVICE_TIME
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, rule
 from traceanalyzer.timeline.device_work import EXPORT_FIRST
 from traceanalyzer.timeline.lost_records import MIN_LOST, LostRecords
 from traceanalyzer.timeline.steps import Steps
 
 
 class Limits:
-    max_lost_share: float = limit(
-        0.01,
-        "reported if at least this share of launches or work is lost; none of 100 recordings, V100 to "
-        "MI300, lost more",
-    )
-    min_lost_calls: int = limit(
-        MIN_LOST,
-        "fewer lost launches are not reported, because at the start and end of a recording a few launches "
-        "lose their work",
-    )
-    max_tail_share: float = limit(
-        0.05,
-        "reported if, at the end of the recording, launches without recorded work take more than this "
-        "share of the recorded time; chosen",
-    )
-    min_steps: int = limit(
-        3, "reported if there are fewer steps than this, because fewer do not show whether a cost recurs"
-    )
+    max_lost_share: float = 0.01
+    """reported if at least this share of launches or work is lost; none of 100 recordings, V100 to MI300,
+    lost more"""
+    min_lost_calls: int = MIN_LOST
+    """fewer lost launches are not reported, because at the start and end of a recording a few launches lose
+    their work"""
+    max_tail_share: float = 0.05
+    """reported if, at the end of the recording, launches without recorded work take more than this share of
+    the recorded time; chosen"""
+    min_steps: int = 3
+    """reported if there are fewer steps than this, because fewer do not show whether a cost recurs"""
 
 
 _SHOWN = 8  # numbers of steps in a message

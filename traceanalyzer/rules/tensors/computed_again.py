@@ -9,7 +9,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, pick
 from traceanalyzer.model.trace import ints_at
 from traceanalyzer.replay.edits import Drop
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, Unavailable, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, Unavailable, rule
 from traceanalyzer.tensors.factors import known_factors
 from traceanalyzer.tensors.fixed_inputs import Stretch, stretches
 from traceanalyzer.tensors.flow import Flow
@@ -45,29 +45,22 @@ _ADVICE = {
 
 
 class Limits:
-    min_iterations: int = limit(
-        3,
-        "cause `loop-invariant`: the same is computed at least this many times a step; twice is a second pass",
-    )
-    min_layers: int = limit(
-        4,
-        "cause `second-pass`: at least this many layers a step run again; fewer are no pass of a network; chosen",
-    )
-    min_steps: int = limit(3, "without an execution trace, at least this many steps must do the same; chosen")
-    min_constant_ops: int = limit(
-        3,
-        "cause `rebuilt-constants`: at least this many ops make a constant, views not counted; two ops, such as "
-        "zeros() and a fill, make a buffer",
-    )
-    min_index_ops: int = limit(
-        5,
-        "cause `unchanged-inputs`: at least this many ops in a row, views not counted; fewer cost little; chosen",
-    )
-    min_pass_ops: int = limit(
-        8,
-        "cause `forward-twice`: at least this many ops in a row run again, views not counted; fewer may be equal by "
-        "chance, as in a head or a loss; chosen",
-    )
+    min_iterations: int = 3
+    """cause `loop-invariant`: the same is computed at least this many times a step; twice is a second pass"""
+    min_layers: int = 4
+    """cause `second-pass`: at least this many layers a step run again; fewer are no pass of a network;
+    chosen"""
+    min_steps: int = 3
+    """without an execution trace, at least this many steps must do the same; chosen"""
+    min_constant_ops: int = 3
+    """cause `rebuilt-constants`: at least this many ops make a constant, views not counted; two ops, such as
+    zeros() and a fill, make a buffer"""
+    min_index_ops: int = 5
+    """cause `unchanged-inputs`: at least this many ops in a row, views not counted; fewer cost little;
+    chosen"""
+    min_pass_ops: int = 8
+    """cause `forward-twice`: at least this many ops in a row run again, views not counted; fewer may be equal
+    by chance, as in a head or a loss; chosen"""
 
 
 @rule(since="0.4", claims=Claims.WORK, specificity=3, min_share=0.02, limits=Limits, causes=tuple(_ADVICE))

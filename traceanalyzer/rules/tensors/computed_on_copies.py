@@ -7,7 +7,7 @@ import numpy as np
 from traceanalyzer.model.arrays import distinct
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.lower_bounds import REACHED
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.copies import Form, OnCopies, on_copies, steps_by_id, steps_by_size
@@ -26,15 +26,15 @@ _ADVICE = {
 
 
 class Limits:
-    min_times: float = limit(
-        2.0,
-        "at least this many copies of each row on average, because gathering the results costs time, too; chosen",
-    )
-    min_times_by_size: float = limit(3.0, "the same without an execution trace; chosen")
-    min_gpu_share: float = limit(0.05, "these ops must take at least this share of GPU time; chosen")
-    floor_ns: int = limit(
-        2_000, "for the saving: no kernel is predicted to take less than this time; H200, torch 2.11"
-    )
+    min_times: float = 2.0
+    """at least this many copies of each row on average, because gathering the results costs time, too;
+    chosen"""
+    min_times_by_size: float = 3.0
+    """the same without an execution trace; chosen"""
+    min_gpu_share: float = 0.05
+    """these ops must take at least this share of GPU time; chosen"""
+    floor_ns: int = 2_000
+    """for the saving: no kernel is predicted to take less than this time; H200, torch 2.11"""
 
 
 @rule(since="0.4", claims=Claims.WORK, min_share=0.03, limits=Limits, causes=tuple(_ADVICE))

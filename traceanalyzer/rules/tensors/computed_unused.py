@@ -9,7 +9,7 @@ from traceanalyzer.model.arrays import Mask, Rows, distinct
 from traceanalyzer.model.execution_trace import Access
 from traceanalyzer.replay.edits import Drop, DropWork
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, Work, rule
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.ops.table import Kind, op_row
@@ -35,21 +35,15 @@ _ADVICE = {
 
 
 class Limits:
-    min_ops: int = limit(
-        2,
-        "reported only if at least this many ops a step are unused; the loss that nobody prints is one; chosen",
-    )
-    max_read_share: float = limit(
-        0.5,
-        "cause `partly-read`: at most this share of the results is read; a larger share saves little; chosen",
-    )
-    min_rows: int = limit(
-        64,
-        "cause `diagonal`: reported for matrices of at least this many rows; smaller ones cost little; chosen",
-    )
-    floor_ns: int = limit(
-        2_000, "for the saving: no kernel is predicted to take less than this time; H200, torch 2.11"
-    )
+    min_ops: int = 2
+    """reported only if at least this many ops a step are unused; the loss that nobody prints is one;
+    chosen"""
+    max_read_share: float = 0.5
+    """cause `partly-read`: at most this share of the results is read; a larger share saves little; chosen"""
+    min_rows: int = 64
+    """cause `diagonal`: reported for matrices of at least this many rows; smaller ones cost little; chosen"""
+    floor_ns: int = 2_000
+    """for the saving: no kernel is predicted to take less than this time; H200, torch 2.11"""
 
 
 @rule(since="0.4", claims=Claims.WORK, specificity=3, min_share=0.02, limits=Limits, causes=tuple(_ADVICE))

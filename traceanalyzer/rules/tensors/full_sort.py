@@ -7,7 +7,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import sums_of
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.tensors.flow import Flow, confidence_of
@@ -21,30 +21,21 @@ _INDEX, _INDEXES = "long int", (Kind.LOOKUP, Kind.SCATTER)
 
 
 class Limits:
-    max_used_share: float = limit(
-        0.25,
-        "later ops use at most this share of each sorted row; H100, torch 2.11: topk of more was not measured",
-    )
-    min_row_elements: int = limit(
-        4_096,
-        "reported only if rows have at least this many elements: topk of shorter rows saves little; H100",
-    )
-    bytes_times: float = limit(
-        12.0, "for the saving: topk takes this many times as long as reading its input; H100: 11 to 15 times"
-    )
-    floor_ns: int = limit(110_000, "for the saving: topk takes at least this time; H100: 54 to 114 µs")
-    max_time_share: float = limit(
-        0.7,
-        "topk is predicted to take at most this share of the sort's time; the prediction is off by up to 25 %",
-    )
-    rank_times: float = limit(
-        16.0,
-        "for the saving of ranks: a comparison with its sum, or a scatter, takes this many times as long as reading "
-        "what is sorted; H200, torch 2.11: 10 and 16 times",
-    )
-    unknown_share: float = limit(
-        0.3, "for the saving without shapes: topk takes this share of the time of a sort; H100: 17 to 54 %"
-    )
+    max_used_share: float = 0.25
+    """later ops use at most this share of each sorted row; H100, torch 2.11: topk of more was not measured"""
+    min_row_elements: int = 4_096
+    """reported only if rows have at least this many elements: topk of shorter rows saves little; H100"""
+    bytes_times: float = 12.0
+    """for the saving: topk takes this many times as long as reading its input; H100: 11 to 15 times"""
+    floor_ns: int = 110_000
+    """for the saving: topk takes at least this time; H100: 54 to 114 µs"""
+    max_time_share: float = 0.7
+    """topk is predicted to take at most this share of the sort's time; the prediction is off by up to 25 %"""
+    rank_times: float = 16.0
+    """for the saving of ranks: a comparison with its sum, or a scatter, takes this many times as long as
+    reading what is sorted; H200, torch 2.11: 10 and 16 times"""
+    unknown_share: float = 0.3
+    """for the saving without shapes: topk takes this share of the time of a sort; H100: 17 to 54 %"""
 
 
 _ONE_RANK = (

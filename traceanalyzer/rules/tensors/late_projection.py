@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.rule import Calls, Claims, Hits, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, Work, rule
 from traceanalyzer.rule.slow_work import slow_work
 from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.launch_inputs import WorkInputs
@@ -21,15 +21,11 @@ _PRODUCTS = (Kind.GEMM, Kind.CONVOLUTION)
 
 
 class Limits:
-    max_width_share: float = limit(
-        0.5,
-        "reported only if the layer's output has at most this share of the channels of its input; with "
-        "more output channels, the other order saves little; chosen",
-    )
-    min_times: float = limit(
-        2.0,
-        "reported only if the result of upsampling has at least this many times the elements of its input",
-    )
+    max_width_share: float = 0.5
+    """reported only if the layer's output has at most this share of the channels of its input; with more
+    output channels, the other order saves little; chosen"""
+    min_times: float = 2.0
+    """reported only if the result of upsampling has at least this many times the elements of its input"""
 
 
 @rule(since="0.1", claims=Claims.WORK, specificity=1, min_share=0.03, limits=Limits, causes=("upsampled",))

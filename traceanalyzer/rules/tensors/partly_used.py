@@ -9,7 +9,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, distinct, grouped, starts_of_runs
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import short_ops
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.tensors.ops.shapes import UNREADABLE
@@ -26,17 +26,14 @@ _BIASED = ("aten::addmm", "aten::baddbmm")
 
 
 class Limits:
-    max_used_share: float = limit(
-        0.5,
-        "reported only if at most this share of the result is used; if more is used, computing only the "
-        "used part saves too little; chosen",
-    )
-    near_ops: int = limit(
-        8,
-        "the op that makes a tensor is looked for among this many ops before the op that reads the "
-        "tensor, views not counted; chosen",
-    )
-    min_gpu_share: float = limit(0.05, "such ops must take at least this share of GPU time; chosen")
+    max_used_share: float = 0.5
+    """reported only if at most this share of the result is used; if more is used, computing only the used
+    part saves too little; chosen"""
+    near_ops: int = 8
+    """the op that makes a tensor is looked for among this many ops before the op that reads the tensor, views
+    not counted; chosen"""
+    min_gpu_share: float = 0.05
+    """such ops must take at least this share of GPU time; chosen"""
 
 
 @rule(since="0.1", claims=Claims.WORK, specificity=1, min_share=0.03, limits=Limits)

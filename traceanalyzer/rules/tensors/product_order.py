@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from traceanalyzer.model.records import dataclass
-from traceanalyzer.rule import Claims, Hits, Work, limit, rule
+from traceanalyzer.rule import Claims, Hits, Work, rule
 from traceanalyzer.rule.slow_work import slow_work
 from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.launch_inputs import WorkInputs
@@ -19,9 +19,8 @@ _SCALINGS = ("aten::mul", "aten::mul_", "aten::div", "aten::div_", "aten::copy_"
 
 
 class Limits:
-    max_operations_share: float = limit(
-        0.25, "reported only if the other order needs at most this share of the operations; chosen"
-    )
+    max_operations_share: float = 0.25
+    """reported only if the other order needs at most this share of the operations; chosen"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.replay.edits import CapOps, Drop
-from traceanalyzer.rule import Calls, Claims, Hits, Kind, LostTime, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, Kind, LostTime, Work, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.rule.messages import times
 from traceanalyzer.timeline.backward_nodes import directly_inside, recomputed_ops
@@ -16,16 +16,12 @@ _NOTHING_TO_CHECK = r"AccumulateGrad|View|Expand|Transpose|Permute|^.*: T+Backwa
 
 
 class Limits:
-    min_checked_share: float = limit(
-        0.5,
-        "anomaly mode is on if at least this share of the backward nodes is checked for NaN; in anomaly "
-        "mode all nodes are checked",
-    )
-    usual_op_ns: int = limit(
-        15_000,
-        "for the saving: without anomaly mode an op takes this CPU time, not counting other ops that it "
-        "calls; with anomaly mode a forward op takes 100 µs, because it keeps the Python stack; H200 host",
-    )
+    min_checked_share: float = 0.5
+    """anomaly mode is on if at least this share of the backward nodes is checked for NaN; in anomaly mode all
+    nodes are checked"""
+    usual_op_ns: int = 15_000
+    """for the saving: without anomaly mode an op takes this CPU time, not counting other ops that it calls;
+    with anomaly mode a forward op takes 100 µs, because it keeps the Python stack; H200 host"""
 
 
 @rule(

@@ -8,7 +8,7 @@ from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, no_rows, p
 from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
 from traceanalyzer.replay.edits import Drop
-from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Unavailable, Work, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.tensors.flow import Flow
 
@@ -18,11 +18,9 @@ EVALUATION = f"^{ENGINE}"
 
 
 class Limits:
-    min_again_share: float = limit(
-        0.05,
-        "reported only if at least this share of the backward nodes runs again; a smaller share is one "
-        "shared layer",
-    )
+    min_again_share: float = 0.05
+    """reported only if at least this share of the backward nodes runs again; a smaller share is one shared
+    layer"""
 
 
 @rule(since="0.1", claims=Claims.PATTERN, limits=Limits)

@@ -7,7 +7,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows, distinct
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.replay.edits import Drop
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, rule
 from traceanalyzer.tensors.signatures import Signature, tensors
 from traceanalyzer.tensors.top_ops import with_inputs, without_views
 
@@ -19,13 +19,11 @@ _SWITCH = regex(r": set_adapters?$")
 
 
 class Limits:
-    min_adapters: int = limit(
-        4, "reported only if a step has at least this many adapters; a model has some in each layer"
-    )
-    max_rank_share: float = limit(
-        0.25,
-        "with shapes: the rank is at most this share of the layer's inputs; more is no low-rank update; chosen",
-    )
+    min_adapters: int = 4
+    """reported only if a step has at least this many adapters; a model has some in each layer"""
+    max_rank_share: float = 0.25
+    """with shapes: the rank is at most this share of the layer's inputs; more is no low-rank update;
+    chosen"""
 
 
 @rule(since="0.4", claims=Claims.WORK, specificity=3, min_share=0.02, limits=Limits)

@@ -12,7 +12,7 @@ from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.replay.edits import Drop
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
 from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.signatures import Shape, signatures_of, tensors
@@ -28,16 +28,12 @@ _LIST_KERNEL, _BLOCK_ELEMENTS = "multi_tensor_apply_kernel", 65_536
 
 
 class Limits:
-    min_steps: int = limit(
-        2,
-        "reported only if there are at least this many passes; with one, an optimizer may still wait for more "
-        "gradients",
-    )
-    min_unused_share: float = limit(
-        0.75,
-        "without shapes: reported only if at least this share of the gradients is unused, as with a frozen backbone; "
-        "chosen",
-    )
+    min_steps: int = 2
+    """reported only if there are at least this many passes; with one, an optimizer may still wait for more
+    gradients"""
+    min_unused_share: float = 0.75
+    """without shapes: reported only if at least this share of the gradients is unused, as with a frozen
+    backbone; chosen"""
 
 
 @rule(since="0.1", claims=Claims.PATTERN, min_share=0.02, limits=Limits)

@@ -8,7 +8,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.replay.edits import DropWork, Insert, Resize
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, limit, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, rule
 from traceanalyzer.rule.consistency import ASSUMED
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence, op_times
 from traceanalyzer.rules.copies.strided_copy.copied_tensors import (
@@ -67,36 +67,26 @@ _VIEWS_NS = 2_500.0
 
 
 class Limits:
-    min_gpu_share: float = limit(0.05, "concatenations must take at least this share of GPU time")
-    min_moved_share: float = limit(
-        0.10,
-        "transposing copies must take at least this share of GPU time. In healthy models the copies of "
-        "attention (from batch x heads x tokens to batch x tokens x heads) take up to 7 %, H200",
-    )
-    min_carried_share: float = limit(
-        0.02,
-        "copies of a transposed tensor whose layout sums hand on must take at least this share of GPU time: one "
-        "line avoids them; chosen",
-    )
-    grown_times: float = limit(
-        8.0,
-        "a cat is regarded as appending to a buffer if one input is at least this many times as large as "
-        "all other inputs together",
-    )
-    append_ns: int = limit(
-        3_000, "for the saving: writing a few rows in place takes this time; H200, torch 2.11"
-    )
-    memory_share: float = limit(
-        0.5,
-        "memory limits attention or a product that reads repeated data if the op reaches at least this "
-        "share of the memory's peak rate. Such an op gets faster if it reads the data only once; 0.90 was "
-        "measured on an H100, the limit itself is lower; chosen",
-    )
-    usual_share: float = limit(
-        0.10,
-        "a saving below this share of the step is info, because healthy models have such copies, too "
-        "(concatenations take up to 5.5 % of the step, H200)",
-    )
+    min_gpu_share: float = 0.05
+    """concatenations must take at least this share of GPU time"""
+    min_moved_share: float = 0.10
+    """transposing copies must take at least this share of GPU time. In healthy models the copies of attention
+    (from batch x heads x tokens to batch x tokens x heads) take up to 7 %, H200"""
+    min_carried_share: float = 0.02
+    """copies of a transposed tensor whose layout sums hand on must take at least this share of GPU time: one
+    line avoids them; chosen"""
+    grown_times: float = 8.0
+    """a cat is regarded as appending to a buffer if one input is at least this many times as large as all
+    other inputs together"""
+    append_ns: int = 3_000
+    """for the saving: writing a few rows in place takes this time; H200, torch 2.11"""
+    memory_share: float = 0.5
+    """memory limits attention or a product that reads repeated data if the op reaches at least this share of
+    the memory's peak rate. Such an op gets faster if it reads the data only once; 0.90 was measured on an
+    H100, the limit itself is lower; chosen"""
+    usual_share: float = 0.10
+    """a saving below this share of the step is info, because healthy models have such copies, too
+    (concatenations take up to 5.5 % of the step, H200)"""
 
 
 @rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=tuple(TEXTS))

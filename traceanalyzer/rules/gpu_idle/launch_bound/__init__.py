@@ -10,7 +10,7 @@ from traceanalyzer.model.finding import NOTHING_TO_DO, Confidence, Severity
 from traceanalyzer.model.texts import STANDS_OUT, Texts
 from traceanalyzer.regions.responsible import FORWARD, Leading
 from traceanalyzer.replay.saving import Forecast, busy_share, is_busy, only_profiled
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, limit, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, rule
 from traceanalyzer.rule.advice import busy_advice
 from traceanalyzer.rule.claims import REGION
 from traceanalyzer.rule.idioms import idiom_of
@@ -59,73 +59,48 @@ _NO_FAULT = {
 
 
 class Limits:
-    max_pause_ns: int = limit(
-        1_000_000,
-        "a pause between two ops is a part of launching if it is at most this long; for instance, the "
-        "start of an optimizer's step takes 0.2 to 0.8 ms, H200 host",
-    )
-    min_launch_share: float = limit(
-        0.5,
-        "reported only if the CPU is inside ops during at least this share of the GPU's idle time; if it "
-        "is less, Python code between ops is the problem; chosen",
-    )
-    min_window_share: float = limit(
-        0.05, "if launching explains less than this share of the recorded time, the cause is small-part"
-    )
-    min_idle_share: float = limit(
-        0.3,
-        "if launching explains less than this share of all idle time, the cause is small-part, because "
-        "other causes matter more",
-    )
-    min_sure_share: float = limit(
-        0.02,
-        "the cause is unsure if the GPU may be busy all the time without the profiler. It is also unsure "
-        "if the saving's interval begins below this share of the step, and the predicted saving is small: "
-        "below medium severity, or below min_saved_share. (Larger batches cannot be simulated: the "
-        "interval of a CUDA graph then stands for theirs.)",
-    )
-    min_saved_share: float = limit(
-        0.5,
-        "used by min_sure_share: a predicted saving is small if it is less than this share of the "
-        "predicted idle time. Most idle time then has other causes, such as a data loader; chosen",
-    )
-    min_gap_share: float = limit(
-        Severity.HIGH.least_share,
-        "a GPU whose next kernel is always queued still pauses between kernels, and a CUDA graph removes "
-        "these pauses. If a fix surely saves at least this share of the step (the low end of its "
-        "interval), the fix is reported even if the GPU never waits for a launch",
-    )
-    min_same_share: float = limit(
-        0.5,
-        "a CUDA graph is advised only if at least this share of the steps launch the same kernels on the "
-        "same grids; chosen",
-    )
-    max_syncs: float = limit(
-        1.0,
-        "a CUDA graph is advised only if a step has at most this many synchronisations; one read-back at "
-        "the end does not prevent a graph",
-    )
-    min_compile_share: float = limit(
-        0.1,
-        "torch.compile is advised only if its predicted saving is at least this share of the step, and "
-        "min_pointwise_share holds as well. The prediction is rough: in measurements it was right only on "
-        "whether torch.compile helps, not on how much",
-    )
-    min_loop_share: float = limit(
-        0.4,
-        "the finding names a loop if at least this share of the ops of one thread in a step are inside "
-        "the loop; chosen",
-    )
-    slow_launch_ns: int = limit(
-        100_000,
-        "the cause is slow-launches if the median launch that the GPU waits for takes at least this time: ten times "
-        "what a launch takes on V100 to H200, at most",
-    )
-    min_pointwise_share: float = limit(
-        0.3,
-        "torch.compile is advised only if at least this share of the launches are eager pointwise "
-        "kernels, which a compiler fuses, and min_compile_share holds as well",
-    )
+    max_pause_ns: int = 1_000_000
+    """a pause between two ops is a part of launching if it is at most this long; for instance, the start of
+    an optimizer's step takes 0.2 to 0.8 ms, H200 host"""
+    min_launch_share: float = 0.5
+    """reported only if the CPU is inside ops during at least this share of the GPU's idle time; if it is
+    less, Python code between ops is the problem; chosen"""
+    min_window_share: float = 0.05
+    """if launching explains less than this share of the recorded time, the cause is small-part"""
+    min_idle_share: float = 0.3
+    """if launching explains less than this share of all idle time, the cause is small-part, because other
+    causes matter more"""
+    min_sure_share: float = 0.02
+    """the cause is unsure if the GPU may be busy all the time without the profiler. It is also unsure if the
+    saving's interval begins below this share of the step, and the predicted saving is small: below medium
+    severity, or below min_saved_share. (Larger batches cannot be simulated: the interval of a CUDA graph then
+    stands for theirs.)"""
+    min_saved_share: float = 0.5
+    """used by min_sure_share: a predicted saving is small if it is less than this share of the predicted idle
+    time. Most idle time then has other causes, such as a data loader; chosen"""
+    min_gap_share: float = Severity.HIGH.least_share
+    """a GPU whose next kernel is always queued still pauses between kernels, and a CUDA graph removes these
+    pauses. If a fix surely saves at least this share of the step (the low end of its interval), the fix is
+    reported even if the GPU never waits for a launch"""
+    min_same_share: float = 0.5
+    """a CUDA graph is advised only if at least this share of the steps launch the same kernels on the same
+    grids; chosen"""
+    max_syncs: float = 1.0
+    """a CUDA graph is advised only if a step has at most this many synchronisations; one read-back at the end
+    does not prevent a graph"""
+    min_compile_share: float = 0.1
+    """torch.compile is advised only if its predicted saving is at least this share of the step, and
+    min_pointwise_share holds as well. The prediction is rough: in measurements it was right only on whether
+    torch.compile helps, not on how much"""
+    min_loop_share: float = 0.4
+    """the finding names a loop if at least this share of the ops of one thread in a step are inside the loop;
+    chosen"""
+    slow_launch_ns: int = 100_000
+    """the cause is slow-launches if the median launch that the GPU waits for takes at least this time: ten
+    times what a launch takes on V100 to H200, at most"""
+    min_pointwise_share: float = 0.3
+    """torch.compile is advised only if at least this share of the launches are eager pointwise kernels, which
+    a compiler fuses, and min_compile_share holds as well"""
 
 
 @rule(
