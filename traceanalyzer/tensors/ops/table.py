@@ -63,7 +63,6 @@ class OpRow:
         batch_dims: dimensions of the result that it computes independently of each other, from the first one on.
         view: whether the result shares the input's memory; some copy if that is impossible.
         deterministic: whether equal inputs give equal results.
-        linear: whether it is linear in its first tensor.
         row_wise: whether each row, the last dimension, depends on the same row of the first tensor only.
     """
 
@@ -76,7 +75,6 @@ class OpRow:
     batch_dims: int = 0
     view: bool = False
     deterministic: bool = True
-    linear: bool = False
     row_wise: bool = False
 
 
@@ -98,28 +96,26 @@ def _pointwise(names: str, **fields: object) -> None:
 
 # -- products, convolutions, attention, recurrent layers, linear algebra ---------------------------------------
 
-_GEMM = OpRow(Kind.GEMM, type="first", linear=True, row_wise=True)
+_GEMM = OpRow(Kind.GEMM, type="first", row_wise=True)
 _add("mm", replace(_GEMM, shape=shapes.product(0, 1), cost=costs.gemm(0, 1)))
 _add("bmm", replace(_GEMM, shape=shapes.product(0, 1), cost=costs.gemm(0, 1), batch_dims=1))
 _add("matmul", replace(_GEMM, shape=shapes.product(0, 1)))
 _add("linear", replace(_GEMM, shape=lambda op: (*op.shape(0)[:-1], op.shape(1)[0])))
-_ADDED = replace(_GEMM, shape=shapes.product(1, 2), cost=costs.gemm(1, 2, bias=0), linear=False)
+_ADDED = replace(_GEMM, shape=shapes.product(1, 2), cost=costs.gemm(1, 2, bias=0))
 _add("addmm _addmm_activation", _ADDED)
 _add("baddbmm", replace(_ADDED, batch_dims=1))
 _add("_scaled_mm", replace(_GEMM, shape=shapes.product(0, 1), cost=costs.scaled_gemm, type=""))
 _add("_weight_int4pack_mm", OpRow(Kind.GEMM, cost=costs.int4_gemm))
 _add("_grouped_mm", OpRow(Kind.GEMM, cost=costs.grouped_gemm))
-_add("mv dot vdot", OpRow(Kind.GEMM, cost=costs.vector_product(0, 1), type="first", linear=True))
+_add("mv dot vdot", OpRow(Kind.GEMM, cost=costs.vector_product(0, 1), type="first"))
 _add("addmv", OpRow(Kind.GEMM, cost=costs.vector_product(1, 2), type="first"))
-_OUTER = OpRow(Kind.POINTWISE, lambda op: (op.shape(0)[0], op.shape(1)[0]), type="first", linear=True)
-_add("outer", _OUTER)
+_add("outer", OpRow(Kind.POINTWISE, lambda op: (op.shape(0)[0], op.shape(1)[0]), type="first"))
 
-_CONV = OpRow(Kind.CONVOLUTION, type="first", batch_dims=1, linear=True)
+_CONV = OpRow(Kind.CONVOLUTION, type="first", batch_dims=1)
 _add("conv1d conv2d conv3d", replace(_CONV, shape=shapes.convolved(4, 3, 5)))
 _add("convolution _convolution conv_transpose1d conv_transpose2d conv_transpose3d", _CONV)
 _add("cudnn_convolution", replace(_CONV, shape=shapes.convolved(2, 3, 4), cost=costs.conv(2, 3, 4)))
-_RELU = replace(_CONV, shape=shapes.convolved(4, 3, 5), cost=costs.conv(4, 3, 5), linear=False)
-_add("cudnn_convolution_relu", _RELU)
+_add("cudnn_convolution_relu", replace(_CONV, shape=shapes.convolved(4, 3, 5), cost=costs.conv(4, 3, 5)))
 _add("cudnn_convolution_transpose", replace(_CONV, cost=costs.conv(2, 4, 5, groups=6)))
 _add("miopen_convolution", replace(_CONV, shape=shapes.convolved(3, 4, 5), cost=costs.conv(3, 4, 5)))
 _add("miopen_convolution_transpose", replace(_CONV, cost=costs.conv(3, 5, 6, groups=7)))
@@ -159,7 +155,7 @@ for _names, _times in (
     ("_linalg_eigh linalg_eig _linalg_svd", 9),
 ):
     _add(_names, OpRow(Kind.LINEAR_ALGEBRA, cost=costs.cubic(_times)))
-_add("_fft_r2c _fft_c2r _fft_c2c", OpRow(Kind.FFT, cost=fft_cost, linear=True))
+_add("_fft_r2c _fft_c2r _fft_c2c", OpRow(Kind.FFT, cost=fft_cost))
 
 # -- element by element ---------------------------------------------------------------------------------------
 
@@ -173,13 +169,13 @@ _pointwise(
 )
 # Of several tensors, or of one and numbers.
 _pointwise(
-    """addcdiv addcmul atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor clamp clamp_max
-    clamp_min copysign div divide elu_backward float_power floor_divide fmax fmin fmod gelu_backward
-    hardsigmoid_backward hardswish_backward hardtanh_backward heaviside hypot leaky_relu_backward lerp
-    log_sigmoid_backward logaddexp masked_fill maximum minimum mish_backward pow _prelu_kernel _prelu_kernel_backward
-    remainder sigmoid_backward silu_backward softplus_backward tanh_backward threshold_backward where xlogy"""
+    """add addcdiv addcmul atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor
+    clamp clamp_max clamp_min copysign div divide elu_backward float_power floor_divide fmax fmin fmod
+    gelu_backward hardsigmoid_backward hardswish_backward hardtanh_backward heaviside hypot
+    leaky_relu_backward lerp log_sigmoid_backward logaddexp masked_fill maximum minimum mish_backward mul pow
+    _prelu_kernel _prelu_kernel_backward remainder rsub sigmoid_backward silu_backward softplus_backward sub
+    tanh_backward threshold_backward where xlogy"""
 )
-_pointwise("add sub rsub mul", linear=True)
 _pointwise("true_divide log_sigmoid", cost=None)
 _pointwise("eq ne lt le gt ge logical_and logical_or logical_xor", cost=costs.comparison, type="bool")
 _pointwise("isnan isinf isfinite logical_not", shape=shapes.same, cost=costs.comparison, type="bool")
@@ -187,12 +183,11 @@ _add("dropout", OpRow(Kind.POINTWISE, shapes.same, type="first", row_wise=True, 
 _add("native_dropout", OpRow(Kind.POINTWISE, None, costs.dropout, row_wise=True, deterministic=False))
 _add("native_dropout_backward", OpRow(Kind.POINTWISE, None, _REWRITES_FIRST, row_wise=True))
 
-_COPY = OpRow(Kind.COPY, shapes.same, linear=True, row_wise=True)
+_COPY = OpRow(Kind.COPY, shapes.same, row_wise=True)
 _add("to _to_copy type_as", _COPY)
 _add("contiguous clone", replace(_COPY, type="first"))
 _add("copy_", replace(_COPY, cost=costs.copy, writes=(0,), unread=(0,), type="first"))
-_FILL = OpRow(Kind.CREATION, shapes.same, costs.fill, (0,), (0,), "first")
-_add("fill_ zero_", _FILL)
+_add("fill_ zero_", OpRow(Kind.CREATION, shapes.same, costs.fill, (0,), (0,), "first"))
 _add("zeros_like ones_like full_like", OpRow(Kind.CREATION, shapes.same, unread=(0,)))
 _add("empty_like", OpRow(Kind.CREATION, shapes.same, unread=(0,), deterministic=False))
 _add("rand_like randn_like randint_like", OpRow(Kind.RANDOM, shapes.same, unread=(0,), deterministic=False))
@@ -206,7 +201,7 @@ _add("randperm", OpRow(Kind.RANDOM, shapes.length_at(0), type="long int", determ
 _add("randint", OpRow(Kind.RANDOM, type="long int", deterministic=False))
 _add("arange", OpRow(Kind.CREATION, shapes.counted))
 _add("linspace logspace", OpRow(Kind.CREATION, shapes.length_at(2)))
-_add("diag_embed", OpRow(Kind.CREATION, type="first", linear=True))
+_add("diag_embed", OpRow(Kind.CREATION, type="first"))
 _add("eye", OpRow(Kind.CREATION, shapes.identity))
 _add("fft_fftfreq", OpRow(Kind.CREATION, shapes.length_at(0)))
 _add("fft_rfftfreq", OpRow(Kind.CREATION, lambda op: (int(op.scalar(0)) // 2 + 1,)))
@@ -219,7 +214,7 @@ _add("multinomial", OpRow(Kind.RANDOM, None, costs.multinomial, type="long int",
 
 # -- views and other orders -----------------------------------------------------------------------------------
 
-_VIEW = OpRow(Kind.VIEW, type="first", view=True, linear=True)
+_VIEW = OpRow(Kind.VIEW, type="first", view=True)
 _add("view reshape _unsafe_view", replace(_VIEW, shape=shapes.viewed))
 _add("expand broadcast_to", replace(_VIEW, shape=shapes.expanded))
 _add("expand_as view_as reshape_as", replace(_VIEW, shape=lambda op: op.shape(1)))
@@ -241,9 +236,8 @@ _add(
     unbind lift_fresh""",
     _VIEW,
 )
-_REARRANGE = OpRow(Kind.REARRANGE, type="first", linear=True)
-_add("flip roll", replace(_REARRANGE, shape=shapes.same, cost=costs.rewrites("transposition")))
-_add("tril triu", replace(_REARRANGE, shape=shapes.same, cost=costs.rewrites("transposition")))
+_REARRANGE = OpRow(Kind.REARRANGE, type="first")
+_add("flip roll tril triu", replace(_REARRANGE, shape=shapes.same, cost=costs.rewrites("transposition")))
 _add("cat", replace(_REARRANGE, shape=shapes.concatenated, cost=costs.concatenation))
 _add("stack", replace(_REARRANGE, shape=shapes.stacked))
 _add("repeat", replace(_REARRANGE, shape=shapes.repeated))
@@ -258,7 +252,7 @@ _add(_PADS, replace(_REARRANGE, cost=costs.reads("resampling", writes=0)))
 # -- reductions, scans, norms, losses -------------------------------------------------------------------------
 
 _REDUCTION = OpRow(Kind.REDUCTION, shapes.reduced(1), costs.rewrites("reduction", reduces=True))
-_add("sum mean", replace(_REDUCTION, linear=True))
+_add("sum mean", _REDUCTION)
 _add("amax amin logsumexp", replace(_REDUCTION, type="first"))
 _add("argmax argmin", replace(_REDUCTION, type="long int"))
 _add("any all", replace(_REDUCTION, type="bool"))
@@ -296,14 +290,13 @@ _add("nll_loss_backward nll_loss2d_backward", OpRow(Kind.LOSS, None, costs.nll_b
 # -- look-ups, sorting, counting, images, lists ---------------------------------------------------------------
 
 # embedding(table, indices): a row of the table for each index; backward, (grad, indices, rows), makes the table.
-_LOOKED_UP = OpRow(
-    Kind.LOOKUP, lambda op: (*op.shape(1), op.shape(0)[-1]), costs.rows_by_index(1), type="first"
-)
-_add("embedding", _LOOKED_UP)
-_add("index_select", OpRow(Kind.LOOKUP, shapes.indexed, costs.rows_by_index(2), type="first", linear=True))
-_add("gather", OpRow(Kind.LOOKUP, lambda op: op.shape(2), costs.gather, type="first", linear=True))
-_add("index take take_along_dim", OpRow(Kind.LOOKUP, type="first", linear=True))
-_add("_embedding_bag _embedding_bag_forward_only", OpRow(Kind.LOOKUP, None, costs.bags, type="first"))
+_LOOKUP = OpRow(Kind.LOOKUP, type="first")
+_EMBEDDED = replace(_LOOKUP, shape=lambda op: (*op.shape(1), op.shape(0)[-1]))
+_add("embedding", replace(_EMBEDDED, cost=costs.rows_by_index(1)))
+_add("index_select", replace(_LOOKUP, shape=shapes.indexed, cost=costs.rows_by_index(2)))
+_add("gather", replace(_LOOKUP, shape=lambda op: op.shape(2), cost=costs.gather))
+_add("index take take_along_dim", _LOOKUP)
+_add("_embedding_bag _embedding_bag_forward_only", replace(_LOOKUP, cost=costs.bags))
 _SCATTER = OpRow(Kind.SCATTER, shapes.same, type="first")
 _TABLE_GRADIENT = replace(_SCATTER, shape=lambda op: (int(op.scalar(2)), op.shape(0)[-1]))
 _add("embedding_dense_backward", replace(_TABLE_GRADIENT, cost=costs.embedding_backward))
@@ -321,15 +314,15 @@ _COUNTS = "bincount histc _unique2 unique_dim unique_consecutive masked_select n
 _add(_COUNTS, OpRow(Kind.COUNT, None, costs.reads("count")))
 _POOL = OpRow(Kind.POOL, type="first", batch_dims=2)
 _add("max_pool2d", replace(_POOL, shape=shapes.max_pooled))
-_add("avg_pool2d", replace(_POOL, shape=shapes.mean_pooled, cost=costs.reads_first("pool"), linear=True))
+_add("avg_pool2d", replace(_POOL, shape=shapes.mean_pooled, cost=costs.reads_first("pool")))
 _ADAPTIVE = " ".join(f"adaptive_{kind}_pool{n}d" for kind in ("avg", "max") for n in (1, 2, 3))
 _add(_ADAPTIVE, replace(_POOL, shape=shapes.adaptive))
 _add("max_pool2d_with_indices _adaptive_avg_pool2d", replace(_POOL, cost=costs.reads_first("pool")))
 _add("max_pool2d_with_indices_backward avg_pool2d_backward", replace(_POOL, cost=costs.pool_backward))
-_RESAMPLING = OpRow(Kind.RESAMPLING, shapes.resized, costs.resized, type="first", batch_dims=2, linear=True)
+_RESAMPLING = OpRow(Kind.RESAMPLING, shapes.resized, costs.resized, type="first", batch_dims=2)
 _MODES = "nearest1d nearest2d nearest3d bilinear2d bicubic2d trilinear3d linear1d"
 _add(" ".join(f"upsample_{mode}" for mode in _MODES.split()), _RESAMPLING)
-_SAMPLED = OpRow(Kind.RESAMPLING, batch_dims=1, linear=True)
+_SAMPLED = OpRow(Kind.RESAMPLING, batch_dims=1)
 _add("grid_sampler", replace(_SAMPLED, shape=lambda op: (*op.shape(0)[:2], *op.shape(1)[1:-1]), type="first"))
 _add("grid_sampler_2d grid_sampler_3d", replace(_SAMPLED, cost=costs.sampled))
 
