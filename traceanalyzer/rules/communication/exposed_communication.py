@@ -18,9 +18,6 @@ from traceanalyzer.timeline.hidden_waits import HiddenWaits
 _SPLIT = (
     "Split the batch in two: one half computes while the other communicates (DeepEP: return_recv_hook=True)."
 )
-_MOSTLY_HIDDEN = (
-    "Most of it already overlaps with compute: start the rest earlier, or put more compute beside it."
-)
 _ADVICE = {
     "allreduce": "Overlap it with the backward pass: DistributedDataParallel with small enough buckets "
     "(bucket_cap_mb), or async_op=True and a late wait().",
@@ -32,21 +29,9 @@ _ADVICE = {
     "more and smaller micro-batches.",
 }
 _AFTER_BACKWARD = "Reduce gradients during the backward pass, not after it (DistributedDataParallel). "
-_LAST_BUCKET = (
-    "Try another size of DistributedDataParallel's buckets (bucket_cap_mb): smaller ones start earlier, so that more "
-    "of the transfer overlaps with the backward pass; larger ones need fewer launches."
-)
 _NEEDED = (
     "If the result is needed at once, use fewer or smaller collectives (one for several layers, a smaller dtype), or "
     "split the batch."
-)
-_PARTS = (
-    "If possible, let the next op work only on this rank's part of the tensor. Then no collective is needed. "
-    "Else use fewer and larger collectives, or split the batch, so that one half computes while the other communicates."
-)
-_SHARED_QUEUE = (
-    "The streams probably share a hardware queue: unset CUDA_DEVICE_MAX_CONNECTIONS=1. If tensor parallelism needs it, "
-    "launch the collective after the kernels that may run beside it."
 )
 _ELSE = "Start it earlier, with async_op=True, and wait where the result is needed."
 _PEERS = (
@@ -160,7 +145,8 @@ def _serialised_hits(collectives: Work, name: str, lost: LostTime) -> Hits:
         confidence=Confidence.MEDIUM,
         message="{by} runs {times_a_step} for {all_a_step}, never beside compute; queued kernels of another stream "
         "wait for it, though no recorded call makes them wait",
-        advice=_SHARED_QUEUE,
+        advice="The streams probably share a hardware queue: unset CUDA_DEVICE_MAX_CONNECTIONS=1. If tensor "
+        "parallelism needs it, launch the collective after the kernels that may run beside it.",
         evidence={"all_ns": collectives.total_ns, "ops": collectives.outer_op.name.sums(collectives.dur_ns)},
     )
 
@@ -296,9 +282,15 @@ def advice(kind: str, collectives: Work, *, exposed_share: float = 1.0) -> str:
         exposed_share: of its time, in which nothing computes.
     """
     if may_be_needless(kind, collectives):
-        return _PARTS
+        return (
+            "If possible, let the next op work only on this rank's part of the tensor. Then no collective is needed. "
+            "Else use fewer and larger collectives, or split the batch, so that one half computes while the other "
+            "communicates."
+        )
     if exposed_share < 1 - _HIDDEN and _ADVICE.get(kind) is _SPLIT:
-        return _MOSTLY_HIDDEN
+        return (
+            "Most of it already overlaps with compute: start the rest earlier, or put more compute beside it."
+        )
     if kind != "allreduce":
         return _ADVICE.get(kind, _ELSE)
     backward = bool(collectives.outer_op.name.matches(_BACKWARD).any())
@@ -308,7 +300,10 @@ def advice(kind: str, collectives: Work, *, exposed_share: float = 1.0) -> str:
     if not backward and (reduced or not every.matches(_BACKWARD).any()):
         return _NEEDED
     if reduced:
-        return _LAST_BUCKET
+        return (
+            "Try another size of DistributedDataParallel's buckets (bucket_cap_mb): smaller ones start earlier, so "
+            "that more of the transfer overlaps with the backward pass; larger ones need fewer launches."
+        )
     return _ADVICE[kind] if backward else _AFTER_BACKWARD + _NEEDED
 
 

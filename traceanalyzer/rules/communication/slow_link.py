@@ -14,12 +14,6 @@ from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.collective_work import collectives_of, without_waiting
 from traceanalyzer.timeline.device_work import find
 
-_ADVICE = (
-    "Check what connects these ranks: nvidia-smi nvlink --status, nvidia-smi topo -m, errors and speed of the network "
-    "cards (ibstat, ethtool), and nccl-tests between the two hosts or devices. NCCL_DEBUG=INFO says which transport "
-    "NCCL took: without peer access data goes through the host."
-)
-
 
 @rule(since="0.2", claims=Claims.EVENT, causes=("pair", "group"))
 def slow_link(
@@ -64,7 +58,9 @@ def _hits(collectives: Work, link: SlowLink, transfer_ns: Rows, step_ns: float) 
         of_job=True,
         fix=Resize(collectives.entries, (transfer_ns - more_ns).astype(np.float64)),
         message="{where}: {what} {count} times, {part} longer than over the other links, {more} a step",
-        advice=_ADVICE,
+        advice="Check what connects these ranks: nvidia-smi nvlink --status, nvidia-smi topo -m, errors and speed of "
+        "the network cards (ibstat, ethtool), and nccl-tests between the two hosts or devices. NCCL_DEBUG=INFO says "
+        "which transport NCCL took: without peer access data goes through the host.",
         evidence={
             "where": f"link between ranks {names}" if pair else f"group {link.group}",
             "what": link.collective or "exchanges",

@@ -24,11 +24,6 @@ _MACHINERY = rf"{_REGION.pattern}|{_LOOKUP}|{_CALLED}|^(?:Pregraph bytecode|AOTD
 # Kernels. Fewer are a break around one op, copies of the wrapper, or inputs of a graph.
 _SHORT = 3
 _BREAKS = "Remove graph breaks if you can (TORCH_LOGS=graph_breaks names them), but measure: it may not pay. "
-_FILTER = (
-    "Use fewer guards: TORCH_LOGS=guards lists them. If no module or global changes after the warm-up, pass "
-    "options={'guard_filter_fn': torch.compiler.skip_guard_on_all_nn_modules_unsafe} to {torch.compile}, or call "
-    "torch.compiler.set_stance(skip_guard_eval_unsafe=True)."
-)
 _GUARDS = (
     "Capture the whole step in a CUDA graph ({torch.cuda.graph}): this removes all of this overhead. "
     "mode='reduce-overhead' removes only the launches inside the regions, not the guards."
@@ -39,11 +34,6 @@ _GRAPH_FRAME = regex(r"torch/_inductor/cudagraph_trees\.py\(\d+\): (?:deferred_c
 _GRAPH_MARK = r"^cudagraphify"
 _REPLAY_NS = (
     60_000.0  # of the CPU, for guards, wrapper and launch of a region that is replayed; H200, torch 2.11
-)
-_NO_REPLAY = (
-    "TORCH_LOGS=perf_hints prints why no graph is replayed. Usual reasons: an input is changed in place (return the "
-    "result instead), an input or a constant is on the CPU (move it), the size changes in each call (pad to a few "
-    "sizes), or an op waits for the CPU (move it out of the compiled function)."
 )
 
 
@@ -156,7 +146,9 @@ def _guard_hits(calls: Calls, idle: IdleTime, steps: Steps, limits: Limits) -> I
         fix=Drop(lookups.rows),
         message="TorchDynamo Cache Lookup checks the guards of compiled code {times_a_step} and takes {lookup} of CPU "
         "time a step",
-        advice=_FILTER,
+        advice="Use fewer guards: TORCH_LOGS=guards lists them. If no module or global changes after the warm-up, pass "
+        "options={'guard_filter_fn': torch.compiler.skip_guard_on_all_nn_modules_unsafe} to {torch.compile}, or call "
+        "torch.compiler.set_stance(skip_guard_eval_unsafe=True).",
         evidence={"lookup_ns": lookups.total_ns // max(len(distinct(lookups.step)), 1)},
     )
 
@@ -187,7 +179,9 @@ def _graph_hits(calls: Calls, regions: Calls, idle: IdleTime) -> Iterator[Hits]:
         confidence=Confidence.HIGH,
         message="compiled regions ask for a CUDA graph, as with mode='reduce-overhead', {times_a_step}, but none is "
         "replayed: each launches {kernels} kernels one by one",
-        advice=_NO_REPLAY,
+        advice="TORCH_LOGS=perf_hints prints why no graph is replayed. Usual reasons: an input is changed in place "
+        "(return the result instead), an input or a constant is on the CPU (move it), the size changes in each call "
+        "(pad to a few sizes), or an op waits for the CPU (move it out of the compiled function).",
         evidence={"kernels": round(len(launched) / len(lost)), "regions": lost.name.sums(lost.dur_ns)},
     )
 

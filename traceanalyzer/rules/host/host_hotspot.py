@@ -22,11 +22,7 @@ _WHOLE = 0.95
 _MOST = 0.5
 # Causes of idle time while the CPU is busy, in the accounting's table.
 _WORKING = ("host-work", "host-code", "python", "dispatching", "launch-latency", "long-call")
-_ON_THE_DEVICE = "Run it on the device: create the tensor there, or move it there before this op."
 _ONE_STEP = "Only one step is recorded: check whether this recurs. "
-_WITH_OPS = (
-    "Run it on the device: create its tensors there, or move them there first; or take it out of the loop."
-)
 _ELSEWHERE = (
     "Take it out of the loop, run it on the device, or do it ahead in another process (a thread of this one "
     "still competes for the GIL)."
@@ -141,7 +137,7 @@ def _subject(key: str, parts: dict[str, int], *, computes: bool) -> str:
 
 def _advice(calls: Calls, key: str, parts: dict[str, int], torchs: str | None) -> str:
     if not isinstance(calls, HostCalls):
-        return _ON_THE_DEVICE
+        return "Run it on the device: create the tensor there, or move it there before this op."
     if parts:
-        return _WITH_OPS
+        return "Run it on the device: create its tensors there, or move them there first; or take it out of the loop."
     return TORCH_CODE_ADVICE if torchs else library_advice(calls, key) or _ELSEWHERE
