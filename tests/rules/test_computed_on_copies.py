@@ -134,3 +134,49 @@ def test_ids_tell_copies_from_other_data_of_their_size(tmp_path: Path, other: in
     report = diagnose(load(written(tmp_path, [calls] * 3)), select=[SLUG])
     assert len(report.findings) == 1 - other
     assert all(one.confidence is Confidence.HIGH for one in report.findings)
+
+
+def encoder(data: Tensor, mask: Tensor) -> list[Call]:
+    """A layer, attention of each sample, and a layer."""
+    q, y, z = (Tensor(number, (16, 2, 8, 64)) for number in (20, 21, 22))
+    weight = Tensor(9, (64, 64))
+    return [
+        Call("aten::linear", (data, weight), (q,)),
+        Call("aten::scaled_dot_product_attention", (q, q, q, mask), (y,)),
+        Call("aten::linear", (y, weight), (z,)),
+    ]
+
+
+@pytest.mark.parametrize(("index_of_masks", "ops"), [(2, 3), (3, 1)])
+def test_masks_are_copied_as_the_samples_they_belong_to(
+    tmp_path: Path, index_of_masks: int, ops: int
+) -> None:
+    """Each sample is there 4 times, and so is its mask, which is multiplied by one of positions."""
+    samples, positions = Tensor(12, (16, 2, 8, 64)), Tensor(15, (8, 8))
+    copied, mask = Tensor(13, (16, 1, 8, 8)), Tensor(16, (16, 1, 8, 8))
+    calls = [
+        Call("aten::index", (Tensor(1, (4, 2, 8, 64)), Tensor(2, (16,))), (samples,)),
+        Call("aten::index", (Tensor(4, (4, 1, 8, 8)), Tensor(index_of_masks, (16,))), (copied,)),
+        Call("aten::ones", (), (positions,)),
+        Call("aten::mul", (copied, positions), (mask,)),
+        *encoder(samples, mask),
+    ]
+    (one,) = diagnose(load(written(tmp_path, [calls] * 3)), select=[SLUG]).findings
+    assert one.evidence["layers"] == ops
+
+
+def test_windows_that_overlap_hold_copies() -> None:
+    """16 windows of 8 frames, 2 frames apart, hold 38 frames."""
+    shape, strides = [16, 8, 64, 64], [2 * 4096, 4096, 64, 1]
+    windows = Op(
+        "aten::flatten",
+        MOVE,
+        50,
+        [shape, [], []],
+        [F32, "Scalar", "Scalar"],
+        strides=[strides, [], []],
+        scalars=["", "0", "1"],
+    )
+    layers = [Op("aten::linear", GEMM, 300, [[128, 64, 64], [64, 64], [64]], [F32] * 3)] * 2
+    (one,) = found(program([windows, *layers]), SLUG)
+    assert one.evidence["times_copied"] == round(128 / 38, 1)

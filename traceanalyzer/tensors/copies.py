@@ -1,14 +1,15 @@
 """Ops that work on copies of the same rows: what they would need if they ran before the rows are copied.
 
-A gather, a repeat, windows, or a tensor with dimensions of stride 0 is the source. Ops that keep entries apart hand
-copies on while all of their data are copies by the same op; a product reads the parts of a row that cat joins one by
-one. What mixes other data in ends it.
+A gather, a repeat, windows, or a tensor with dimensions of stride 0 or that overlap is the source. Ops that keep
+entries apart hand copies on while all of their data are copied in the same way, or are the same for all entries; a
+product reads the parts of a row that cat joins one by one. What mixes other data in ends it. A mask of attention is
+copied in the same way if all that it is computed of is.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,10 +25,19 @@ _MAY_COPY = frozenset({"aten::reshape", "aten::flatten", "aten::unfold"})
 # Position of a layer's data; its other inputs are weights.
 _DATA = {"aten::embedding": 1, "aten::addmm": 1, "aten::_addmm_activation": 1}
 _PRODUCTS = frozenset({"aten::linear", "aten::mm", "aten::matmul", "aten::addmm", "aten::_addmm_activation"})
+# Position of the mask of attention.
+_MASK = 3
 _LAYERS = frozenset({Kind.CONVOLUTION, Kind.NORM})
-_HANDS_ON = frozenset({Kind.POINTWISE, Kind.COPY, Kind.SOFTMAX, Kind.ATTENTION, Kind.POOL, Kind.NORM})
+_HANDS_ON = frozenset(
+    {Kind.POINTWISE, Kind.COPY, Kind.VIEW, Kind.SOFTMAX, Kind.ATTENTION, Kind.POOL, Kind.NORM}
+)
 # Without ids, a tensor is the last one of its size that one of so many ops has made.
 _NEAR = 10
+
+
+_Pattern = tuple[object, ...]
+_Patterns = frozenset[_Pattern]
+_NO_COPY: _Patterns = frozenset({()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +71,7 @@ class _Part:
 
     Attributes:
         entries: number of all copies.
+        pattern: equal if the same entries are copies of each other.
         layers: that have worked on them.
     """
 
@@ -68,7 +79,13 @@ class _Part:
     maker: int = -1
     times: float = 1.0
     entries: int = 1
+    pattern: _Pattern = ()
     layers: int = 0
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all entries are copies of one."""
+        return self.times == self.entries
 
 
 _Parts = tuple[_Part, ...]
@@ -76,12 +93,13 @@ _Parts = tuple[_Part, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A tensor that an op reads: position among the inputs, shape, and times and number of entries by stride 0."""
+    """A tensor that an op reads: position among the inputs, shape; times, number and pattern of entries by strides."""
 
     argument: int
     shape: Shape
     times: float
     entries: int
+    pattern: _Pattern
 
     @property
     def elements(self) -> int:
@@ -95,6 +113,7 @@ class Form:
     Attributes:
         made: elements of its result; None if unknown.
         entries: that its result has along the dimensions up to the one that it copies along; 0 if it copies none.
+        pattern: of these; empty if an index tensor determines it.
         random: whether it draws numbers for each copy, as dropout does in training.
     """
 
@@ -103,6 +122,7 @@ class Form:
     made: int | None
     entries: int
     item_bytes: int
+    pattern: _Pattern = ()
     random: bool = False
 
     @staticmethod
@@ -120,7 +140,15 @@ class Form:
         item_bytes = min((ITEM_BYTES[kind] for kind in op.types if kind in ITEM_BYTES), default=1)
         off = op.name == "aten::dropout" and op.scalars[2:3] == ("False",)
         random = not op_row(op.name).deterministic and not off
-        return Form(op.name, reads, size, (size or 0) // width if width else 0, item_bytes, random)
+        pattern: _Pattern = ()
+        if width and len(every) == 1 and op.name in ("aten::repeat", "aten::repeat_interleave"):
+            tiled = op.name == "aten::repeat"
+            outer, inner = math.prod(every[0][: along + (not tiled)]), every[0][along] if tiled else 1
+            pattern = outer, (size or 0) // math.prod(every[0]), inner
+        return Form(op.name, reads, size, (size or 0) // width if width else 0, item_bytes, pattern, random)
+
+    def is_mask(self, read: _Read) -> bool:
+        return read.argument == _MASK and op_row(self.name).kind is Kind.ATTENTION
 
     @property
     def copies(self) -> bool:
@@ -130,38 +158,43 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An op in order: keys of what it reads and makes, -1 if unknown, and which no op of the step has made."""
+    """An op in order: keys of what it reads and makes, -1 if unknown."""
 
     form: Form
     keys: Sequence[int]
-    constant: Sequence[bool]
     made: int
 
 
 def on_copies(steps: Sequence[Step], min_times: float) -> Iterator[OnCopies]:
     """Ops on copies that are there at least so often."""
     parts: dict[int, _Parts] = {}
+    origins: dict[int, _Patterns] = {}
     moved_for = set[int]()
     for position, step in enumerate(steps):
         form = step.form
-        known = [
-            (_Part(1.0, position, read.times, read.entries),)
-            if read.times >= min_times
-            else parts.get(key, ())
-            for key, read in zip(step.keys, form.reads, strict=True)
-        ]
+        of_inputs = [_origin(key, parts, origins) for key in step.keys]
+        origins[step.made] = _NO_COPY if form.random else _Patterns().union(*of_inputs)
+        known = [parts.get(key, ()) for key in step.keys]
+        for place, read in enumerate(form.reads):
+            if (
+                read.times >= min_times
+                and not form.is_mask(read)
+                and [read.times] != [one.times for one in known[place]]
+            ):
+                known[place] = (_Part(1.0, position, read.times, read.entries, read.pattern),)
         parts.pop(step.made, None)
         result: _Parts = ()
         if form.entries and form.reads and form.made:
             times = form.made / form.reads[0].elements
-            result = (_Part(1.0, position, times, form.entries),) if times >= min_times else ()
+            pattern = form.pattern or (form.name, *(step.keys[1:] if min(step.keys) >= 0 else [position]))
+            result = (_Part(1.0, position, times, form.entries, pattern),) if times >= min_times else ()
         elif form.name in _JOINS:
             result = _joined(form, known)
         elif form.random:
             result = ()
         elif form.copies:
             result = known[0]
-        elif data := _data(step, known):
+        elif data := _data(step, known, of_inputs):
             row = op_row(form.name)
             layer = form.name in _PRODUCTS or row.kind in (Kind.CONVOLUTION, Kind.ATTENTION)
             most = max(data, key=lambda part: part.times)
@@ -191,13 +224,24 @@ def _moved(step: Step, data: _Parts, *, spared: bool) -> int:
     return max(elements, 0) * form.item_bytes
 
 
-def _data(step: Step, known: list[_Parts]) -> _Parts:
-    """Parts of the data that an op reads, if all of it is copied by one op and it keeps entries apart; else empty."""
+def _origin(key: int, parts: Mapping[int, _Parts], origins: Mapping[int, _Patterns]) -> _Patterns:
+    """Patterns of all that a tensor is computed of; none if it is made of numbers alone."""
+    if key in parts:
+        return frozenset(part.pattern for part in parts[key])
+    return origins.get(key, _NO_COPY) if key >= 0 else _NO_COPY
+
+
+def _data(step: Step, known: list[_Parts], of_inputs: Sequence[_Patterns]) -> _Parts:
+    """Parts of the data that an op reads, if all of it is copied in one way and it keeps entries apart; else empty.
+
+    Args:
+        of_inputs: patterns of all that each input is computed of.
+    """
     name, reads = step.form.name, step.form.reads
     row, copied = op_row(name), [place for place, parts in enumerate(known) if parts]
     if not copied:
         return ()
-    parts = max((known[place] for place in copied), key=lambda each: max(part.layers for part in each))
+    parts = max((known[place] for place in copied), key=_order)
     shape = max((reads[place].shape for place in copied), key=len)
     if name in _PRODUCTS or row.kind in _LAYERS or name == "aten::embedding":
         at_data = len(copied) == 1 and reads[copied[0]].argument == _DATA.get(name, 0)
@@ -205,19 +249,27 @@ def _data(step: Step, known: list[_Parts]) -> _Parts:
         others = at_data and matrix
     else:
         leading = max(_leading(shape, part.entries) for part in parts)
-        # The same copies, however many layers have worked on them.
-        same = [[replace(part, layers=0) for part in each] for each in (parts, *known)]
         others = row.kind in _HANDS_ON and all(
-            same[1 + place] == same[0]
-            if place in copied
-            else step.constant[place]
-            and all(size == 1 for size in read.shape[: max(len(read.shape) - len(shape) + leading, 0)])
+            all(size == 1 for size in read.shape[: max(len(read.shape) - len(shape) + leading, 0)])
+            or (place in copied and _are_same(known[place], parts))
+            or (step.form.is_mask(read) and of_inputs[place] == {part.pattern for part in parts})
             for place, read in enumerate(reads)
         )
-    apart = len(shape) if row.kind is Kind.POINTWISE or row.kind is Kind.COPY else row.batch_dims
+    apart = len(shape) if row.kind in (Kind.POINTWISE, Kind.COPY, Kind.VIEW) else row.batch_dims
     if row.row_wise or row.kind in (Kind.LOOKUP, Kind.SOFTMAX):
         apart = len(shape) - (name != "aten::embedding")
     return parts if others and all(_leading(shape, part.entries) <= apart for part in parts) else ()
+
+
+def _order(parts: _Parts) -> tuple[bool, int]:
+    return not all(part.uniform for part in parts), max(part.layers for part in parts)
+
+
+def _are_same(parts: _Parts, others: _Parts) -> bool:
+    """Whether these are copied in the same way, or one entry for all of the others."""
+    patterns = [[(part.share, part.pattern) for part in each] for each in (parts, others)]
+    uniform = len(parts) == 1 == len(others) and parts[0].uniform and parts[0].entries == others[0].entries
+    return uniform or patterns[0] == patterns[1]
 
 
 def _leading(shape: Shape, entries: int) -> int:
@@ -256,10 +308,9 @@ def steps_by_size(forms: Sequence[Form], number: Sequence[int]) -> list[Step]:
                 for size, places in free.items()
             }
         keys = [free[read.elements].pop() if free[read.elements] else -1 for read in form.reads[::-1]][::-1]
-        constant = [len(read.shape) < 2 for read in form.reads]
         if form.made is not None:
             made[form.made] = [*made.get(form.made, ())[-_NEAR:], position]
-        steps.append(Step(form, keys, constant, -1 if form.made is None else position))
+        steps.append(Step(form, keys, -1 if form.made is None else position))
     return steps
 
 
@@ -271,17 +322,15 @@ def steps_by_id(
     Args:
         recorded: the op of the execution trace that each is.
     """
-    step_of, values = np.append(flow.recorded.step, -1), flow.values
-    steps = []
+    steps, values = [], flow.values
     for form, op in zip((forms[which] for which in number), recorded, strict=True):
         read: dict[int, list[int]] = {}
         reads = zip(values.arguments_of(op).tolist(), values.read_by(op).tolist(), strict=True)
         for argument, value in reads:
             read.setdefault(argument, []).append(value)
         keys = [read[each.argument].pop(0) if read.get(each.argument) else -1 for each in form.reads]
-        constant = [key >= 0 and bool(step_of[values.producer[key]] < step_of[op]) for key in keys]
         made = values.made_by(op)
-        steps.append(Step(form, keys, constant, int(made[0]) if len(made) else -1))
+        steps.append(Step(form, keys, int(made[0]) if len(made) else -1))
     return steps
 
 
@@ -299,12 +348,25 @@ def _shapes(op: Signature) -> Iterator[tuple[int, Shape, Sequence[int]]]:
                 yield argument, tuple(shape), steps
 
 
-def _repeats(shape: Shape, steps: Sequence[int]) -> tuple[float, int]:
-    """(times that each entry is there by stride 0, number of entries)."""
-    repeated = [place for place, step in enumerate(steps) if step == 0 and shape[place] > 1]
-    if not repeated or repeated[-1] == len(shape) - 1:
-        return 1.0, 1
-    return float(math.prod(shape[place] for place in repeated)), math.prod(shape[: repeated[-1] + 1])
+def _repeats(shape: Shape, steps: Sequence[int]) -> tuple[float, int, _Pattern]:
+    """(times that each entry is there by strides of 0 and windows that overlap, number of entries, their pattern)."""
+    places = [place for place, step in enumerate(steps) if shape[place] > 1]
+    overlapping = {place for place in places if steps[place] == 0}
+    for place in places:
+        inner = [other for other in places if 0 < steps[other] < steps[place]]
+        within = {other for other in inner if steps[place] <= (shape[other] - 1) * steps[other]}
+        overlapping |= {place, *within} if within else set()
+    last = max(overlapping, default=len(shape) - 1)
+    if last == len(shape) - 1:
+        return 1.0, 1, ()
+    begins = np.zeros(1, np.int64)
+    for place in overlapping:
+        begins = np.add.outer(begins, np.arange(shape[place]) * steps[place]).ravel()
+    expanded = overlapping == {last}
+    pattern = (
+        (math.prod(shape[:last]), shape[last], 1) if expanded else (*shape[: last + 1], *steps[: last + 1])
+    )
+    return len(begins) / len(np.unique(begins)), math.prod(shape[: last + 1]), pattern
 
 
 def _copied_dimension(op: Signature, dims: int, count: int) -> int:

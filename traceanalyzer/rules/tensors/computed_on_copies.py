@@ -43,8 +43,8 @@ def computed_on_copies(
 ) -> Iterator[Hits]:
     """Layers work on rows that were copied before.
 
-    What it looks for: an op that copies rows (index_select, x[index], repeat, expand), and layers that work on
-    each copy. The findings' causes:
+    What it looks for: an op that copies rows (index_select, x[index], repeat, expand, windows that overlap), and
+    layers that work on each copy. The findings' causes:
     `product-of-copies`: one linear layer, whose input may be joined by cat with other data.
     `encoded-copies`: several layers, for example a whole network.
     Why it costs: copies of a row give the same result.
@@ -54,7 +54,8 @@ def computed_on_copies(
     How sure: with an execution trace, tensors are identified by their ids, and confidence is high. Without one,
     the order of ops and the numbers of elements show it: medium for one layer, low for several.
     Layers after a dropout in training do not count: it draws numbers for each copy.
-    When it is wrong: attention draws random numbers. Without an execution trace: another tensor of this size is
+    When it is wrong: attention draws random numbers, or its mask differs between copies although it is computed of
+    masks that are copied in the same way. Without an execution trace: another tensor of this size is
     read.
     Saving: the time of forward and backward on all copies but one of each row, less what copying the results and
     adding up their parts moves.

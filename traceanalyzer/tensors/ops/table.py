@@ -177,6 +177,7 @@ _pointwise(
     tanh_backward threshold_backward where xlogy"""
 )
 _pointwise("true_divide log_sigmoid", cost=None)
+_pointwise("__and__ __or__ __xor__")
 _pointwise("eq ne lt le gt ge logical_and logical_or logical_xor", cost=costs.comparison, type="bool")
 _pointwise("isnan isinf isfinite logical_not", shape=shapes.same, cost=costs.comparison, type="bool")
 _add("dropout", OpRow(Kind.POINTWISE, shapes.same, type="first", row_wise=True, deterministic=False))
