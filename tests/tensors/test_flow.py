@@ -110,6 +110,50 @@ def test_long_chains_with_numbers_of_python_are_the_same(tmp_path: Path, steps: 
     assert len(again(tmp_path, *chain(100), *chain(200))) == expected
 
 
+@pytest.mark.parametrize(("size", "expected"), [(8, 14), (1, 0)])
+def test_a_mask_that_is_filled_again_is_again(tmp_path: Path, size: int, expected: int) -> None:
+    """Twelve parts of a buffer get numbers of Python; single elements differ mostly."""
+
+    def mask(begin: int) -> list[Call]:
+        whole = Tensor(begin, (12 * size,))
+        parts = [Tensor(begin, (size,), offset=size * at) for at in range(12)]
+        fills = [
+            Call("aten::fill_", (part, python_number(begin + 20 + at)), (part,), writes=(0,))
+            for at, part in enumerate(parts)
+        ]
+        return [Call("aten::zeros", (), (whole,)), *fills, Call("aten::neg", (whole,), (Tensor(begin + 1),))]
+
+    assert len(again(tmp_path, *mask(100), *mask(200))) == expected
+
+
+def solve(matrix: Tensor, side: Tensor, result: Tensor) -> Call:
+    return Call("aten::linalg_solve", (matrix, side), (result,))
+
+
+def test_a_matrix_is_the_same_for_other_right_hand_sides(tmp_path: Path) -> None:
+    """Op 2 solves with the matrix of op 1, op 4 with one that is computed again, op 5 with another."""
+    calls = [mul(X, W, Y), solve(Y, X, Z), solve(Y, Z, OUT), mul(X, W, Tensor(6))]
+    calls += [solve(Tensor(6), OUT, Tensor(7)), solve(X, OUT, Tensor(8))]
+    found = flow(tmp_path, *[[*calls, reader_of(*calls)]] * 2)
+    assert found.matrix_again[:6].tolist() == [-1, -1, 1, -1, 1, -1]
+
+
+@pytest.mark.parametrize(("batch", "trains", "stored"), [(11, True, 2), (10, True, 2), (11, False, 0)])
+def test_training_computes_the_same_of_stored_tensors(
+    tmp_path: Path, batch: int, trains: bool, stored: int
+) -> None:
+    """Ops 0 and 1 compute of stored tensors, op 2 is a layer; the second batch is the first one, 10, or another."""
+
+    def step(batch: int) -> list[Call]:
+        calls = [mul(X, W, Y), Call("aten::relu", (Y,), (Z,)), Call("aten::linear", (Z, W), (OUT,))]
+        calls.append(mul(OUT, Tensor(batch, (512,)), Tensor(6)))
+        return [*calls, Call("aten::neg", (OUT,), (Tensor(7),), backward=trains), reader_of(*calls)]
+
+    found = flow(tmp_path, step(10), step(batch))
+    assert [op for op in range(4) if found.stored[op]] == list(range(stored))
+    assert found.new_data is (batch == 11)
+
+
 def row(storage: int, number: int) -> Tensor:
     """Row of a buffer of 4 x 64."""
     return Tensor(storage, (64,), offset=64 * number)

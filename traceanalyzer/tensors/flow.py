@@ -3,6 +3,7 @@
 `values.py` says what a value is, and which have equal content.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from operator import eq
 from typing import Any, Self
@@ -10,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 import orjson
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, no_rows
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, no_rows
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.execution_trace import ExecutionTrace
 from traceanalyzer.model.finding import Confidence
@@ -36,6 +37,8 @@ _DATA = {"aten::embedding": 1, "aten::addmm": 1, "aten::baddbmm": 1}
 _LONG_CHAIN = 12
 # Share of the ops with equal shapes in two steps that run the same ops: data of some grows or shrinks. Chosen.
 _LEAST_ALIKE = 0.9
+# Elements of numbers that the host lists in each step; batches have more. Chosen.
+_MOST_NUMBERS = 256
 _LAYERS = frozenset({Kind.GEMM, Kind.CONVOLUTION, Kind.NORM, Kind.RECURRENT})
 _ANY_STRIDES = frozenset({Kind.GEMM, Kind.ATTENTION, Kind.POINTWISE, Kind.REDUCTION})
 _MATRIX_PRODUCTS = frozenset({"aten::mm", "aten::matmul", "aten::bmm", "aten::addmm", "aten::baddbmm"})
@@ -54,7 +57,13 @@ class Flow:
         view: bool (recorded,), whether an op only looks at its input in another way.
         again: int64 (recorded,), an earlier op of the same step that made the same; -1 for none.
         guessed: bool (recorded,), whether that holds only if numbers that Python passes are equal, too.
+        matrix_again: int64 (recorded,), an earlier op of the same step that solved for the same matrix; -1 for none.
+        user: int64 (recorded,), the next op, but views, that reads or writes the storage of a view or of a new tensor;
+            -1 of none, and of ops that compute.
         constant: bool (recorded,), whether an op computes the same of weights alone in every step.
+        stored: bool (recorded,), whether an op of training steps computes the same of the same tensors in every step,
+            before the first layer.
+        new_data: whether steps read other tensors that no op has made.
         unread: bool (recorded,), whether no op reads what it makes, directly or by way of others.
         unread_results: int64 (recorded,), bit i is set if no needed op reads result i of a needed op.
         abandoned: bool (recorded,), which of the unread ones the caller of the step does not read, without backward.
@@ -71,7 +80,11 @@ class Flow:
     view: Mask
     again: Rows
     guessed: Mask
+    matrix_again: Rows
+    user: Rows
     constant: Mask
+    stored: Mask
+    new_data: bool
     unread: Mask
     unread_results: Rows
     abandoned: Mask
@@ -96,6 +109,8 @@ class Flow:
         unread, unread_results = unread_ops(recorded, values, view)
         diagonal = diagonal_sizes(recorded, values, view, unread)
         again, guessed = computed_again(recorded, values, view, keys)
+        same, guessed_in_steps = _same_in_each_step(recorded, values, view, keys)
+        stored = _stored(recorded, values, same)
         return cls(
             ops=Calls(calls.events, rows[outer]),
             number=number[outer],
@@ -105,14 +120,24 @@ class Flow:
             values=values,
             view=view,
             again=again,
-            guessed=guessed,
-            constant=_constant(recorded, values, view),
+            guessed=guessed | (stored & guessed_in_steps & (again < 0)),
+            matrix_again=_matrix_again(recorded, values, keys, again),
+            user=_users(recorded, values, view),
+            constant=_constant(recorded, values, view, same),
+            stored=stored,
+            new_data=_has_new_data(recorded, values),
             unread=unread,
             unread_results=unread_results,
             abandoned=abandoned_ops(recorded, values, unread),
             diagonal=diagonal,
             read_share=read_shares(recorded, values, view, diagonal),
         )
+
+    def places(self, recorded: Rows) -> Rows:
+        """Positions in `ops` of ops of the execution trace; -1 of others, and for -1."""
+        place = np.full(len(self.recorded) + 1, -1, np.int64)
+        place[self.number] = np.arange(len(self.ops))
+        return place[recorded]
 
     def is_closed(self, ops: Calls) -> bool:
         """Whether these ops of the forward pass hand values on to each other, which no other op of forward reads."""
@@ -248,7 +273,10 @@ def _guesses(recorded: ExecutionTrace, values: Values, keys: Keys, first: Rows) 
     for op in np.flatnonzero(first >= 0).tolist():
         # A value that both read is the same one.
         read = values.read_by(op)
-        makers = values.producer[read[read != values.read_by(int(first[op]))]]
+        read = read[read != values.read_by(int(first[op]))]
+        # Single elements that Python writes are seldom constants.
+        over = values.overwritten_by(op) if (values.elements[values.made_by(op)] > 1).all() else no_rows()
+        makers = values.producer[np.concatenate([read, over])]
         guessed = [int(maker) for maker in makers if maker >= 0 and length[maker]]
         if keys.numbers[op] or guessed:
             length[op] = 1 + (0 if layers[op] else max(length[guessed], default=0))
@@ -258,47 +286,101 @@ def _guesses(recorded: ExecutionTrace, values: Values, keys: Keys, first: Rows) 
     return length
 
 
-def _constant(recorded: ExecutionTrace, values: Values, view: Mask) -> Mask:
+def _matrix_again(recorded: ExecutionTrace, values: Values, keys: Keys, again: Rows) -> Rows:
+    """As `Flow.matrix_again`."""
+    result, first = np.full(len(recorded), -1, np.int64), dict[tuple[int, int], int]()
+    for op in np.flatnonzero(keys.matrix >= 0).tolist():
+        before = first.setdefault((int(recorded.step[op]), int(keys.matrix[op])), op)
+        value = values.read_by(op)[0]
+        same = value == values.read_by(before)[0] or np.append(again, -1)[values.producer[value]] >= 0
+        if before != op and same:
+            result[op] = before
+    return result
+
+
+def _users(recorded: ExecutionTrace, values: Values, view: Mask) -> Rows:
+    """As `Flow.user`."""
+    result, following = np.full(len(recorded), -1, np.int64), dict[int, int]()
+    creates = np.array([op_row(name).kind is Kind.CREATION for name in recorded.names], bool)[recorded.name]
+    for op in np.flatnonzero(recorded.outer)[::-1].tolist():
+        used = values.storage[values.read_by(op)].tolist()
+        made = values.storage[values.made_by(op)].tolist()
+        if view[op] or creates[op]:
+            result[op] = next((following[each] for each in [*made, *used] if each in following), -1)
+        if not view[op]:
+            following.update(dict.fromkeys([*used, *made], op))
+    return result
+
+
+def _same_in_each_step(recorded: ExecutionTrace, values: Values, view: Mask, keys: Keys) -> tuple[Mask, Mask]:
+    """(which ops compute the same of the same tensors in every step, which of those only if numbers of Python are)."""
+    chosen = np.flatnonzero(recorded.outer & ~view & (recorded.step >= 0) & (keys.key >= 0))
+    in_steps = Counter(
+        key for key, _ in {*zip(keys.key[chosen].tolist(), recorded.step[chosen].tolist(), strict=True)}
+    )
+    same, guessed = (np.zeros(len(recorded) + 1, bool) for _ in range(2))
+    steps = len(distinct(recorded.step[chosen]))
+    for op in chosen.tolist():
+        if steps > 1 and in_steps[int(keys.key[op])] == steps:
+            same[op] = True
+            guessed[op] = keys.numbers[op] or guessed[values.producer[values.read_by(op)]].any()
+    return same[:-1], guessed[:-1]
+
+
+def _stored(recorded: ExecutionTrace, values: Values, same: Mask) -> Mask:
+    """As `Flow.stored`."""
+    layers = np.array([op_row(name).kind in _LAYERS for name in recorded.names], bool)[recorded.name]
+    trains = np.isin(recorded.step, distinct(recorded.step[recorded.backward]))
+    result = np.append(same & trains & ~layers & ~recorded.backward, False)
+    for op in np.flatnonzero(result).tolist():
+        makers = values.producer[np.concatenate([values.read_by(op), values.overwritten_by(op)])]
+        inside = makers[(makers >= 0) & (recorded.step[makers] == recorded.step[op])]
+        result[op] = bool(result[inside].all())
+    return result[:-1]
+
+
+def _has_new_data(recorded: ExecutionTrace, values: Values) -> bool:
+    """Whether the last step reads tensors that the first one does not, and that no op has made: other batches."""
+    steps = distinct(recorded.step[recorded.step >= 0])
+    if len(steps) < 2:
+        return False
+    step = recorded.step[values.reads]
+    before = values.read[step == steps[0]]
+    read = (step == steps[-1]) & (values.part[:, 1] > _MOST_NUMBERS) & (values.producer[values.read] < 0)
+    drawn = np.array([op_row(name).type == "long int" for name in recorded.names], bool)[recorded.name]
+    drawn &= recorded.random & recorded.outer & (recorded.step == steps[-1])
+    return bool(drawn.any() or (~np.isin(values.read[read], before)).any())
+
+
+def _constant(recorded: ExecutionTrace, values: Values, view: Mask, same: Mask) -> Mask:
     """Which ops compute the same of weights alone in every step.
 
-    Weights are tensors that no op of the trace writes, and whose results layers read as weights only.
+    Weights are tensors whose results layers read as weights only.
     """
-    fixed, weight = _weights(recorded, values, view)
-    of_weights = np.zeros(len(recorded), bool)
-    constant = fixed & (weight == _WEIGHT)
-    rows = [op_row(name) for name in recorded.names]
-    for op in np.flatnonzero(recorded.outer & ~view & ~recorded.random).tolist():
-        read, made = values.read_by(op), values.made_by(op)
-        row = rows[recorded.name[op]]
-        if len(read) and len(made) and row.deterministic and constant[read].all():
-            result = (weight[made] == _WEIGHT).all() and not len(values.overwritten_by(op))
-            of_weights[op] = result
-            constant[made] = result
-    return of_weights
+    role = _roles(recorded, values, view, same)
+    result = same & (np.diff(values.reads_from) > 0) & (np.diff(values.results_from) > 0)
+    for op in np.flatnonzero(result).tolist():
+        used = np.concatenate([values.read_by(op), values.made_by(op)])
+        result[op] = (role[used] == _WEIGHT).all() and not len(values.overwritten_by(op))
+    return result
 
 
 _WEIGHT, _AS_DATA = 1, 2
 
 
-def _weights(recorded: ExecutionTrace, values: Values, view: Mask) -> tuple[Mask, Rows]:
-    """(which values come of no op of the trace alone, as what layers read each value: 1 weights, 2 data, 3 both)."""
-    fixed = (values.producer < 0) & (values.replaced == len(recorded))
-    ops = np.flatnonzero(recorded.outer & ~view)
-    for op in ops.tolist():
-        read = values.read_by(op)
-        fixed[values.made_by(op)] = len(read) > 0 and bool(fixed[read].all())
-    role = np.zeros(len(fixed), np.int64)
+def _roles(recorded: ExecutionTrace, values: Values, view: Mask, same: Mask) -> Rows:
+    """As what layers read each value: 1 weights, 2 data, 3 both."""
+    role = np.zeros(len(values.producer), np.int64)
     rows = [op_row(name) for name in recorded.names]
-    for op in ops[::-1].tolist():
+    for op in np.flatnonzero(recorded.outer & ~view)[::-1].tolist():
         read, made = values.read_by(op), values.made_by(op)
         name = recorded.names[recorded.name[op]]
-        row = rows[recorded.name[op]]
-        passed = int(np.bitwise_or.reduce(role[made])) if len(made) and fixed[made].all() else 0
+        passed = int(np.bitwise_or.reduce(role[made])) if len(made) and same[op] else 0
         passed = passed or _AS_DATA
-        if row.kind not in _LAYERS and name != "aten::embedding":
+        if rows[recorded.name[op]].kind not in _LAYERS and name != "aten::embedding":
             role[read] |= passed
             continue
         data = values.arguments_of(op) == _DATA.get(name, 0)
         role[read[~data]] |= _WEIGHT
         role[read[data]] |= passed if name in _MATRIX_PRODUCTS else _AS_DATA
-    return fixed, role
+    return role

@@ -18,6 +18,8 @@ from traceanalyzer.model.records import dataclass
 from traceanalyzer.tensors.ops.table import op_row
 
 LEAF = "torch::autograd::AccumulateGrad"
+# Ops that factorise their first tensor.
+SOLVERS = frozenset({"aten::linalg_solve", "aten::linalg_solve_ex", "aten::_linalg_solve_ex"})
 # Ops whose results later ops fill.
 _LEAVES_OPEN = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 # Of one storage. More would make reading it slow.
@@ -83,11 +85,13 @@ class Keys:
         key: int64, equal for ops that compute the same; -1 of what is no pure op.
         numbers: bool, whether it reads a number that Python passes as a tensor.
         restores: bool, whether it writes only what was there before.
+        matrix: int64, equal for ops that solve for the same matrix; -1 of others.
     """
 
     key: Rows
     numbers: Mask
     restores: Mask
+    matrix: Rows
 
 
 def values_of(recorded: ExecutionTrace) -> tuple[Values, Mask, Keys]:
@@ -104,8 +108,9 @@ def values_of(recorded: ExecutionTrace) -> tuple[Values, Mask, Keys]:
             walk.add(op, inside.get(op, []))
         elif leaves[name]:
             walk.read(op)
-    masks = (np.array(each, bool) for each in (walk.numbers, walk.restores))
-    return walk.finished(), np.array(walk.view, bool), Keys(np.array(walk.key, np.int64), *masks)
+    numbers, restores, view = (np.array(each, bool) for each in (walk.numbers, walk.restores, walk.view))
+    key, matrix = (np.array(each, np.int64) for each in (walk.key, walk.matrix))
+    return walk.finished(), view, Keys(key, numbers, restores, matrix)
 
 
 class _Tensor(NamedTuple):
@@ -152,7 +157,7 @@ class _Walk:
     """The ops in order, and the value and content that each storage has at present."""
 
     def __init__(self, recorded: ExecutionTrace) -> None:
-        self.key = [-1] * len(recorded)
+        self.key, self.matrix = ([-1] * len(recorded) for _ in range(2))
         self.view, self.restores, self.numbers = ([False] * len(recorded) for _ in range(3))
         self._bounds = recorded.tensors_of().tolist()
         columns = (recorded.access, recorded.position, recorded.storage, recorded.offset, recorded.elements)
@@ -163,6 +168,7 @@ class _Walk:
         self._rows = [op_row(name) for name in recorded.names]
         self._known = [name.startswith("aten::") for name in recorded.names]
         self._leaves_open = [name.split("::")[-1].rstrip("_") in _LEAVES_OPEN for name in recorded.names]
+        self._solves = [name in SOLVERS for name in recorded.names]
         self._layouts = recorded.layouts
         self._overlaps: dict[tuple[int, int, int], bool] = {}
         self._current: dict[int, int] = {}
@@ -202,6 +208,8 @@ class _Walk:
         key = (which, self._inputs[op], *contents) if pure and None not in contents else (op,)
         number = self._number(*key)
         self.key[op] = number if len(key) > 1 else -1
+        if self._solves[which] and contents and contents[0] is not None:
+            self.matrix[op] = self._number("matrix", contents[0])
         for position, place in enumerate(new):
             stays_open = self._leaves_open[which] and on_device
             result = self._open if stays_open else self._number("result", number, position)

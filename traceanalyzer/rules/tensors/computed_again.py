@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, pick
 from traceanalyzer.model.trace import ints_at
@@ -27,6 +28,8 @@ _COMMON = 0.8
 _ADVICE = {
     "loop-invariant": "Compute it once before the loop, and pass the result to each iteration. For weights, run the "
     "loop within torch.nn.utils.parametrize.cached().",
+    "same-matrix": "Factorise the matrix once: torch.linalg.lu_factor and lu_solve, or cholesky and cholesky_solve "
+    "if it is symmetric and positive definite. If it never changes, keep the factors for the whole run.",
     "second-pass": "Use the results of the first pass, for example its logits for the accuracy.",
     "forward-twice": "If both passes get the same batch and weights, use the results of the first, for example its "
     "logits for the accuracy. A target or teacher network has weights of its own, and needs its pass.",
@@ -40,6 +43,8 @@ _ADVICE = {
     "repeated-preparation": "Compute it once after loading, and store the result.",
     "known-factor": "Pass scale_tril=L to MultivariateNormal instead of a covariance, or use Independent(Normal(mean, "
     "std), 1) if the covariance is diagonal.",
+    "stored-inputs": "If these tensors never change, compute the result once, and keep it (cached=True in PyG's "
+    "layers). Nothing is wrong if the recording repeats one batch.",
     "rebuilt-constants": "Make them once and keep them: register_buffer(), an attribute, or a cache by sizes.",
 }
 
@@ -72,6 +77,7 @@ def computed_again(calls: Calls, idle: IdleTime, flow: Flow | None, limits: Limi
     tensor ids. The findings' causes:
     `loop-invariant`: each iteration of a loop computes the same, such as keys and values of one condition, or
     quantised weights.
+    `same-matrix`: linalg.solve factorises the same matrix again for other right-hand sides.
     `second-pass`: a network runs a second time on the same inputs, for example to compute the accuracy.
     `forward-twice`: without an execution trace, a forward pass of the same ops and shapes runs again without a
     backward pass. Whether it gets the same batch is not recorded, so its severity is info.
@@ -81,6 +87,8 @@ def computed_again(calls: Calls, idle: IdleTime, flow: Flow | None, limits: Limi
     `constant-weights`: inference computes a layer's weight in every step (casts, weight norm, adapters).
     `repeated-preparation`: inference normalises, sorts or reduces the same stored tensor in every step.
     `known-factor`: the Cholesky factor of L @ L.T, or of a diagonal matrix, as of a distribution's covariance.
+    `stored-inputs`: training computes the same of the same tensors in every step before the first layer, such as
+    features that are propagated over a constant graph.
     `rebuilt-constants`: every step makes the same constants from numbers (arange, masks, windows).
     Why it costs: the result is the same. Each call pays again for kernels, launches and the backward pass.
     Bad: CachedMultipleNegativesRankingLoss with a mini-batch as large as the batch. Good:
@@ -93,8 +101,8 @@ def computed_again(calls: Calls, idle: IdleTime, flow: Flow | None, limits: Limi
     that Python passes (0.99 * x) are not recorded. Where most of the ops depend on them, and without an
     execution trace, confidence is medium.
     When it is wrong: host code changes a tensor without an op of PyTorch, or passes other numbers. Without an
-    execution trace: the layers get different graphs of the same shape. Cached gradients are right if memory is
-    short, which the trace does not show.
+    execution trace: the layers get different graphs of the same shape. `stored-inputs`: the recording repeats one
+    batch that changes in other steps. Cached gradients are right if memory is short, which the trace does not show.
     Saving: the time of the repeated ops, and of the nodes of backward that belong to them. Of `forward-in-hook`
     it is the time of the pass without gradients.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
@@ -106,6 +114,8 @@ def computed_again(calls: Calls, idle: IdleTime, flow: Flow | None, limits: Limi
     ops = calls[calls.is_top_op & (calls.step >= 0)]
     nodes = ops[ops.name.matches(_NODES)]
     if not any(ops.text("input_dims").distinct()):
+        if flow is not None:
+            return
         raise Unavailable("no shapes recorded: record_shapes=True shows what ops compute")
     yield from _constants(ops, calls, idle, limits)
     confidence = Confidence.HIGH if len(of_pass) else Confidence.MEDIUM
@@ -123,33 +133,51 @@ def computed_again(calls: Calls, idle: IdleTime, flow: Flow | None, limits: Limi
 
 def _before_hooks(flow: Flow, calls: Calls) -> Calls:
     """By the ids of tensors: ops outside of hooks of backward that are computed again in these."""
-    place = np.full(len(flow.again) + 1, -1, np.int64)
-    place[flow.number] = np.arange(len(flow.ops))
-    first, hooked = place[flow.again[flow.number]], in_hooks(calls.events, flow.ops.rows)
+    first, hooked = flow.places(flow.again[flow.number]), in_hooks(calls.events, flow.ops.rows)
     return flow.ops[distinct(first[(first >= 0) & hooked & ~pick(hooked, first, True)])]
 
 
 def _exact(flow: Flow, calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """By the ids of tensors."""
-    computes = flow.ops.name.meets(lambda name: op_row(name).kind is not Kind.CREATION)
-    computes &= ~in_hooks(calls.events, flow.ops.rows)
-    again = np.where(computes, flow.again[flow.number], -1)
-    constant = flow.constant[flow.number] & computes & (again < 0)
-    causes = np.full(len(flow.ops), "", object)
-    times = np.bincount(flow.again[flow.again >= 0], minlength=len(flow.again))
-    layers = flow.ops.name.meets(LAYER.search)
-    of_pass = (again >= 0) & (times[again] < limits.min_iterations - 1)
-    causes[(again >= 0) & ~of_pass] = "loop-invariant"
-    enough = (of_pass & layers).sum() >= limits.min_layers * max(len(distinct(flow.ops.step[of_pass])), 1)
-    causes[of_pass] = "second-pass" if enough else "unchanged-inputs"
-    prepares = flow.ops.name.meets(lambda name: op_row(name).kind in _PREPARES)
-    causes[known_factors(flow.recorded, flow.values)[flow.number]] = "known-factor"
-    causes[constant] = np.where(prepares, "repeated-preparation", "constant-weights")[constant]
+    factorises = calls[calls.is_op & calls.name.matches("^aten::linalg_lu_factor_ex$")]
+    factorises = factorises[factorises.inside(flow.ops[flow.matrix_again[flow.number] >= 0])]
+    if len(factorises):
+        yield _hits("same-matrix", factorises, calls, idle, Confidence.HIGH)
+    causes, guesses = _causes(flow, calls, limits)
     for cause in _ADVICE:
         if (members := causes == cause).any():
-            chosen, guessed = flow.ops[members], flow.guessed[flow.number[members]]
+            chosen, guessed = flow.ops[members], guesses[members]
             certain = chosen[guessed].total_ns * 2 < chosen.total_ns
-            yield _hits(cause, chosen, calls, idle, Confidence.HIGH if certain else Confidence.MEDIUM)
+            confidence = Confidence.HIGH if certain else Confidence.MEDIUM
+            if cause == "stored-inputs":
+                # A benchmark repeats its batch; a graph is mostly the whole data set.
+                graph = chosen.name.meets(lambda name: op_row(name).kind is Kind.SCATTER).any()
+                confidence = Confidence.MEDIUM if certain and (flow.new_data or graph) else Confidence.LOW
+            yield _hits(cause, chosen, calls, idle, confidence)
+
+
+def _causes(flow: Flow, calls: Calls, limits: Limits) -> tuple[NDArray[np.object_], Mask]:
+    """(cause of each op, empty for none; whether it holds only if numbers of Python are equal)."""
+    number, user, guesses = flow.number, flow.places(flow.user[flow.number]), flow.guessed[flow.number]
+    computes = flow.ops.name.meets(lambda name: op_row(name).kind is not Kind.CREATION)
+    computes &= ~in_hooks(calls.events, flow.ops.rows)
+    again = np.where(computes, flow.again[number], -1)
+    causes = np.where(flow.stored[number] & computes, "stored-inputs", "").astype(object)
+    prepares = flow.ops.name.meets(lambda name: op_row(name).kind in _PREPARES)
+    constant = flow.constant[number] & computes
+    causes[constant] = np.where(prepares, "repeated-preparation", "constant-weights")[constant]
+    times = np.bincount(flow.again[flow.again >= 0], minlength=len(flow.again))
+    of_pass = (again >= 0) & (times[again] < limits.min_iterations - 1)
+    causes[(again >= 0) & ~of_pass] = "loop-invariant"
+    layers = (of_pass & flow.ops.name.meets(LAYER.search)).sum()
+    enough = layers >= limits.min_layers * max(len(distinct(flow.ops.step[of_pass])), 1)
+    causes[of_pass] = "second-pass" if enough else "unchanged-inputs"
+    causes[known_factors(flow.recorded, flow.values)[number]] = "known-factor"
+    # What makes a tensor for these ops, or views one.
+    serves = (flow.view | flow.stored | (flow.again >= 0))[number] & (causes == "") & (user >= 0)
+    for op in np.flatnonzero(serves)[::-1].tolist():
+        causes[op], guesses[op] = causes[user[op]], guesses[user[op]]
+    return causes, guesses
 
 
 def _constants(ops: Calls, calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
@@ -262,7 +290,8 @@ def _hits(
 ) -> Hits:
     """All of these ops are needless, with the nodes of backward that they have added."""
     nodes, recorder = backward_nodes_of(calls, members)
-    outer = nodes[recorder >= 0].outer_op.distinct()
+    # Backward solves with the factors.
+    outer = nodes[(recorder >= 0) & (cause != "same-matrix")].outer_op.distinct()
     needless = members.joined([members, outer[outer.step >= 0]]) if len(outer) else members
     spent, owner = needless.launched()
     steps = max(len(distinct(members.step)), 1)
@@ -280,7 +309,7 @@ def _hits(
         + "{at_lines}",
         advice=_ADVICE[cause],
         confidence=confidence,
-        info=cause == "forward-twice",
+        info=cause == "forward-twice" or (cause == "stored-inputs" and confidence is Confidence.LOW),
         evidence={
             "ops_a_step": round(len(members) / steps),
             "shapes": ", ".join(map(shape_text, largest)),
@@ -295,6 +324,7 @@ def _hits(
 
 _BEFORE = {
     "loop-invariant": "again what an earlier iteration has computed from the same tensors",
+    "same-matrix": "again the factors of a matrix that an earlier op has factorised",
     "second-pass": "again what the first pass has computed from the same tensors",
     "forward-twice": "again what a pass with backward computes, from tensors of the same shapes",
     "forward-in-hook": "without gradients what a hook of the backward pass computes again with gradients",
@@ -302,5 +332,6 @@ _BEFORE = {
     "constant-weights": "again what the step before has computed from the same weights",
     "repeated-preparation": "again what the step before has computed from the same stored tensors",
     "known-factor": "again the Cholesky factor of which a matrix was made",
+    "stored-inputs": "again what the step before has computed from the same tensors",
     "rebuilt-constants": "again what every step computes from the same numbers",
 }
