@@ -3,7 +3,6 @@
 `values.py` says what a value is, and which have equal content.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from operator import eq
 from typing import Any, Self
@@ -62,8 +61,7 @@ class Flow:
             -1 of none, and of ops that compute.
         constant: bool (recorded,), whether an op computes the same of weights alone in every step.
         stored: bool (recorded,), whether an op of training steps computes the same of the same tensors in every step,
-            before the first layer.
-        new_data: whether steps read other tensors that no op has made.
+            before the first layer, while other data change, or of a graph.
         unread: bool (recorded,), whether no op reads what it makes, directly or by way of others.
         unread_results: int64 (recorded,), bit i is set if no needed op reads result i of a needed op.
         abandoned: bool (recorded,), which of the unread ones the caller of the step does not read, without backward.
@@ -84,7 +82,6 @@ class Flow:
     user: Rows
     constant: Mask
     stored: Mask
-    new_data: bool
     unread: Mask
     unread_results: Rows
     abandoned: Mask
@@ -109,8 +106,7 @@ class Flow:
         unread, unread_results = unread_ops(recorded, values, view)
         diagonal = diagonal_sizes(recorded, values, view, unread)
         again, guessed = computed_again(recorded, values, view, keys)
-        same, guessed_in_steps = _same_in_each_step(recorded, values, view, keys)
-        stored = _stored(recorded, values, same)
+        same = _same_in_each_step(recorded, view, keys)
         return cls(
             ops=Calls(calls.events, rows[outer]),
             number=number[outer],
@@ -120,12 +116,11 @@ class Flow:
             values=values,
             view=view,
             again=again,
-            guessed=guessed | (stored & guessed_in_steps & (again < 0)),
+            guessed=guessed,
             matrix_again=_matrix_again(recorded, values, keys, again),
             user=_users(recorded, values, view),
             constant=_constant(recorded, values, view, same),
-            stored=stored,
-            new_data=_has_new_data(recorded, values),
+            stored=_stored(recorded, values, keys, same),
             unread=unread,
             unread_results=unread_results,
             abandoned=abandoned_ops(recorded, values, unread),
@@ -312,31 +307,31 @@ def _users(recorded: ExecutionTrace, values: Values, view: Mask) -> Rows:
     return result
 
 
-def _same_in_each_step(recorded: ExecutionTrace, values: Values, view: Mask, keys: Keys) -> tuple[Mask, Mask]:
-    """(which ops compute the same of the same tensors in every step, which of those only if numbers of Python are)."""
+def _same_in_each_step(recorded: ExecutionTrace, view: Mask, keys: Keys) -> Mask:
+    """Which ops compute the same of the same tensors in every step, of several."""
     chosen = np.flatnonzero(recorded.outer & ~view & (recorded.step >= 0) & (keys.key >= 0))
-    in_steps = Counter(
-        key for key, _ in {*zip(keys.key[chosen].tolist(), recorded.step[chosen].tolist(), strict=True)}
+    pairs = np.unique([keys.key[chosen], recorded.step[chosen]], axis=1)
+    steps = len(distinct(pairs[1]))
+    key, times = np.unique(pairs[0], return_counts=True)
+    same = np.zeros(len(recorded), bool)
+    same[chosen] = np.isin(keys.key[chosen], key[(times == steps) & (steps > 1)])
+    return same
+
+
+def _stored(recorded: ExecutionTrace, values: Values, keys: Keys, same: Mask) -> Mask:
+    """As `Flow.stored`. A benchmark repeats its batch; a graph, with scattered sums, is mostly the whole data set."""
+    kinds = [op_row(name).kind for name in recorded.names]
+    layers, scatters = (
+        np.array([kind in chosen for kind in kinds], bool)[recorded.name]
+        for chosen in (_LAYERS, {Kind.SCATTER})
     )
-    same, guessed = (np.zeros(len(recorded) + 1, bool) for _ in range(2))
-    steps = len(distinct(recorded.step[chosen]))
-    for op in chosen.tolist():
-        if steps > 1 and in_steps[int(keys.key[op])] == steps:
-            same[op] = True
-            guessed[op] = keys.numbers[op] or guessed[values.producer[values.read_by(op)]].any()
-    return same[:-1], guessed[:-1]
-
-
-def _stored(recorded: ExecutionTrace, values: Values, same: Mask) -> Mask:
-    """As `Flow.stored`."""
-    layers = np.array([op_row(name).kind in _LAYERS for name in recorded.names], bool)[recorded.name]
     trains = np.isin(recorded.step, distinct(recorded.step[recorded.backward]))
-    result = np.append(same & trains & ~layers & ~recorded.backward, False)
+    result = np.append(same & trains & ~layers & ~recorded.backward & ~keys.numbers, False)
     for op in np.flatnonzero(result).tolist():
         makers = values.producer[np.concatenate([values.read_by(op), values.overwritten_by(op)])]
         inside = makers[(makers >= 0) & (recorded.step[makers] == recorded.step[op])]
         result[op] = bool(result[inside].all())
-    return result[:-1]
+    return result[:-1] & bool((result[:-1] & scatters).any() or _has_new_data(recorded, values))
 
 
 def _has_new_data(recorded: ExecutionTrace, values: Values) -> bool:

@@ -148,11 +148,7 @@ def _exact(flow: Flow, calls: Calls, idle: IdleTime, limits: Limits) -> Iterator
         if (members := causes == cause).any():
             chosen, guessed = flow.ops[members], guesses[members]
             certain = chosen[guessed].total_ns * 2 < chosen.total_ns
-            confidence = Confidence.HIGH if certain else Confidence.MEDIUM
-            if cause == "stored-inputs":
-                # A benchmark repeats its batch; a graph is mostly the whole data set.
-                graph = chosen.name.meets(lambda name: op_row(name).kind is Kind.SCATTER).any()
-                confidence = Confidence.MEDIUM if certain and (flow.new_data or graph) else Confidence.LOW
+            confidence = Confidence.HIGH if certain and cause != "stored-inputs" else Confidence.MEDIUM
             yield _hits(cause, chosen, calls, idle, confidence)
 
 
@@ -309,7 +305,7 @@ def _hits(
         + "{at_lines}",
         advice=_ADVICE[cause],
         confidence=confidence,
-        info=cause == "forward-twice" or (cause == "stored-inputs" and confidence is Confidence.LOW),
+        info=cause == "forward-twice",
         evidence={
             "ops_a_step": round(len(members) / steps),
             "shapes": ", ".join(map(shape_text, largest)),
