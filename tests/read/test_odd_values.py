@@ -295,7 +295,7 @@ def test_unusual_values_among_usual_ones_leave_those_alone(values: list[Any]) ->
 def test_only_neighbours_of_an_unusual_value_are_mended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mending one takes as long as packing a hundred; a root's parent is null once for every thread and recording."""
     seen = []
-    monkeypatch.setattr(collector, "mended", lambda event, *_: seen.append(event) or mended(event, *_))
+    monkeypatch.setattr(collector.quirks, "mended", lambda event, *_: seen.append(event) or mended(event, *_))
     many = [op(args={"External id": 5 if i != 700 else None}) for i in range(1_000)]
     assert of(*many).cpu["external_id"].isna().sum() == 1
     assert len(seen) <= 8

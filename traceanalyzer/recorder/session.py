@@ -10,23 +10,10 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any
 
+from . import notes
 from .files import Recording, path_of_rank
 from .metadata import described
 from .monitor import Monitor
-from .notes import (
-    NOTED,
-    NOTHING,
-    PARTLY,
-    READY,
-    RIVAL,
-    RIVAL_TEXT,
-    STEPPING,
-    WRITTEN,
-    Notes,
-    doubts,
-    what_is_missing,
-    why_nothing,
-)
 from .options import FEWEST, LONG_STEP_S, SETTLE_STEPS, SHORT_S, WARM_STEPS, Options, enough
 from .patches import Patches
 from .process import capturing, compilations, counted, device_works, error_name, rank_and_world
@@ -63,7 +50,7 @@ class Session:
         self.closed = self.graphs = self.device_failed = False
         self.doubt: Callable[[], str | None] = lambda: None
         self.at_close: Callable[[], None] = lambda: None
-        self._notes = Notes(options.notes)
+        self._notes = notes.Notes(options.notes)
         self._patches = Patches()
         self._rivals = Rivals(self._patches)
         self._rivals.starting = self._make_way
@@ -101,7 +88,7 @@ class Session:
             if not self._begun:
                 self._begun, self._phase_from_s = True, time.perf_counter()
                 self._remember_rank()
-                self._notes.tell(STEPPING, self._unit)
+                self._notes.tell(notes.STEPPING, self._unit)
             getattr(self, f"_while_{self._phase}")()
         except Exception as error:  # the program comes first
             self.give_up(error)
@@ -273,7 +260,7 @@ class Session:
         self._enter(SETTLING)
 
     def _without_tensors(self, error: Exception) -> None:
-        self._notes.tell(NOTED, f"no execution trace is recorded: {error}")
+        self._notes.tell(notes.NOTED, f"no execution trace is recorded: {error}")
         self._drop_tensors()
 
     def _drop_tensors(self) -> None:
@@ -304,7 +291,7 @@ class Session:
                     self._window = None
                     self._enter(WAITING)
             if self._window is None and self._attempts >= _ATTEMPTS:
-                self._notes.tell(NOTHING, RIVAL_TEXT, seen=self.seen)
+                self._notes.tell(notes.NOTHING, notes.RIVAL_TEXT, seen=self.seen)
                 self._report_rivals()
                 self._end()
         except Exception as error:  # the program comes first
@@ -312,7 +299,7 @@ class Session:
 
     def _report_rivals(self) -> None:
         for path in self._rivals.traces:
-            self._notes.tell(RIVAL, path, path=path, rank_of_job=self._rank)
+            self._notes.tell(notes.RIVAL, path, path=path, rank_of_job=self._rank)
 
     # -- the end -----------------------------------------------------------------------------------------
 
@@ -335,9 +322,9 @@ class Session:
             if self._window is not None and self._window.raw is not None:
                 self._write()
             else:
-                self._notes.tell(NOTHING, self._why_nothing(), seen=self.seen, error=error_name())
+                self._notes.tell(notes.NOTHING, self._why_nothing(), seen=self.seen, error=error_name())
         except Exception as error:  # the program ends as it would have ended
-            self._notes.tell(NOTHING, f"the recording could not be written: {error}")
+            self._notes.tell(notes.NOTHING, f"the recording could not be written: {error}")
         finally:
             self._report_rivals()
             self._end()
@@ -348,7 +335,7 @@ class Session:
         if not device_works():
             self._leave_failed_device()
         reason = str(error).partition("\n")[0]
-        self._notes.tell(NOTHING, f"the recording failed: {reason}", seen=self.seen)
+        self._notes.tell(notes.NOTHING, f"the recording failed: {reason}", seen=self.seen)
         self._end()
 
     def _end(self) -> None:
@@ -384,7 +371,7 @@ class Session:
     def _why_nothing(self) -> str:
         running = self._phase != RECORDING and self._rivals.running()
         timing, options = self._phase == TIMING, self.options
-        return why_nothing(
+        return notes.why_nothing(
             self.seen,
             rival=running or (self._rivals.seen and self._phase in (TIMING, WAITING)),
             device_failed=self.device_failed,
@@ -437,30 +424,30 @@ class Session:
         assert self._window is not None
         recording = self._recording(
             tensors=self._tensor_file(),
-            missing=what_is_missing(
+            missing=notes.what_is_missing(
                 self.seen,
                 self._window.recorded,
                 self._window.steps,
                 timed_again="after" in self._results,
                 rival=self._rivals.seen,
             ),
-            notes=tuple(doubts(self.doubt(), self._settled, self.options.max_wait)),
+            notes=tuple(notes.doubts(self.doubt(), self._settled, self.options.max_wait)),
         )
         if self._notes.folder is not None:
             recording.save()
             self.written = recording.path
             self._window.raw = None  # the command needs the file
-            self._notes.tell(READY, recording.raw, raw=recording.raw)
+            self._notes.tell(notes.READY, recording.raw, raw=recording.raw)
             return
         try:
             self.written = recording.publish(METADATA, force=self.options.force)
         finally:
             recording.discard()
-        self._notes.tell(WRITTEN, f"{self.written}: {counted(recording.recorded)} recorded")
+        self._notes.tell(notes.WRITTEN, f"{self.written}: {counted(recording.recorded)} recorded")
         for text in recording.notes:
-            self._notes.tell(NOTED, text)
+            self._notes.tell(notes.NOTED, text)
         if recording.missing:
-            self._notes.tell(PARTLY, f"{self.written}: {recording.missing}")
+            self._notes.tell(notes.PARTLY, f"{self.written}: {recording.missing}")
 
     def _tensor_file(self) -> str | None:
         if self._tensors is None or not self._tensors_done:
@@ -468,5 +455,5 @@ class Session:
         try:
             return self._tensors.merged()
         except (OSError, ValueError) as error:
-            self._notes.tell(NOTED, f"the execution trace could not be written: {error}")
+            self._notes.tell(notes.NOTED, f"the execution trace could not be written: {error}")
             return None

@@ -13,20 +13,9 @@ from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, ints, matching
+from traceanalyzer.timeline import names
 from traceanalyzer.timeline.captures import captures
 from traceanalyzer.timeline.device_work import DeviceWork
-from traceanalyzer.timeline.names import (
-    ALLOCATOR,
-    BUFFER_OVERHEAD,
-    DATA_LOADING,
-    HOST_COLLECTIVE,
-    MODULE_LOADING,
-    PROFILER_OVERHEAD,
-    QUERY,
-    STEP_MARK,
-    SYNCHRONISING,
-    is_compilation,
-)
 from traceanalyzer.timeline.nesting import Boundaries, Nesting
 
 # Share of the row during which the thread stands still; below it the row ran beside the thread.
@@ -60,12 +49,12 @@ class ProfilerRows:
     def build(cls, trace: Trace, nesting: Nesting) -> Self:
         cpu = trace.lanes.cpu
         overhead = matching(cpu, "category", "overhead".__eq__)
-        row = np.flatnonzero(overhead & matching(cpu, "name", PROFILER_OVERHEAD.match))
+        row = np.flatnonzero(overhead & matching(cpu, "name", names.PROFILER_OVERHEAD.match))
         name = Texts.column(cpu, "name", row).ranks()
         row = row[np.lexsort((name, ints(cpu, "dur_ns")[row], nesting.start_ns[row]))]
-        buffer = matching(cpu, "name", BUFFER_OVERHEAD.match)[row]
+        buffer = matching(cpu, "name", names.BUFFER_OVERHEAD.match)[row]
         start, end = nesting.start_ns[row], nesting.end_ns[row]
-        waits = matching(cpu, "name", SYNCHRONISING.search)
+        waits = matching(cpu, "name", names.SYNCHRONISING.search)
         may_stall = matching(cpu, "category", ("cpu_op", *CALL_CATEGORIES).__contains__)
         may_stall &= ~waits & ~nesting.annotation
         stalled = np.full(len(row), -1, np.int64)
@@ -111,11 +100,14 @@ class Activity:
         call = matching(cpu, "category", CALL_CATEGORIES.__contains__)
         overhead = matching(cpu, "category", "overhead".__eq__)
         chosen = {
-            "data_loading": on_thread & matching(cpu, "name", DATA_LOADING.search),
-            "compilation": on_thread & ~call & matching(cpu, "name", is_compilation),
-            "module_loading": ((on_thread & call) | overhead) & matching(cpu, "name", MODULE_LOADING.search),
-            "allocator": on_thread & call & matching(cpu, "name", ALLOCATOR.search),
-            "host_collective": (nesting.thread >= 0) & ~call & matching(cpu, "name", HOST_COLLECTIVE.search),
+            "data_loading": on_thread & matching(cpu, "name", names.DATA_LOADING.search),
+            "compilation": on_thread & ~call & matching(cpu, "name", names.is_compilation),
+            "module_loading": ((on_thread & call) | overhead)
+            & matching(cpu, "name", names.MODULE_LOADING.search),
+            "allocator": on_thread & call & matching(cpu, "name", names.ALLOCATOR.search),
+            "host_collective": (nesting.thread >= 0)
+            & ~call
+            & matching(cpu, "name", names.HOST_COLLECTIVE.search),
             "dispatching": on_thread
             & ((nesting.op == np.arange(len(cpu))) | call)
             & (pick(nesting.op, nesting.parent) < 0),
@@ -127,7 +119,7 @@ class Activity:
             elsewhere = ops[~np.isin(nesting.thread[ops], nesting.thread[collectives])]
             beside = _covered_by(nesting, elsewhere)
             sets["host_collective"] = intervals.difference(sets["host_collective"], beside)
-        query = call & matching(cpu, "name", QUERY.search)
+        query = call & matching(cpu, "name", names.QUERY.search)
         reached = _before_loading(nesting, launching, rows["module_loading"], call, ~query)
         rows["library_start"] = np.empty(0, np.int64)
         sets["library_start"] = intervals.difference(reached, sets["module_loading"])
@@ -135,7 +127,7 @@ class Activity:
         rows["capture"], sets["capture"] = graphs.rows, graphs.around
         rows["profiler"] = profiler.row[profiler.stalled >= 0]
         # From each ProfilerStep mark's end to the next one's start: both are set in prof.step(), so it is all its own.
-        marks = matching(cpu, "name", STEP_MARK.match) & (nesting.thread >= 0)
+        marks = matching(cpu, "name", names.STEP_MARK.match) & (nesting.thread >= 0)
         between = np.sort(nesting.end_ns[marks])[:-1], np.sort(nesting.start_ns[marks])[1:]
         starts, ends = (np.concatenate(pair) for pair in zip(profiler.stalls, between, strict=True))
         sets["profiler"] = intervals.union(starts, ends)
@@ -146,7 +138,7 @@ def _launching_threads(trace: Trace, nesting: Nesting, work: DeviceWork) -> Mask
     """Threads that launch work or carry the step marks; bool of shape (threads + 1,), the last for no thread."""
     threads = np.zeros(int(nesting.thread.max(initial=-1)) + 2, bool)
     threads[nesting.thread[work.call[work.call >= 0]]] = True
-    marks = matching(trace.lanes.cpu, "name", STEP_MARK.match) & (nesting.thread >= 0)
+    marks = matching(trace.lanes.cpu, "name", names.STEP_MARK.match) & (nesting.thread >= 0)
     threads[nesting.thread[marks]] = True
     threads[-1] = False
     return threads

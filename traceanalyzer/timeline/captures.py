@@ -10,15 +10,7 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, matching
-from traceanalyzer.timeline.names import (
-    CAPTURE_BEGIN,
-    CAPTURE_END,
-    CAPTURING,
-    COPY_CALL,
-    DEVICE_SYNC,
-    INSTANTIATION,
-    LAUNCH,
-)
+from traceanalyzer.timeline import names
 from traceanalyzer.timeline.nesting import Nesting
 
 
@@ -45,9 +37,9 @@ def captures(trace: Trace, nesting: Nesting) -> Captures:
     call = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__) & (nesting.thread >= 0)
     begin, end, making = (
         np.flatnonzero(call & matching(trace.lanes.cpu, "name", wanted.search))
-        for wanted in (CAPTURE_BEGIN, CAPTURE_END, INSTANTIATION)
+        for wanted in (names.CAPTURE_BEGIN, names.CAPTURE_END, names.INSTANTIATION)
     )
-    named = np.flatnonzero(matching(trace.lanes.cpu, "name", CAPTURING.search) & (nesting.thread >= 0))
+    named = np.flatnonzero(matching(trace.lanes.cpu, "name", names.CAPTURING.search) & (nesting.thread >= 0))
     if len(begin) + len(making) + len(named) == 0:
         return Captures(begin, begin, intervals.EMPTY, intervals.EMPTY)
     begin, closed = _closed(nesting, begin, end)
@@ -73,9 +65,9 @@ def _closed(nesting: Nesting, begin: Rows, end: Rows) -> tuple[Rows, Rows]:
 
 def _prepared(trace: Trace, nesting: Nesting, call: Mask, begin: Rows) -> Rows:
     """When the device was synchronised for each capture: nothing is launched between that and the capture's begin."""
-    syncs = np.flatnonzero(call & matching(trace.lanes.cpu, "name", DEVICE_SYNC.search))
-    names = trace.lanes.cpu, "name"
-    launches = call & (matching(*names, LAUNCH.search) | matching(*names, COPY_CALL.search))
+    syncs = np.flatnonzero(call & matching(trace.lanes.cpu, "name", names.DEVICE_SYNC.search))
+    by_name = trace.lanes.cpu, "name"
+    launches = call & (matching(*by_name, names.LAUNCH.search) | matching(*by_name, names.COPY_CALL.search))
     launched = np.sort(nesting.start_ns[launches])
     starts = nesting.start_ns[begin].copy()
     synced = np.sort(nesting.start_ns[syncs])

@@ -15,19 +15,8 @@ from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import Trace, codes, ints, matching, texts_of
+from traceanalyzer.timeline import names as patterns
 from traceanalyzer.timeline.device_work import DeviceWork
-from traceanalyzer.timeline.names import (
-    COMMUNICATION_MARK,
-    COMPILED_REGION,
-    COPY_CALL,
-    DATA_LOADING,
-    LAUNCH,
-    OPTIMIZER_MARK,
-    SERVING_MARK,
-    STEP_MARK,
-    SYNCHRONISING,
-    is_compilation,
-)
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
@@ -100,31 +89,31 @@ class Marks:
 def find_marks(trace: Trace, nesting: Nesting, start: int, end: int) -> Marks:
     """The first kind of mark that the trace has; the window [start, end) as one step where it has none."""
     annotations = _Annotations.of(trace, nesting, np.flatnonzero(nesting.annotation), end)
-    begins, ends, names = annotations.outermost(STEP_MARK)
+    begins, ends, names = annotations.outermost(patterns.STEP_MARK)
     if len(begins):
         digits = enumerate(_NUMBER.findall(name)[-1] for name in names)
         numbers = [int(text) if len(text) <= _MOST_DIGITS else place for place, text in digits]
         number = np.array(numbers, np.int64)
         return Marks("ProfilerStep", "steps are ProfilerStep marks", number, begins, ends)
-    begins, ends, names = annotations.outermost(SERVING_MARK)
+    begins, ends, names = annotations.outermost(patterns.SERVING_MARK)
     if len(begins):
         source = f"steps are the server's own marks ({names[0]})"
         return _until_the_next(SERVING, source, begins, ends, tuple(names))
     # Runs of compiled code are ops.
-    compiled = matching(trace.lanes.cpu, "name", COMPILED_REGION.match) & (nesting.thread >= 0)
+    compiled = matching(trace.lanes.cpu, "name", patterns.COMPILED_REGION.match) & (nesting.thread >= 0)
     regions = _Annotations.of(trace, nesting, np.flatnonzero(compiled), end)
     return (
         _optimizer(annotations, start, end)
         or _repeated(annotations, start, end)
-        or _begun_by(annotations, DATA_LOADING, "a data loader's batch", end)
-        or _begun_by(regions, COMPILED_REGION, "a compiled region", end)
+        or _begun_by(annotations, patterns.DATA_LOADING, "a data loader's batch", end)
+        or _begun_by(regions, patterns.COMPILED_REGION, "a compiled region", end)
         or Marks("window", _NO_MARKS, np.array([0]), np.array([start]), np.array([end]), open_end=True)
     )
 
 
 def _optimizer(annotations: _Annotations, start: int, end: int) -> Marks | None:
     """From one optimizer's step to the next."""
-    _, ends, _ = annotations.outermost(OPTIMIZER_MARK)
+    _, ends, _ = annotations.outermost(patterns.OPTIMIZER_MARK)
     if len(ends) < 2:
         return None
     edges = np.concatenate(([start], ends[:-1]))
@@ -196,7 +185,7 @@ class _Annotations:
         What cannot be a step is left out: compiling, waiting for data, communication. Ordered by name and start.
         """
         plain, names = _numberless(self.names)
-        others = (is_compilation, DATA_LOADING.search, COMMUNICATION_MARK.match)
+        others = (patterns.is_compilation, patterns.DATA_LOADING.search, patterns.COMMUNICATION_MARK.match)
         no_step = [any(meets(name) for meets in others) for name in self.names]
         code = np.append(plain, -1)[self.code]
         rows = np.argsort(code, kind="stable")
@@ -263,7 +252,7 @@ def _top_level_rows(
     cpu = trace.lanes.cpu
     launched = work.call[work.call >= 0]
     thread = int(np.bincount(nesting.thread[launched]).argmax())
-    wanted = (LAUNCH, COPY_CALL, SYNCHRONISING)
+    wanted = (patterns.LAUNCH, patterns.COPY_CALL, patterns.SYNCHRONISING)
     telling = matching(cpu, "category", CALL_CATEGORIES.__contains__)
     telling &= matching(cpu, "name", lambda name: any(pattern.search(name) for pattern in wanted))
     telling |= nesting.annotation | matching(cpu, "category", "cpu_op".__eq__)

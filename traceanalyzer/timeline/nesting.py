@@ -10,15 +10,8 @@ from typing import Literal, Self
 
 import numpy as np
 
+from traceanalyzer.model import containment
 from traceanalyzer.model.arrays import Mask, Rows, Small, numbered, pick
-from traceanalyzer.model.containment import (
-    child_sums,
-    followed,
-    inherited,
-    marked_right_around,
-    nearest_reaching,
-    outermost,
-)
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.model.text_queries import regex
@@ -58,7 +51,7 @@ class Nesting:
     @cached_property
     def _outer_op(self) -> Small:
         """`top_op` of every row, made when it is first asked for."""
-        return outermost(self.parent, self.op).astype(np.int32)
+        return containment.outermost(self.parent, self.op).astype(np.int32)
 
     def top_op(self, rows: Rows) -> Rows:
         """Row of the outermost cpu_op that is or contains each of `rows`, -1 for none or where the row is -1."""
@@ -93,18 +86,18 @@ class Nesting:
         ordered_thread = thread[order]
         off = int(np.searchsorted(ordered_thread, 0))  # overhead rows, which are on no thread
         order, ordered_thread, ordered_end = order[off:], ordered_thread[off:], end[order[off:]]
-        placed = nearest_reaching(ordered_end, ordered_end, ordered_thread)
+        placed = containment.nearest_reaching(ordered_end, ordered_end, ordered_thread)
         parent = np.full(len(cpu), -1, np.int64)
         parent[order] = pick(order, placed)
-        self_ns = dur - child_sums(parent, dur)
+        self_ns = dur - containment.child_sums(parent, dur)
         bounds = np.searchsorted(ordered_thread, np.arange(1, thread.max(initial=-1) + 1))
         by_thread = tuple(np.split(_small(order), bounds)), tuple(np.split(start[order], bounds))
-        op = inherited(parent, is_op)
+        op = containment.inherited(parent, is_op)
         engine = matching(cpu, "name", lambda name: name.startswith(ENGINE))
         # A hook has called backward there: a node's function computes in the op of the node.
-        if len(hooks := marked_right_around(parent, op, engine)):
+        if len(hooks := containment.marked_right_around(parent, op, engine)):
             is_op[hooks] = False
-            op = inherited(parent, is_op)
+            op = containment.inherited(parent, is_op)
         return cls(start, end, _small(thread), _small(parent), self_ns, _small(op), is_annotation, *by_thread)
 
 
@@ -194,4 +187,4 @@ class CalledOps:
         above = pick(nesting.op, nesting.parent)
         ops = np.flatnonzero((nesting.op == np.arange(len(library))) & library & (above >= 0))
         ops = ops[library[above[ops]]]
-        return cls(pick(followed(len(library), ops, above[ops]), nesting.op).astype(np.int32))
+        return cls(pick(containment.followed(len(library), ops, above[ops]), nesting.op).astype(np.int32))

@@ -18,18 +18,10 @@ from numpy.typing import NDArray
 from traceanalyzer.model.arrays import Mask
 from traceanalyzer.model.schema import CATEGORIES, FRAMES, MTIA_WORK, OTHER_CATEGORIES
 from traceanalyzer.model.trace import NULL_INT
+from traceanalyzer.read.columns import quirks
 from traceanalyzer.read.columns.corrections import drop_misplaced
 from traceanalyzer.read.columns.declared import Declared
 from traceanalyzer.read.columns.packing import UNFIT, Args, Codes, Event, RowGroup, Rows, getter
-from traceanalyzer.read.columns.quirks import (
-    as_text,
-    destination,
-    folded,
-    head_of,
-    lane_number,
-    mended,
-    problem_of,
-)
 from traceanalyzer.read.columns.times import MAX_TS_US, start_ns, starts_from_text, us_to_ns
 
 Starts = NDArray[Any]
@@ -200,7 +192,7 @@ class Collector:
             category = event.get("cat") if isinstance(event, dict) else None
             if isinstance(category, str) and category not in OTHER_CATEGORIES:
                 category = self._bounded(category, event)
-            fates[destination(category, event)].append(position)
+            fates[quirks.destination(category, event)].append(position)
         for (frame, category), positions in fates.items():
             chosen = events.take(np.array(positions))
             if frame == "counters":
@@ -269,19 +261,19 @@ class Collector:
         starts = events.starts
         fitting, keep, sampled = [], [], list[int]()
         for position, event in enumerate(events.all):
-            problem = problem_of(event, frame, int(starts[position]))
+            problem = quirks.problem_of(event, frame, int(starts[position]))
             if problem == "phase C":
                 sampled.append(position)
             elif problem:
                 self.counted[problem] += 1
             else:
-                fitting.append(mended(event, FRAMES[frame], self.anomalies))
+                fitting.append(quirks.mended(event, FRAMES[frame], self.anomalies))
                 keep.append(position)
         if sampled:
             self._add_mended("counters", category, events.take(np.array(sampled)))
         if keep:
             if len(self.groups) >= _MAX_GROUPS:
-                fitting = [folded(event, FRAMES[frame]) for event in fitting]
+                fitting = [quirks.folded(event, FRAMES[frame]) for event in fitting]
             for part in self._rows(frame, fitting, events.ids[keep], starts[keep]).by_keys():
                 self.group(frame, category, frozenset(part.args[0])).add(part)
 
@@ -295,7 +287,7 @@ class Collector:
         try:
             return np.fromiter(map(self.heads.__getitem__, map(_get_head, events)), np.int32, len(events))
         except (KeyError, TypeError):
-            return np.array([self.heads[head_of(event)] for event in events], np.int32)
+            return np.array([self.heads[quirks.head_of(event)] for event in events], np.int32)
 
     def group(self, frame: str, category: str, keys: frozenset[str]) -> RowGroup:
         """The group of these rows, made when first asked for."""
@@ -327,12 +319,12 @@ class Collector:
     def _number_lanes(self) -> None:
         """Names of pids, then of tids, count down in order of their first rows, however the file was cut."""
         heads = list(self.heads)
-        if all(lane_number(value) != NULL_INT for head in heads for value in head[1:]):
+        if all(quirks.lane_number(value) != NULL_INT for head in heads for value in head[1:]):
             return
         first = np.full(len(heads), _NEVER)
         for group in self.groups.values():
             np.minimum.at(first, group.array("head"), group.array("id").astype(np.int64))
         order = [code for code in np.argsort(first, kind="stable").tolist() if first[code] != _NEVER]
         for value in (heads[code][position] for position in (1, 2) for code in order):
-            if lane_number(value) == NULL_INT:
-                self.lanes.setdefault(as_text(value), _FIRST_NAMED_LANE - len(self.lanes))
+            if quirks.lane_number(value) == NULL_INT:
+                self.lanes.setdefault(quirks.as_text(value), _FIRST_NAMED_LANE - len(self.lanes))
