@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from operator import attrgetter
 from typing import Self
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from traceanalyzer.job.runs import CollectiveRuns, is_pair, recorded_numbers, recorded_texts
 from traceanalyzer.model.arrays import Rows, median, pick
+from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.intervals import covered, union
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
@@ -67,7 +68,6 @@ _TYPES = {
 }
 _BYTES = {name: size for size, names in _TYPES.items() for name in names.split()}
 _SHARED = {"allgather", "reducescatter", "alltoall"}  # (n - 1) / n of the data crosses the bus, nccl-tests
-_BY_RANK = ("exposed_ns", "moving_ns")
 _SLOW = 0.6  # of the median bandwidth of groups that do the same: then its link is slow; chosen
 PEERS = 3  # groups that do the same: of fewer none is told from the others
 
@@ -150,67 +150,54 @@ def rates(
     runs: Mapping[int, CollectiveRuns], waits: Mapping[int, CollectiveWaits], moved: Mapping[int, Moved]
 ) -> list[tuple[Rate, Rows]]:
     """Of all collectives that several ranks have, the longest in all first; with the numbers of these collectives."""
-    known: dict[int, _Collective] = {}
-    for rank, one in waits.items():
-        position, run, own = np.searchsorted(runs[rank].entry, one.entry), runs[rank], moved[rank]
-        recorded = (own.bytes, own.exposed_ns, own.role, run.what, run.group)
-        transfer_ns = run.dur_ns[position] - one.waiting_ns
-        columns = one.number, one.waiting_ns, transfer_ns, *(column[position] for column in recorded)
-        for number, *values, what, group in zip(*(column.tolist() for column in columns), strict=True):
-            known.setdefault(number, _Collective(what, group or "")).add(rank, *values)
-    groups: dict[tuple[str, str, int], list[int]] = {}
-    for number, each in known.items():
-        groups.setdefault((each.what, each.group, int(each.bytes).bit_length()), []).append(number)
-    role_of = {each.group: each.role for each in known.values() if each.role}
-    made = [
-        _rate([known[number] for number in numbers], role_of.get(group))
-        for (_, group, _), numbers in groups.items()
+    frames = [_rows(rank, runs[rank], one, moved[rank]) for rank, one in waits.items()]
+    rows = pd.concat(frames, ignore_index=True)
+    columns = {"what": "first", "group": "first", "bytes": "max", "transfer_ns": "last", "waiting_ns": "sum"}
+    columns |= {"exposed_ns": "mean", "moving_ns": "mean", "rank": "count", "role": "first"}
+    each = rows.groupby("number", sort=False).agg(columns)
+    role_of = each.dropna(subset="role").groupby("group")["role"].last()
+    kinds = [each["what"], each["group"], each["bytes"].map(int.bit_length)]
+    kind_of = each.groupby(kinds, sort=False).ngroup()
+    ranks = rows.groupby(rows["number"].map(kind_of))["rank"].unique()
+    found = [
+        (_rate(own, tuple(sorted(ranks[kind])), role_of), own.index.to_numpy())
+        for kind, own in each.groupby(kind_of)
     ]
-    told = zip(
-        compared_rates(made), (np.array(numbers, np.int64) for numbers in groups.values()), strict=True
-    )
+    told = zip(compared_rates([rate for rate, _ in found]), (numbers for _, numbers in found), strict=True)
     name = attrgetter("collective", "group", "ranks", "bytes")
     return sorted(told, key=lambda one: (-one[0].transfer_ns * one[0].count, *name(one[0])))
 
 
-@dataclass(slots=True)
-class _Collective:
-    """One, as all ranks have it."""
-
-    what: str
-    group: str
-    bytes: int = 0
-    transfer_ns: int = 0
-    waiting_ns: int = 0
-    exposed_ns: list[int] = field(default_factory=list)
-    moving_ns: list[int] = field(default_factory=list)
-    ranks: list[int] = field(default_factory=list)
-    role: str | None = None
-
-    def add(
-        self, rank: int, waiting_ns: int, transfer_ns: int, size: int, exposed_ns: int, role: str | None
-    ) -> None:
-        self.bytes = max(self.bytes, size)
-        self.transfer_ns = transfer_ns
-        self.waiting_ns += waiting_ns
-        self.exposed_ns.append(exposed_ns)
-        self.moving_ns.append(transfer_ns)
-        self.ranks.append(rank)
-        self.role = self.role or role
+def _rows(rank: int, run: CollectiveRuns, waits: CollectiveWaits, moved: Moved) -> pd.DataFrame:
+    """A row per collective of one rank."""
+    at = np.searchsorted(run.entry, waits.entry)
+    transfer_ns = run.dur_ns[at] - waits.waiting_ns
+    group = [one or "" for one in run.group[at]]
+    known = {
+        "number": waits.number,
+        "rank": rank,
+        "what": run.what[at],
+        "group": group,
+        "bytes": moved.bytes[at],
+    }
+    times = {"waiting_ns": waits.waiting_ns, "transfer_ns": transfer_ns, "moving_ns": transfer_ns}
+    return pd.DataFrame({**known, **times, "exposed_ns": moved.exposed_ns[at], "role": moved.role[at]})
 
 
-def _rate(every: Sequence[_Collective], role: str | None) -> Rate:
-    what, group = every[0].what, every[0].group
-    ranks = tuple(sorted({rank for one in every for rank in one.ranks}))
+def _rate(every: pd.DataFrame, ranks: tuple[int, ...], role_of: pd.Series[str]) -> Rate:
+    what, group = every["what"].iloc[0], every["group"].iloc[0]
     listed = group.partition("[")[2].rstrip("]").split(",")  # `0 [0, 1, 2]`
-    size = max(sum(bool(rank.strip()) for rank in listed), *(len(one.ranks) for one in every))
-    data = median([one.bytes for one in every])
-    took = max(median([one.transfer_ns for one in every]), 1.0)
-    exposed, moving = (sum(float(np.mean(getattr(one, name))) for one in every) for name in _BY_RANK)
-    overlap, waiting_ns = 1 - exposed / moving if moving > 0 else None, sum(one.waiting_ns for one in every)
-    times = round(took), round(exposed), overlap, waiting_ns
+    size = max(sum(bool(rank.strip()) for rank in listed), int(every["rank"].max()))
+    data, took = median(every["bytes"]), max(median(every["transfer_ns"]), 1.0)
+    exposed, moving = (sum(every[name].tolist()) for name in ("exposed_ns", "moving_ns"))
+    times = (
+        round(took),
+        round(exposed),
+        1 - exposed / moving if moving > 0 else None,
+        int(every["waiting_ns"].sum()),
+    )
     rate = data / took, data / took * bus_factor(what, size)
-    return Rate(what, group, ranks, role, size, round(data), len(every), *times, *rate)
+    return Rate(what, group, ranks, role_of.get(group), size, round(data), len(every), *times, *rate)
 
 
 def compared_rates(found: Sequence[Rate]) -> list[Rate]:
