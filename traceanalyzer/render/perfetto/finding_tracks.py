@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from operator import itemgetter
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Mask, Rows, distinct, distinct_pairs, grouped, pick
+from traceanalyzer.model.arrays import Rows, distinct, pick
 from traceanalyzer.model.finding import Finding, Occurrence, Severity
+from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.lanes import Columns
 from traceanalyzer.model.overlay import Arg, Args, Slices
 from traceanalyzer.model.records import dataclass
@@ -29,27 +29,18 @@ _WORK = "Work of findings."
 _WAITS = "Calls that waited for such work, from its start."
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Chains:
-    """Arrays of shape (chains,): entries of `DeviceWork` and the row of `trace.cpu` that waited for each, or -1."""
-
-    work: Rows
-    waiter: Rows
-
-
 def evidence_tracks(analysis: Analysis, findings: Sequence[Numbered]) -> Iterator[Slices]:
     """One track per thread with such launches, per stream with such work, and per thread that waited for it."""
     trace, nesting = analysis.trace, analysis.index(Nesting)
     work, syncs = analysis.index(DeviceWork), analysis.index(SyncCalls)
     occurrence, rows, entries = _named(trace, work, findings)
-    chains = _chains(nesting, work, syncs, occurrence, rows, entries)
-    linked = np.flatnonzero(work.call[chains.work] >= 0)
-    yield from _call_tracks(trace, work.call[chains.work[linked]], 2 * linked, None, "launches", _LAUNCHES)
-    yield from _work_tracks(trace, work, chains)
-    waited = np.flatnonzero(chains.waiter >= 0)
-    row = chains.waiter[waited]
+    chain_work, waiter = _chains(nesting, work, syncs, occurrence, rows, entries)
+    linked, waited = np.flatnonzero(work.call[chain_work] >= 0), np.flatnonzero(waiter >= 0)
+    yield from _call_tracks(trace, work.call[chain_work[linked]], 2 * linked, None, "launches", _LAUNCHES)
+    yield from _work_tracks(trace, work, chain_work, waiter)
+    row = waiter[waited]
     # From the begin of the work, where the call began before: so the arrow ends in it.
-    begun = np.maximum(work.start_ns[chains.work[waited]], nesting.start_ns[row])
+    begun = np.maximum(work.start_ns[chain_work[waited]], nesting.start_ns[row])
     yield from _call_tracks(trace, row, 2 * waited + 1, begun, "waits", _WAITS)
 
 
@@ -65,8 +56,8 @@ def _named(trace: Trace, work: DeviceWork, findings: Sequence[Numbered]) -> tupl
 
 def _chains(
     nesting: Nesting, work: DeviceWork, syncs: SyncCalls, occurrence: Rows, rows: Rows, entries: Rows
-) -> _Chains:
-    """Each piece of work once per call that waited for it, or once where none did."""
+) -> tuple[Rows, Rows]:
+    """(entry of `DeviceWork`, row of `trace.cpu` that waited for it or -1): each work once per waiting call."""
     on_cpu = np.flatnonzero(rows >= 0)
     bare = on_cpu[~np.isin(occurrence[on_cpu], occurrence[entries >= 0])]
     linked = np.flatnonzero(work.call >= 0)
@@ -77,7 +68,7 @@ def _chains(
     waited_for = _waited_for(work, syncs, calls)
     calls, waited_for = calls[waited_for >= 0], waited_for[waited_for >= 0]
     plain = np.setdiff1d(named[(named >= 0) & (pick(work.call, named) >= 0)], waited_for)
-    return _Chains(np.append(plain, waited_for), np.append(np.full(len(plain), -1), syncs.row[calls]))
+    return np.append(plain, waited_for), np.append(np.full(len(plain), -1), syncs.row[calls])
 
 
 def _last_inside(nesting: Nesting, calls: Rows, rows: Rows) -> Rows:
@@ -110,67 +101,44 @@ def _call_tracks(
     trace: Trace, row: Rows, arrow: Rows, begun: Rows | None, what: str, about: str
 ) -> Iterator[Slices]:
     """One track per thread of these rows of `trace.cpu`, which may begin later than they do."""
-    drawn = _Drawn.of_rows(trace.lanes.cpu, row, arrow)
-    drawn = drawn if begun is None else replace(drawn, start_ns=begun)
-    tids = ints(trace.lanes.cpu, "tid")[row]
-    for tid in distinct(tids).tolist():
-        yield drawn.where(tids == tid).track(f"Evidence: {what}, thread {tid}", about)
+    later = {} if begun is None else {"start_ns": begun}
+    ends = _frame(trace.lanes.cpu, row, arrow, tid=ints(trace.lanes.cpu, "tid")[row], **later)
+    for tid, own in ends.groupby("tid"):
+        yield _evidence(trace.lanes.cpu, own, f"Evidence: {what}, thread {tid}", about)
 
 
-def _work_tracks(trace: Trace, work: DeviceWork, chains: _Chains) -> Iterator[Slices]:
+def _work_tracks(trace: Trace, work: DeviceWork, chain_work: Rows, waiter: Rows) -> Iterator[Slices]:
     """With the arrow from the launch, which is even, and those to what waited."""
-    linked, waited = np.flatnonzero(work.call[chains.work] >= 0), np.flatnonzero(chains.waiter >= 0)
-    chain, arrow = np.append(linked, waited), np.append(2 * linked, 2 * waited + 1)
-    drawn = _Drawn.of_rows(trace.lanes.gpu, work.row[chains.work[chain]], arrow)
-    device, stream = work.device[chains.work[chain]], work.stream[chains.work[chain]]
-    for number, line in zip(*(each.tolist() for each in distinct_pairs(device, stream)), strict=True):
-        own = (device == number) & (stream == line)
-        yield drawn.where(own).track(f"Evidence: work, device {number} stream {line}", _WORK)
+    linked, waited = np.flatnonzero(work.call[chain_work] >= 0), np.flatnonzero(waiter >= 0)
+    entry, arrow = chain_work[np.append(linked, waited)], np.append(2 * linked, 2 * waited + 1)
+    where = {"device": work.device[entry], "stream": work.stream[entry]}
+    ends = _frame(trace.lanes.gpu, work.row[entry], arrow, **where)
+    for (device, stream), own in ends.groupby(["device", "stream"]):
+        yield _evidence(trace.lanes.gpu, own, f"Evidence: work, device {device} stream {stream}", _WORK)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Drawn:
-    """Arrays of shape (ends of arrows,): what a slice is made of, and the arrow."""
+def _frame(lane: Columns, row: Rows, arrow: Rows, **keys: Rows) -> pd.DataFrame:
+    """A row per end of an arrow: what its slice is made of."""
+    start = ints(lane, "start_ns")[row]
+    known = {
+        "event_id": ints(lane, "event_id")[row],
+        "start_ns": start,
+        "end_ns": start + ints(lane, "dur_ns")[row],
+    }
+    return pd.DataFrame({**known, "name": codes(lane, "name")[row], "arrow": arrow, **keys})
 
-    event_id: Rows
-    start_ns: Rows
-    end_ns: Rows
-    name: Rows
-    arrow: Rows
-    names: Sequence[str]
 
-    @classmethod
-    def of_rows(cls, lane: Columns, row: Rows, arrow: Rows) -> Self:
-        """Rows of a lane."""
-        start = ints(lane, "start_ns")[row]
-        names = list(map(str, texts_of(lane, "name")))
-        ids, end = ints(lane, "event_id")[row], start + ints(lane, "dur_ns")[row]
-        return cls(ids, start, end, codes(lane, "name")[row], arrow, names)
-
-    def where(self, chosen: Mask) -> Self:
-        columns = ("event_id", "start_ns", "end_ns", "name", "arrow")
-        return replace(self, **{name: getattr(self, name)[chosen] for name in columns})
-
-    def track(self, name: str, about: str) -> Slices:
-        """Each event once, with all its arrows."""
-        number, first = grouped([self.event_id])
-        order = np.lexsort((self.event_id[first], self.end_ns[first], self.start_ns[first]))
-        arrows: list[list[int]] = [[] for _ in first]
-        for slot, arrow in zip(np.argsort(order)[number].tolist(), self.arrow.tolist(), strict=True):
-            arrows[slot].append(arrow)
-        first = first[order]
-        kinds, kind = np.unique(self.name[first], return_inverse=True)
-        return Slices(
-            name=name,
-            start_ns=self.start_ns[first],
-            end_ns=np.maximum(self.end_ns[first], self.start_ns[first]),
-            kind=kind.astype(np.int64),
-            names=[self.names[code] if code >= 0 else "" for code in kinds.tolist()],
-            args=[{}] * len(kinds),
-            own=[{"event_id": one} for one in self.event_id[first].tolist()],
-            arrows=arrows,
-            about=about,
-        )
+def _evidence(lane: Columns, ends: pd.DataFrame, name: str, about: str) -> Slices:
+    """Each event once, with all its arrows."""
+    once = ends.drop_duplicates("event_id").sort_values(["start_ns", "end_ns", "event_id"])
+    arrows = ends.groupby("event_id")["arrow"].agg(list)[once["event_id"]].tolist()
+    start, end = (once[side].to_numpy() for side in ("start_ns", "end_ns"))
+    kinds, kind = np.unique(once["name"], return_inverse=True)
+    texts = texts_of(lane, "name")
+    names = [str(texts[code]) if code >= 0 else "" for code in kinds.tolist()]
+    own = [{"event_id": one} for one in once["event_id"].tolist()]
+    every: tuple[Args, ...] = ({},) * len(kinds)
+    return Slices(name, start, np.maximum(end, start), kind, names, every, own, arrows, about)
 
 
 _ABOUT = "Occurrences of traceanalyzer's findings; select one to read its cost and the remedy."
