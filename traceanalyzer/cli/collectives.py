@@ -7,22 +7,16 @@ from pathlib import Path
 
 import click
 
-from traceanalyzer.cli.options import (
-    PATH_OR_URL,
-    force_option,
-    format_option,
-    output_option,
-    scheduler_option,
-)
+from traceanalyzer.cli import options
 from traceanalyzer.cli.output import put, put_text
 
 
 @click.command(short_help="Collectives of a job: sizes, bandwidths, waiting, clocks.")
-@click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH_OR_URL)
-@format_option("text", "json", "csv", "parquet")
-@output_option
-@force_option
-@scheduler_option
+@click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=options.PATH_OR_URL)
+@options.format_option("text", "json", "csv", "parquet")
+@options.output_option
+@options.force_option
+@options.scheduler_option
 def collectives(
     traces: tuple[Path, ...], form: str, output: Path | None, force: bool, scheduler: str | None
 ) -> None:
@@ -42,7 +36,7 @@ def collectives(
     from traceanalyzer.cli.ranks import with_ranks
     from traceanalyzer.model.errors import Unavailable
     from traceanalyzer.model.interpreter import pd
-    from traceanalyzer.render.data.encode import INDENTED, to_json
+    from traceanalyzer.render.data.encode import indented_json
     from traceanalyzer.render.text.job import render_collectives
     from traceanalyzer.report.job_summary import collectives_of_job
 
@@ -55,6 +49,6 @@ def collectives(
     if form == "text":
         put_text(render_collectives(links), output)
     elif form == "json":
-        put(to_json(links, INDENTED), output)
+        put(indented_json(links), output)
     else:
         put_rows(pd.DataFrame(map(asdict, links.collectives)), {}, form, output, str(traces[0]))

@@ -13,36 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from traceanalyzer.cli import options, report_output
 from traceanalyzer.cli.exits import COULD_NOT_RUN
-from traceanalyzer.cli.options import (
-    PATH_OR_URL,
-    cache_option,
-    file_option,
-    force_option,
-    format_option,
-    jobs_option,
-    names_option,
-    number_option,
-    output_option,
-    scheduler_option,
-    settings_of,
-    step_option,
-    window_option,
-)
 from traceanalyzer.cli.output import ascii_only, check_outputs, colourful, height, put, put_text, tell, width
-from traceanalyzer.cli.report_output import (
-    FORMS,
-    MARKED,
-    baseline_severities,
-    failed_rules,
-    failing,
-    print_failures,
-    print_times,
-    rendered,
-    warn_of_measured,
-    warn_of_step,
-    write_tables,
-)
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.units import parse_window
 
@@ -55,23 +28,23 @@ Request = SimpleNamespace
 
 
 @click.command(short_help="What cost GPU time, where, and what fixing it saves.")
-@click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH_OR_URL)
-@format_option(*FORMS)
-@output_option
-@file_option("--parquet", text="Write the findings as Parquet, too.")
-@file_option("--accounting", text="Write the accounting of the time as Parquet, too.")
-@names_option("--select", "Run this rule only; repeatable.")
-@names_option("--ignore", "Leave this rule out; repeatable.")
+@click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=options.PATH_OR_URL)
+@options.format_option(*report_output.FORMS)
+@options.output_option
+@options.file_option("--parquet", text="Write the findings as Parquet, too.")
+@options.file_option("--accounting", text="Write the accounting of the time as Parquet, too.")
+@options.names_option("--select", "Run this rule only; repeatable.")
+@options.names_option("--ignore", "Leave this rule out; repeatable.")
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="RULE.LIMIT=VALUE",
-    callback=settings_of,
+    callback=options.settings_of,
     help="Change a threshold of a rule.",
 )
-@window_option
-@step_option
+@options.window_option
+@options.step_option
 @click.option(
     "--fail-on",
     type=click.Choice(["high", "medium", "low", "never"]),
@@ -79,7 +52,7 @@ Request = SimpleNamespace
     show_default=True,
     help="Exit with 1 if a finding is at least this severe.",
 )
-@file_option(
+@options.file_option(
     "--baseline",
     text="Findings of this file, of --format baseline or json, are known: they fail only if more severe now.",
 )
@@ -92,11 +65,11 @@ Request = SimpleNamespace
     is_flag=True,
     help="Write to standard error how long each index and rule took, and which findings failed a check.",
 )
-@force_option
-@jobs_option
-@cache_option
-@number_option("--rank", "Of a job: diagnose this rank alone.", least=0)
-@number_option(
+@options.force_option
+@options.jobs_option
+@options.cache_option
+@options.number_option("--rank", "Of a job: diagnose this rank alone.", least=0)
+@options.number_option(
     "--as-peers",
     "Of a job: predict its step if this rank were like the others; repeatable, for several ranks.",
     least=0,
@@ -108,9 +81,9 @@ Request = SimpleNamespace
     metavar="FILE",
     help="The execution trace of TRACE; by default NAME.et.json.gz beside it.",
 )
-@scheduler_option
+@options.scheduler_option
 @click.pass_context
-def diagnose(ctx: click.Context, /, **options: Any) -> None:
+def diagnose(ctx: click.Context, /, **given: Any) -> None:
     """Say what cost GPU time in TRACE, and where.
 
     `traceanalyzer TRACE` alone does the same.
@@ -135,7 +108,7 @@ def diagnose(ctx: click.Context, /, **options: Any) -> None:
     Exit codes: 0 it ran, 1 --fail-on was met, 2 it could not run, or a rule
     failed while --fail-on was given.
     """
-    request = Request(**options)
+    request = Request(**given)
     if not request.no_config:
         _configure(ctx, request)
     ctx.exit(_run(request))
@@ -162,7 +135,7 @@ def _run(request: Request) -> int:
 
     window = parse_window(request.window) if request.window else None
     _check(request)
-    baseline = None if request.baseline is None else baseline_severities(request.baseline)
+    baseline = None if request.baseline is None else report_output.baseline_severities(request.baseline)
     code: int = with_ranks(
         request.traces,
         window,
@@ -192,21 +165,21 @@ def _say(
         ranks.all, view = (request.rank,), None
     asked = Asked.of(request.select, request.ignore, request.settings, request.step_ms)
     report = with_iterations(report_of_ranks(ranks, view, asked, request.as_peers), ranks)
-    write_tables(report, ranks, findings=request.parquet, accounting=request.accounting)
-    failed = failing(report, request.fail_on, baseline)
+    report_output.write_tables(report, ranks, findings=request.parquet, accounting=request.accounting)
+    failed = report_output.failing(report, request.fail_on, baseline)
     if request.form == "text":
         put_text(_text(request, report), request.output)
     else:
-        put(rendered(request.form, report, failed, baseline), request.output)
+        put(report_output.rendered(request.form, report, failed, baseline), request.output)
     _warn(report)
-    warn_of_measured(report)
-    warn_of_step(request.step_ms, ranks)
+    report_output.warn_of_measured(report)
+    report_output.warn_of_step(request.step_ms, ranks)
     if request.profile:
-        print_times(ranks, read_from, read_to)
-        print_failures(report)
+        report_output.print_times(ranks, read_from, read_to)
+        report_output.print_failures(report)
     if request.fail_on == "never":
         return 0
-    return COULD_NOT_RUN if failed_rules(report) else int(bool(failed))
+    return COULD_NOT_RUN if report_output.failed_rules(report) else int(bool(failed))
 
 
 def _import_analysis() -> None:
@@ -222,7 +195,11 @@ def _check(request: Request) -> None:
         from traceanalyzer.rule.registry import configured, select_rules
 
         configured(select_rules(request.select, request.ignore), request.settings)
-    if request.baseline is not None and request.fail_on == "never" and request.form not in MARKED:
+    if (
+        request.baseline is not None
+        and request.fail_on == "never"
+        and request.form not in report_output.MARKED
+    ):
         remedy = "Give --fail-on, or --format github or sarif, which mark what is new."
         raise BadOption("--baseline is given without --fail-on", remedy=remedy)
     outputs = [path for path in (request.output, request.parquet, request.accounting) if path]
@@ -247,7 +224,7 @@ def _text(request: Request, report: Report) -> str:
 
 def _warn(report: Report) -> None:
     """Otherwise a damaged recording, one without the GPU, or a failed rule would pass a check in silence."""
-    for rule, why in failed_rules(report).items():
+    for rule, why in report_output.failed_rules(report).items():
         tell(f"warning: rule {rule} failed, so its fault may be there: {why}")
     for trace in report.traces:
         for damage in trace.meta.damage:

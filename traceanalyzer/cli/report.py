@@ -6,15 +6,7 @@ from pathlib import Path
 
 import click
 
-from traceanalyzer.cli.options import (
-    PATH_OR_URL,
-    cache_option,
-    file_option,
-    force_option,
-    number_option,
-    step_option,
-    window_option,
-)
+from traceanalyzer.cli import options
 from traceanalyzer.cli.output import check_outputs, put
 from traceanalyzer.cli.report_output import warn_of_measured, warn_of_step
 from traceanalyzer.model.errors import BadOption
@@ -23,14 +15,14 @@ from traceanalyzer.model.units import parse_window
 
 
 @click.command(short_help="One HTML page: findings, timelines, flame graph, ops.")
-@click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH_OR_URL)
-@file_option("--output", "-o", text="Write the page to FILE, such as report.html.", required=True)
+@click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=options.PATH_OR_URL)
+@options.file_option("--output", "-o", text="Write the page to FILE, such as report.html.", required=True)
 @click.option("--confidential", is_flag=True, help="Leave out files, Python lines, modules and annotations.")
-@window_option
-@step_option
-@force_option
-@number_option("--jobs", "Processes that read a large file.")
-@cache_option
+@options.window_option
+@options.step_option
+@options.force_option
+@options.number_option("--jobs", "Processes that read a large file.")
+@options.cache_option
 def report(
     traces: tuple[Path, ...],
     output: Path,

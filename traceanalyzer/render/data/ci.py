@@ -12,7 +12,7 @@ from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Report
 from traceanalyzer.model.text_queries import regex
-from traceanalyzer.render.data.encode import INDENTED, to_json, unicode_text
+from traceanalyzer.render.data.encode import indented_json, unicode_text
 from traceanalyzer.render.words.savings import titled
 from traceanalyzer.version import __version__
 
@@ -69,7 +69,7 @@ def render_sarif(report: Report, titles: Mapping[str, str], known: Known | None 
     driver = {"name": "traceanalyzer", "semanticVersion": __version__, "rules": described}
     results = [_result(finding, place, rules.index(finding.rule), known) for finding, place in placed]
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
-    return to_json({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, INDENTED)
+    return indented_json({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
 def _result(finding: Finding, place: SourceLine, rule_index: int, known: Known | None) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def render_baseline(report: Report) -> bytes:
         {"rule": one.rule, "cause": one.cause, "severity": one.severity, "fingerprint": fingerprint(one)}
         for one in report.findings
     ]
-    return to_json({"findings": findings}, INDENTED)
+    return indented_json({"findings": findings})
 
 
 _COMMANDS = {Severity.HIGH: "error", Severity.MEDIUM: "warning", Severity.LOW: "notice"}

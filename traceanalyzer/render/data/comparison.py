@@ -12,7 +12,7 @@ import pyarrow as pa
 from traceanalyzer.comparison import formatting
 from traceanalyzer.comparison.result import Comparison, FaultChange, StepAxis
 from traceanalyzer.model.units import format_ns
-from traceanalyzer.render.data.encode import INDENTED, signature, to_json, unicode_text, write_parquet
+from traceanalyzer.render.data.encode import indented_json, signature, unicode_text, write_parquet
 from traceanalyzer.render.words.escape import plain_markdown, to_markdown
 from traceanalyzer.version import SCHEMA_VERSION, __version__
 
@@ -30,7 +30,7 @@ def comparison_document(found: Comparison) -> dict[str, Any]:
 
 def comparison_json(found: Comparison) -> bytes:
     """One JSON document, indented by two."""
-    return to_json(comparison_document(found), INDENTED)
+    return indented_json(comparison_document(found))
 
 
 def write_comparison(found: Comparison, stream: BinaryIO) -> None:

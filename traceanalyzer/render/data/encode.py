@@ -12,7 +12,7 @@ from traceanalyzer.model.text_queries import regex
 from traceanalyzer.version import SCHEMA_VERSION, __version__
 
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
-INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+_INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 LINE = orjson.OPT_APPEND_NEWLINE
 _C1 = regex(rb"\xc2([\x80-\x9f])")  # control characters that orjson leaves as they are; a terminal obeys them
 
@@ -26,6 +26,11 @@ def to_json(value: Any, options: int = 0) -> bytes:
     except TypeError:  # rare: names of files that are no UTF-8, numbers of damaged headers
         text = orjson.dumps(_mended(value), option=_OPTIONS | options)
     return _C1.sub(lambda found: b"\\u00%02x" % found[1][0], text)
+
+
+def indented_json(value: Any) -> bytes:
+    """The same indented by two, with a newline at the end."""
+    return to_json(value, _INDENTED)
 
 
 def json_text(value: Any) -> str:

@@ -10,7 +10,7 @@ import orjson
 
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.report import Report, StepsSummary, TraceReport
-from traceanalyzer.render.data.encode import INDENTED, LINE, json_text, to_json
+from traceanalyzer.render.data.encode import LINE, indented_json, json_text, to_json
 from traceanalyzer.report.facts import Fact
 from traceanalyzer.version import SCHEMA_VERSION, __version__
 
@@ -52,7 +52,7 @@ def document(report: Report) -> dict[str, Any]:
 
 def render_json(report: Report) -> bytes:
     """One JSON document, indented by two."""
-    return to_json(document(report), INDENTED)
+    return indented_json(document(report))
 
 
 def render_jsonl(report: Report) -> bytes:

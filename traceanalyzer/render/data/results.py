@@ -33,14 +33,7 @@ from traceanalyzer.model.schema import FRAMES, Column
 from traceanalyzer.model.trace import Meta, Trace
 from traceanalyzer.read.folders import Layout, iteration_of_name, rank_of_name
 from traceanalyzer.read.remote import as_path, is_url
-from traceanalyzer.render.data.encode import (
-    INDENTED,
-    json_text,
-    signature,
-    to_json,
-    unicode_text,
-    write_parquet,
-)
+from traceanalyzer.render.data.encode import indented_json, json_text, signature, unicode_text, write_parquet
 from traceanalyzer.render.data.json import document
 from traceanalyzer.report.diagnosis import report_of
 from traceanalyzer.report.summary import accounting_of, attempt
@@ -111,7 +104,7 @@ def write_frame(trace: Trace, name: str, stream: BinaryIO) -> int:
 
 def write_meta(meta: Meta, stream: BinaryIO) -> None:
     """What the file says of itself and the account of what was read, as JSON."""
-    stream.write(to_json(meta, INDENTED))
+    stream.write(indented_json(meta))
 
 
 def _field(column: Column) -> pa.Field[Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from traceanalyzer.model.analysis import Analysis
@@ -14,17 +15,19 @@ from traceanalyzer.version import __version__
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 _MOST_NODES = 20_000  # of a graph: speedscope draws that many at once without delay; chosen
-_GRAPHS = (flame_of, flame_of_cpu, flame_of_idle)
 
 
 def render_speedscope(traces: Mapping[int | None, Trace]) -> bytes:
     """One document; of several ranks each graph's name tells the rank."""
     numbers: dict[str, int] = {}
-    profiles = [
-        profile_of(f"rank {rank}: {root.name}" if len(traces) > 1 else root.name, root, numbers)
-        for rank, trace in traces.items()
-        for root in _roots(Analysis(trace))
-    ]
+    profiles = []
+    for rank, trace in traces.items():
+        analysis = Analysis(trace)
+        for graph in (flame_of, flame_of_cpu, flame_of_idle):
+            with suppress(Unavailable):
+                root = graph(analysis, _MOST_NODES)
+                name = f"rank {rank}: {root.name}" if len(traces) > 1 else root.name
+                profiles.append(profile_of(name, root, numbers))
     if not profiles:
         raise Unavailable("no GPU work, ops or calls to draw")
     document = {
@@ -36,14 +39,6 @@ def render_speedscope(traces: Mapping[int | None, Trace]) -> bytes:
         "profiles": profiles,
     }
     return to_json(document)
-
-
-def _roots(analysis: Analysis) -> Iterator[Node]:
-    for graph in _GRAPHS:
-        try:
-            yield graph(analysis, _MOST_NODES)
-        except Unavailable:
-            continue
 
 
 def profile_of(name: str, root: Node, numbers: dict[str, int]) -> dict[str, Any]:

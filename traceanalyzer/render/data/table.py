@@ -10,14 +10,7 @@ from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.regions.rates import RegionRates
 from traceanalyzer.regions.regions import Regions
-from traceanalyzer.render.data.encode import (
-    INDENTED,
-    json_text,
-    signature,
-    to_json,
-    unicode_text,
-    write_parquet,
-)
+from traceanalyzer.render.data.encode import indented_json, json_text, signature, unicode_text, write_parquet
 from traceanalyzer.roofline.op_rates import OpWork
 from traceanalyzer.version import SCHEMA_VERSION, __version__
 
@@ -87,7 +80,7 @@ def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
 def table_json(source: str, content: Mapping[str, Any]) -> bytes:
     """A document with its schema version, the file that it is about, and the content."""
     head = {"schema_version": SCHEMA_VERSION, "tool_version": __version__, "source": source}
-    return to_json({**head, **content}, INDENTED)
+    return indented_json({**head, **content})
 
 
 def table_csv(rows: pd.DataFrame) -> bytes:

@@ -11,30 +11,12 @@ from itertools import groupby
 from traceanalyzer.model.finding import Outcome, Status
 from traceanalyzer.model.report import JobReport, RankReport, Report
 from traceanalyzer.model.units import format_bytes, format_ns, format_offset
-from traceanalyzer.render.html import markup
+from traceanalyzer.render.html import markup, plots
 from traceanalyzer.render.html.cards import cards
 from traceanalyzer.render.html.head import named, ranks, recorded, shown_first, step_bars, verdict
-from traceanalyzer.render.html.markup import (
-    Html,
-    filled,
-    number,
-    part,
-    pointer,
-    quoted,
-    tag,
-    together,
-    told_apart,
-)
+from traceanalyzer.render.html.markup import Html, filled, number, part, pointer, quoted, tag, together
 from traceanalyzer.render.html.page_data import Inputs, OpTable, Page, thinner
 from traceanalyzer.render.html.plot_data import STEP_PARTS, KernelTable, MemoryCurve, StepSeries, Stretch
-from traceanalyzer.render.html.plots import (
-    STEP_LOOKS,
-    accounting_bar,
-    memory_svg,
-    roofline,
-    spread_svg,
-    steps_svg,
-)
 from traceanalyzer.render.html.timelines import flame, flame_data, packed_timelines, timeline_section
 from traceanalyzer.render.words.escape import joined_units
 from traceanalyzer.render.words.first_screen import problem_words, recorded_words
@@ -87,7 +69,7 @@ _LEAST_DRAWN = 1 << 20  # bytes at the peak: what the host keeps for a few scala
 
 def ops(table: OpTable, i: int) -> Html:
     """Ops, most GPU time first, below each its inputs."""
-    names = told_apart([row.name for row in table.rows], 160)
+    names = markup.told_apart([row.name for row in table.rows], 160)
     at = partial(pointer, f"ops-{i}", "inputs")
     return part("tables.ops", table, i, names, partial(_rate, at=at), partial(_share, at=at))
 
@@ -112,8 +94,8 @@ def steps(series: StepSeries, i: int) -> Html:
     """Steps as bars, and as numbers: what the GPU did, and what the CPU did meanwhile."""
     used = [name for name in STEP_PARTS if any(name in step.parts_ns for step in series.steps)]
     rows = [(step, in_words(step.cause) if step.cause else "") for step in series.steps]
-    looks = [(STEP_LOOKS[name], name) for name in used]
-    return part("tables.steps", series, i, used, rows, steps_svg(series), looks)
+    looks = [(plots.STEP_LOOKS[name], name) for name in used]
+    return part("tables.steps", series, i, used, rows, plots.steps_svg(series), looks)
 
 
 def stretches(found: Sequence[Stretch], i: int, origin_ns: int) -> Html:
@@ -137,15 +119,15 @@ def stretches(found: Sequence[Stretch], i: int, origin_ns: int) -> Html:
 def kernels(table: KernelTable) -> Html:
     """Kernels, most time first: how often, how long, on which units, and how their times differ from step to step."""
     names = markup.kernel_names([one.name for one in table.rows], _LONGEST_KERNEL)
-    spreads = [one.spread and spread_svg(one.spread) for one in table.rows]
+    spreads = [one.spread and plots.spread_svg(one.spread) for one in table.rows]
     return part("tables.kernels", table, list(zip(table.rows, names, spreads, strict=True)))
 
 
 def memory(curve: MemoryCurve, i: int, origin_ns: int) -> Html:
     """The curve of one allocator, and who was alive at the peak."""
     at = partial(pointer, f"memory-{i}", "devices", curve.position)
-    names = told_apart([owner.op for owner in curve.owners], 120)
-    picture = memory_svg(curve) if curve.peak_bytes >= _LEAST_DRAWN else None
+    names = markup.told_apart([owner.op for owner in curve.owners], 120)
+    picture = plots.memory_svg(curve) if curve.peak_bytes >= _LEAST_DRAWN else None
     others = format_bytes(curve.others_bytes)
     return part("tables.memory", curve, at, curve.peak_ns - origin_ns, picture, names, others)
 
@@ -260,7 +242,7 @@ def _sections(page: Page, i: int) -> Iterator[tuple[str, str, bool, Sequence[Htm
     whole = tag("p", _WHOLE, class_="note") if trace.window.asked else None
     bars = step_bars(trace.step, trace.together, "traces", i) if several else None
     if bars or trace.accounting:
-        yield f"time-{i}", "Time", True, [bars, *accounting_bar(page.report, i)]
+        yield f"time-{i}", "Time", True, [bars, *plots.accounting_bar(page.report, i)]
     if drawn.flame is not None:
         yield f"flame-{i}", "Regions", True, [flame(i, drawn.flame)]
     if drawn.steps is not None:
@@ -270,7 +252,7 @@ def _sections(page: Page, i: int) -> Iterator[tuple[str, str, bool, Sequence[Htm
     if drawn.kernels is not None:
         yield f"kernels-{i}", "Kernels", False, [kernels(drawn.kernels)]
     if drawn.ops is not None:
-        parts = [whole, roofline(drawn.ops), filled("filter.html", i=i), ops(drawn.ops, i)]
+        parts = [whole, plots.roofline(drawn.ops), filled("filter.html", i=i), ops(drawn.ops, i)]
         yield f"ops-{i}", "Ops", False, parts
     if drawn.memory:
         yield f"memory-{i}", "Memory", False, [whole, *(memory(curve, i, origin) for curve in drawn.memory)]

@@ -10,18 +10,8 @@ from traceanalyzer.model.report import TraceReport
 from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.model.trace import Meta
 from traceanalyzer.model.units import format_offset
-from traceanalyzer.render.html.markup import (
-    Html,
-    code,
-    number,
-    part,
-    pointer,
-    prose,
-    quoted,
-    said,
-    tag,
-    together,
-)
+from traceanalyzer.render.html import markup
+from traceanalyzer.render.html.markup import Html, code, number, part, pointer, prose, quoted, said, tag
 from traceanalyzer.render.html.page_data import Page
 from traceanalyzer.render.html.plots import CAUSE_COLORS, look_of, ordered, parts_bar, ranked_causes
 from traceanalyzer.render.words.escape import joined_units
@@ -186,7 +176,7 @@ def _recorded(trace: TraceReport, i: int, several: bool) -> Iterator[tuple[str, 
     missing = trace.unavailable or {} if trace.accounting else {}  # else the verdict says it
     for why in dict.fromkeys(missing.values()):
         parts = [part for part, reason in missing.items() if reason == why]
-        yield "not known", together((", ".join(parts), ": ", prose(at("unavailable", parts[0]), why)))
+        yield "not known", markup.together((", ".join(parts), ": ", prose(at("unavailable", parts[0]), why)))
 
 
 def _not_understood(meta: Meta, i: int, several: bool) -> Iterator[tuple[str, Html]]:

@@ -12,22 +12,8 @@ from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Report
-from traceanalyzer.render.html.plot_data import (
-    MOST_STEPS,
-    KernelTable,
-    MemoryCurve,
-    StepSeries,
-    Stretch,
-    kernel_table,
-    longest_stretches,
-    memory_curves,
-    step_series,
-)
-from traceanalyzer.render.html.redaction import (
-    NO_REDACTION,
-    Redactor,
-    redactor_of,
-)
+from traceanalyzer.render.html import plot_data
+from traceanalyzer.render.html.redaction import NO_REDACTION, Redactor, redactor_of
 from traceanalyzer.render.html.region_data import MOST_REGIONS, RegionView, region_view
 from traceanalyzer.render.html.timeline_data import Timeline, timeline_of
 from traceanalyzer.report.facts import Fact, facts_of
@@ -107,12 +93,12 @@ class TracePage:
     rank: int | None
     facts: tuple[Fact, ...] = ()
     flame: RegionView | None = None
-    steps: StepSeries | None = None
-    kernels: KernelTable | None = None
-    memory: tuple[MemoryCurve, ...] = ()
+    steps: plot_data.StepSeries | None = None
+    kernels: plot_data.KernelTable | None = None
+    memory: tuple[plot_data.MemoryCurve, ...] = ()
     ops: OpTable | None = None
     timeline: Timeline | None = None
-    stretches: tuple[Stretch, ...] = ()
+    stretches: tuple[plot_data.Stretch, ...] = ()
     detailed: bool = True
 
 
@@ -135,11 +121,9 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How much of everything is drawn: less of each where there is more of them, so that a page stays below 600 kB.
+    """How much of each trace is drawn, less of more traces, so that a page stays below 600 kB.
 
-    Attributes:
-        nodes, steps, ops: of each trace; 60 bytes, 500 bytes and 4 kB each.
-        events, marks: of the timeline of each trace; 8 bytes each.
+    Nodes, steps and ops take 60 bytes, 500 bytes and 4 kB each, events and marks of the timeline 8 bytes.
     """
 
     nodes: int
@@ -152,7 +136,7 @@ class Room:
     def of(cls, traces: int) -> Self:
         return cls(
             nodes=min(MOST_REGIONS, 3_000 // max(traces, 1)),
-            steps=max(min(MOST_STEPS, 120 // max(traces, 1)), 20),
+            steps=max(min(plot_data.MOST_STEPS, 120 // max(traces, 1)), 20),
             ops=max(min(MOST_OPS, 80 // max(traces, 1)), 5),
             events=max(14_000 // max(traces, 1), 1_000),
             marks=max(5_000 // max(traces, 1), 500),
@@ -207,7 +191,7 @@ def _trace_page(
     the commands that print them have no window."""
     whole = one.within(None) if one.window.asked_ns else one
     none: tuple[Any, ...] = ()
-    stretches = _part(partial(longest_stretches, one), none)
+    stretches = _part(partial(plot_data.longest_stretches, one), none)
     spans = [(stretch.start_ns, stretch.end_ns) for stretch in stretches]
     said = redactor.text if redactor.on else None
     facts = _part(partial(facts_of, whole), none)
@@ -215,9 +199,9 @@ def _trace_page(
         rank=rank,
         facts=tuple(replace(fact, text=redactor.text(fact.text), values={}) for fact in facts),
         flame=_part(partial(region_view, one, redactor, room.nodes), None),
-        steps=_part(partial(step_series, one, room.steps), None),
-        kernels=_part(partial(kernel_table, one), None),
-        memory=_part(partial(memory_curves, whole), none),
+        steps=_part(partial(plot_data.step_series, one, room.steps), None),
+        kernels=_part(partial(plot_data.kernel_table, one), None),
+        memory=_part(partial(plot_data.memory_curves, whole), none),
         ops=_part(partial(op_table, whole, room.ops), None),
         stretches=stretches,
         timeline=_part(partial(timeline_of, one, findings, spans, room.events, room.marks, said), None),

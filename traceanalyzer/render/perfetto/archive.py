@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 from traceanalyzer.model.overlay import Drift, Overlay
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
-from traceanalyzer.render.data.encode import INDENTED, to_json
+from traceanalyzer.render.data.encode import indented_json
 from traceanalyzer.render.perfetto.chrome import us
 from traceanalyzer.render.perfetto.track_events import to_track_events
 
@@ -124,7 +124,7 @@ def write_tar(members: Sequence[Member], stream: BinaryIO) -> None:
 def _contents(members: Sequence[Member]) -> Iterator[tuple[str, Callable[[], Iterable[bytes]]]]:
     """Names of the files, and what gives their content each time that it is called."""
     overlays = [member.overlay for member in members]
-    names, said = member_names(overlays), to_json(manifest(overlays), INDENTED)
+    names, said = member_names(overlays), indented_json(manifest(overlays))
     yield MANIFEST, lambda: [said]
     for position, (member, (trace, overlay)) in enumerate(zip(members, names, strict=True)):
         drawn = [*to_track_events(member.overlay, position)]

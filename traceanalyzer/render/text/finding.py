@@ -13,15 +13,8 @@ from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.units import format_ns, format_offset
 from traceanalyzer.render.text.job import ranks_in_words
 from traceanalyzer.render.text.page import Page
+from traceanalyzer.render.words import savings
 from traceanalyzer.render.words.escape import printable
-from traceanalyzer.render.words.savings import (
-    amount_words,
-    in_one_line,
-    probably_nothing,
-    saves_nothing,
-    short_amounts,
-    titled,
-)
 from traceanalyzer.report.words import listed
 from traceanalyzer.rule.messages import times
 from traceanalyzer.rule.registry import all_rules
@@ -121,7 +114,7 @@ def put_finding(page: Page, number: int, finding: Finding, report: Report) -> No
     page.put(f"-> {_advice(finding, report)}", indent=3, hang=3)
     if finding.profiler_command:
         page.lines.append(f"   $ {printable(finding.profiler_command)}")
-    amounts = amount_words(finding, _trace(finding, report).step, _before(number, report))
+    amounts = savings.amount_words(finding, _trace(finding, report).step, _before(number, report))
     if amounts:
         alone = fault and finding.saving and not finding.saving.beyond
         page.put(f"fixing only this: {amounts}" if alone else amounts, indent=3, style="dim")
@@ -138,14 +131,14 @@ def put_short(page: Page, number: int, finding: Finding, report: Report, detail:
     amounts = _amounts(number, finding, fault)
     if not detail or not first:
         right = amounts.partition(", best guess")[0].partition(";")[0]
-        title = in_one_line(printable(titled(finding)), page.width - _NUMBER - len(right) - 2)
+        title = savings.in_one_line(printable(savings.titled(finding)), page.width - _NUMBER - len(right) - 2)
         page.sides(f"{number:<{_NUMBER}}{title}", right, style=SEVERITY_STYLES[finding.severity])
         return
     _heading(page, number, finding, report, amounts)
     _, rest = first_clauses(short_paths(short_ops(printable(finding.message))), MAX_TITLE)
     if detail == WHOLE and len(rest) >= _LEAST_REST:
         put_fitted(page, rest, 2, indent=_NUMBER)
-    in_vain = finding.saving is not None and saves_nothing(finding.saving)
+    in_vain = finding.saving is not None and savings.saves_nothing(finding.saving)
     if fault is not None or finding.severity is not Severity.INFO or not in_vain:
         put_fitted(page, f"-> {_advice(finding, report)}", detail, indent=_NUMBER, hang=3, whole=True)
 
@@ -153,11 +146,11 @@ def put_short(page: Page, number: int, finding: Finding, report: Report, detail:
 def _amounts(number: int, finding: Finding, fault: Fault | None) -> str:
     """What the fix of the finding saves; of several that one change removes what that saves, with the first."""
     if fault is None:
-        return short_amounts(finding)
+        return savings.short_amounts(finding)
     if number != fault.findings[0]:
-        in_vain = fault.saving is not None and probably_nothing(fault.saving)
+        in_vain = fault.saving is not None and savings.probably_nothing(fault.saving)
         return f"{'same fix as' if in_vain else 'fixed with'} {fault.findings[0]}"
-    whole = short_amounts(replace(finding, saving=fault.saving, severity=fault.severity))
+    whole = savings.short_amounts(replace(finding, saving=fault.saving, severity=fault.severity))
     return f"{whole}; also fixes {listed(fault.findings[1:])}"
 
 
@@ -166,7 +159,7 @@ def _advice(finding: Finding, report: Report) -> str:
     step = _trace(finding, report).step
     of_gpu = any(one.slug == finding.rule and one.group in _OF_THE_GPU for one in all_rules())
     waits = step is not None and step.bound == "cpu" and not step.open and of_gpu
-    vain = finding.saving is not None and probably_nothing(finding.saving)
+    vain = finding.saving is not None and savings.probably_nothing(finding.saving)
     return _CPU_FIRST * (waits and vain) + finding.advice
 
 
@@ -190,7 +183,7 @@ def _fault(number: int, report: Report) -> Fault | None:
 
 def _heading(page: Page, number: int, finding: Finding, report: Report, amounts: str) -> None:
     """The title; below it what the fix saves, and the rule."""
-    page.put(f"{number:<{_NUMBER}}{printable(titled(finding))}", hang=_NUMBER, style="bold")
+    page.put(f"{number:<{_NUMBER}}{printable(savings.titled(finding))}", hang=_NUMBER, style="bold")
     right = f"{finding.severity}  {finding.rule}{_whose(finding, report)}"
     style = SEVERITY_STYLES[finding.severity]
     page.sides(amounts, right, style=style, left_style="", indent=_NUMBER)
