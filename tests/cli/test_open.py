@@ -26,11 +26,12 @@ from traceanalyzer.cli import file_server, overlays
 from traceanalyzer.cli import open as command
 from traceanalyzer.cli.app import cli, run
 from traceanalyzer.cli.file_server import OneFile
-from traceanalyzer.cli.overlays import blocks_of, overlays_of_files, refuse_standard_input, split_at_events
+from traceanalyzer.cli.overlays import overlays_of_files, refuse_standard_input, split_at_events
 from traceanalyzer.model.errors import BadOption, TraceAnalyzerError, UnreadableTrace
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.model.overlay import Drift, Overlay, Slices
 from traceanalyzer.model.report import AnalysedWindow
+from traceanalyzer.read.text.source import Source
 from traceanalyzer.render.perfetto import archive
 from traceanalyzer.render.perfetto.address import ORIGIN
 
@@ -357,7 +358,7 @@ def test_a_trace_is_split_where_its_first_event_begins(header: int, packed: bool
     before, rest = split_at_events(str(path))
     assert before == head
     assert b"".join(rest) == whole[len(head) :]
-    assert b"".join(blocks_of(str(path))) == whole
+    assert b"".join(Source(str(path)).blocks()) == whole
 
 
 def test_a_header_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

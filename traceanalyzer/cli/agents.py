@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from traceanalyzer.cli.options import force_option
-from traceanalyzer.cli.output import check_outputs, made, put_text, written
+from traceanalyzer.cli.output import check_outputs, made, put, put_text
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
@@ -42,15 +42,14 @@ def skill(folder: Path | None, force: bool) -> None:
       traceanalyzer skill --install ~/.claude/skills
     """
     source = Path(__file__).parents[1] / "integrations" / "skill"
-    files = sorted(path.relative_to(source) for path in source.rglob("*.md"))
     if folder is None:
         put_text((source / "SKILL.md").read_text("utf-8"))
         return
     target = folder / "traceanalyzer"
+    files = {target / path.relative_to(source): path for path in sorted(source.rglob("*.md"))}
     for path in files:
-        made((target / path).parent)
-    check_outputs([target / path for path in files], force=force)
-    for path in files:
-        with written(target / path) as stream:
-            stream.write((source / path).read_bytes())
+        made(path.parent)
+    check_outputs(list(files), force=force)
+    for path, original in files.items():
+        put(original.read_bytes(), path)
     click.echo(f"{target}: {len(files)} files", err=True)

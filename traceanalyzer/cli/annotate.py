@@ -81,10 +81,10 @@ def _only(overlays: Sequence[Overlay]) -> Overlay:
 
 
 def _archive(overlays: Sequence[Overlay], stream: BinaryIO, *, tar: bool) -> None:
-    from traceanalyzer.cli.overlays import blocks_of
+    from traceanalyzer.read.text.source import Source
     from traceanalyzer.render.perfetto.archive import Member, TooLarge, write_tar, write_zip
 
-    members = [Member(overlay, partial(blocks_of, overlay.source)) for overlay in overlays]
+    members = [Member(overlay, Source(overlay.source).blocks) for overlay in overlays]
     try:
         (write_tar if tar else write_zip)(members, stream)
     except TooLarge:

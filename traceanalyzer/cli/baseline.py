@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from traceanalyzer.cli.options import force_option
-from traceanalyzer.cli.output import check_outputs, made, tell, written
+from traceanalyzer.cli.output import check_outputs, made, put, tell
 
 
 @click.group(short_help="Keep recordings to compare later ones with.")
@@ -39,6 +39,5 @@ def save(name: str, traces: tuple[Path, ...], force: bool) -> None:
         made(path.parent)
     check_outputs([path], inputs=traces, force=force)
     content = baseline_bytes(side_of(list(traces)))
-    with written(path) as stream:
-        stream.write(content)
+    put(content, path)
     tell(f"{path}: {len(content):,} bytes", str(path))

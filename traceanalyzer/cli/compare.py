@@ -116,8 +116,7 @@ def compare(
     if page is not None:
         from traceanalyzer.render.html.comparison import render_comparison_page
 
-        with written(page) as stream:
-            stream.write(render_comparison_page(comparison))
+        put(render_comparison_page(comparison), page)
     _put(comparison, form, output, quiet)
     if to_ledger is not None:
         _add_to_ledger(comparison, to_ledger, base_ms)
@@ -135,8 +134,7 @@ def _add_to_ledger(comparison: Comparison, path: Path, base_ms: tuple[float, ...
         tell(f"{path}: nothing added: exactly one fault with a predicted saving has to be gone", str(path))
         return
     before = path.read_text(encoding="utf-8") if path.is_file() else ""
-    with written(path) as stream:
-        stream.write(ledger_text(rows, before).encode())
+    put(ledger_text(rows, before).encode(), path)
 
 
 def _put(comparison: Comparison, form: str, output: Path | None, quiet: bool) -> None:

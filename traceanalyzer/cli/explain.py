@@ -35,29 +35,20 @@ def explain(words: tuple[str, ...], verbose: bool) -> None:
     """
     from traceanalyzer.render.text.kernel_page import kernel_page
     from traceanalyzer.render.text.listings import rule_page
+    from traceanalyzer.render.text.page import Page
     from traceanalyzer.rule import registry
 
     name, every_rule = " ".join(words), registry.all_rules()
     chosen = [rule for rule in every_rule if rule.slug == name]
     chosen = chosen or [rule for rule in every_rule if rule.group == name]
-    also_named = []
-    if chosen and chosen[0].group == name:  # `memory` is a group, and limits a hotspot
-        also_named = [rule for rule in every_rule if rule not in chosen and _names(rule, name)]
-    if chosen:
-        pages = [rule_page(rule, width(), verbose=verbose) for rule in chosen]
-        put_text("\n".join([*pages, *([_also(name, also_named)] if also_named else [])]))
+    if not chosen:
+        put_text(kernel_page(name, width()) or _cause_page(name, every_rule, verbose))
         return
-    put_text(kernel_page(name, width()) or _cause_page(name, every_rule, verbose))
-
-
-def _also(name: str, also_named: list[Rule]) -> str:
-    """Which other pages are about a case of this name."""
-    from traceanalyzer.render.text.page import Page
-
-    page = Page(width())
-    for rule in also_named:
-        page.put(f'{rule.slug} also has a case "{name}": see traceanalyzer explain {rule.slug}')
-    return page.text()
+    pages, also = [rule_page(rule, width(), verbose=verbose) for rule in chosen], Page(width())
+    for rule in every_rule if chosen[0].group == name else ():  # `memory` is a group, and limits a hotspot
+        if rule not in chosen and _names(rule, name):
+            also.put(f'{rule.slug} also has a case "{name}": see traceanalyzer explain {rule.slug}')
+    put_text("\n".join([*pages, *([also.text()] if also.lines else [])]))
 
 
 def _cause_page(name: str, every_rule: tuple[Rule, ...], verbose: bool) -> str:

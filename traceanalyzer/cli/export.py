@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,10 @@ def export(
     if folder is None and speedscope is None and not results:
         raise BadOption("nothing to write", remedy="Name a folder for the frames, or --speedscope FILE.")
     if results:
-        _write_results(trace, folder, speedscope, run, jobs, scheduler)
+        if folder is None or speedscope is not None:
+            problem = "--results takes a folder, and no --speedscope"
+            raise BadOption(problem, remedy="Name a folder for the results.")
+        _write_results(trace, folder, run, jobs, scheduler)
         return
     if folder is not None and is_url(folder):
         raise BadOption("frames go to this machine", where=folder, remedy="Name a folder, or pass --results.")
@@ -91,35 +95,21 @@ def export(
 
 
 def _write_results(
-    trace: Path,
-    folder: Path | None,
-    speedscope: Path | None,
-    run: str | None,
-    jobs: int | None,
-    scheduler: str | None,
+    trace: Path, folder: Path, run: str | None, jobs: int | None, scheduler: str | None
 ) -> None:
-    """Raises BadOption: no folder, or more is asked for. UnreadableTrace: none of the files could be read."""
+    """Raises UnreadableTrace: none of the files could be read."""
     from traceanalyzer.cli.ranks import readers
     from traceanalyzer.read.folders import layout_of
     from traceanalyzer.render.data.results import rank_tables, store
 
-    if folder is None or speedscope is not None:
-        raise BadOption(
-            "--results takes a folder, and no --speedscope", remedy="Name a folder for the results."
-        )
     check_folder(folder)
     layout = layout_of([trace])
     every = [file for files in layout.iterations.values() for file in files] or list(layout.files)
     if not every:
         raise UnreadableTrace("no trace of torch.profiler", where=trace, remedy=_REMEDY)
     with readers(every, jobs, scheduler) as ranks:
-        done = store(
-            folder,
-            run or run_name(trace),
-            layout,
-            lambda files, hashes: ranks.once(rank_tables, files, hashes),
-            _put_bytes,
-        )
+        once = partial(ranks.once, rank_tables)
+        done = store(folder, run or run_name(trace), layout, once, _put_bytes)
     for file, problem in done.failed.items():
         tell(f"warning: {file}: {problem}", file)
     if not done.written + done.kept:

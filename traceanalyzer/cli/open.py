@@ -152,19 +152,20 @@ def _chosen(report: Report, number: int | None) -> int | None:
 
 def _packed(overlays: Sequence[Overlay], folder: Path) -> Path:
     """The archive that is served: a zip, and a tar where a trace is too large for that."""
-    from traceanalyzer.cli.overlays import blocks_of
+    from traceanalyzer.read.text.source import Source
     from traceanalyzer.render.perfetto.archive import Member, TooLarge, write_tar, write_zip
 
-    members = [Member(overlay, partial(blocks_of, overlay.source)) for overlay in overlays]
-    for name, write in (("trace.zip", write_zip), ("trace.tar", write_tar)):
-        try:
-            with (folder / name).open("wb") as stream:
-                write(members, stream)
-        except TooLarge:
-            (folder / name).unlink()
-        else:
-            return folder / name
-    raise AssertionError("a tar holds any trace")
+    members = [Member(overlay, Source(overlay.source).blocks) for overlay in overlays]
+    packed = folder / "trace.zip"
+    try:
+        with packed.open("wb") as stream:
+            write_zip(members, stream)
+    except TooLarge:
+        packed.unlink()
+        packed = folder / "trace.tar"
+        with packed.open("wb") as stream:
+            write_tar(members, stream)
+    return packed
 
 
 def _address(report: Report, overlays: Sequence[Overlay], number: int | None, page: str, file: str) -> str:

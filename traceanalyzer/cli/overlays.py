@@ -37,11 +37,6 @@ def overlays_of_files(
 _MOST_HEAD_BYTES = 64 << 20  # of metadata before the events; some jobs write megabytes of it
 
 
-def blocks_of(source: str) -> Iterator[bytes]:
-    """The trace's JSON, unpacked where the file is compressed."""
-    return Source(source).blocks()
-
-
 def refuse_standard_input(paths: Sequence[Path]) -> None:
     """Raises BadOption: what is to be copied can be read only once."""
     remedy = "Save it to a file first, or write the overlay alone with -o FILE.pftrace."
@@ -52,7 +47,7 @@ def refuse_standard_input(paths: Sequence[Path]) -> None:
 
 def split_at_events(source: str) -> tuple[bytes, Iterator[bytes]]:
     """(the trace up to where its first event may begin, the rest)."""
-    blocks, envelope, buffer = blocks_of(source), Envelope(source), bytearray()
+    blocks, envelope, buffer = Source(source).blocks(), Envelope(source), bytearray()
     for block in blocks:
         buffer += block
         start = envelope.find_events(buffer)

@@ -7,7 +7,13 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from traceanalyzer.cli.loading import load_all, name_iteration, reuse_freed_memory, warn_of_unranked
+from traceanalyzer.cli.loading import (
+    load_all,
+    name_iteration,
+    reuse_freed_memory,
+    shown_ranks,
+    warn_of_unranked,
+)
 from traceanalyzer.model.interpreter import cores, free_bytes
 
 if TYPE_CHECKING:
@@ -70,8 +76,6 @@ def with_ranks(
 @contextmanager
 def readers(files: Sequence[Path], jobs: int | None, scheduler: str | None) -> Iterator[Ranks]:
     """What reads files one by one and keeps none: processes or a cluster, where the files are worth it."""
-    from traceanalyzer.cli.loading import shown_ranks
-
     pool = _pool(files, jobs, scheduler)
     if pool is None:
         from traceanalyzer.job.ranks import Here
@@ -93,7 +97,6 @@ def _in_pool(
     quiet: bool,
     cache: bool,
 ) -> T:
-    from traceanalyzer.cli.loading import shown_ranks
     from traceanalyzer.report.rank_pool import Elsewhere, in_pool
     from traceanalyzer.report.rank_states import RankFile
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,10 +11,9 @@ from traceanalyzer.cli.data import opened, put_rows
 from traceanalyzer.cli.options import number_option, view_options
 from traceanalyzer.cli.output import put_text, tell
 from traceanalyzer.model.errors import TraceAnalyzerError
-from traceanalyzer.model.interpreter import pd
 
 if TYPE_CHECKING:
-    from traceanalyzer.torch_table.key_averages import KeyAverages
+    pass
 
 TEXT_ROWS = 100  # as many as torch prints
 _SORTS = (
@@ -82,6 +80,7 @@ def table(
       traceanalyzer table trace.json --group-by-input-shape --format csv
       traceanalyzer table trace.json --format markdown --row-limit 10
     """
+    from traceanalyzer.render.data.table import records
     from traceanalyzer.render.text.table import TableSize, render_table, table_markdown
     from traceanalyzer.torch_table.key_averages import key_averages
     from traceanalyzer.torch_table.printed import printed_table, sorted_rows, table_notes
@@ -96,9 +95,8 @@ def table(
     if len(averages.rows) == 0:
         raise TraceAnalyzerError("no events to make a table of", where=loaded.meta.source)
     notes = [*table_notes(loaded, averages, python_functions=python_functions)]
-    order = None if sort_by == "none" else sort_by
-    if sort_by is None:
-        order = "device_time_total" if averages.has_device_time else "cpu_time_total"
+    usual = "device_time_total" if averages.has_device_time else "cpu_time_total"
+    order = None if sort_by == "none" else sort_by or usual
     if form in ("text", "markdown"):
         render = render_table if form == "text" else table_markdown
         size = TableSize(row_limit or TEXT_ROWS, max_name_width)
@@ -106,18 +104,10 @@ def table(
     else:
         rows = sorted_rows(averages.rows, order)
         rows = rows.head(row_limit) if row_limit is not None and row_limit > 0 else rows
-        put_rows(rows, _content(averages, rows, notes), form, output, loaded.meta.source, notes)
+        head = {
+            name: getattr(averages, name) for name in ("device", "self_cpu_total_ns", "self_device_total_ns")
+        }
+        content = {**head, "notes": notes, "rows": records(rows)}
+        put_rows(rows, content, form, output, loaded.meta.source, notes)
     for note in notes:
         tell(f"note: {note}")
-
-
-def _content(averages: KeyAverages, rows: pd.DataFrame, notes: Sequence[str]) -> dict[str, Any]:
-    from traceanalyzer.render.data.table import records
-
-    return {
-        "device": averages.device,
-        "self_cpu_total_ns": averages.self_cpu_total_ns,
-        "self_device_total_ns": averages.self_device_total_ns,
-        "notes": list(notes),
-        "rows": records(rows),
-    }

@@ -7,18 +7,15 @@ from dataclasses import replace
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceanalyzer.job.clocks import line
 from traceanalyzer.job.ranks import JobView
 from traceanalyzer.job.rates import Rate
 from traceanalyzer.model.analysis import GivenByJob
-from traceanalyzer.model.arrays import Rows, distinct, median, medians
+from traceanalyzer.model.arrays import Floats, Rows, distinct, median, medians
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import find
-
-Floats = NDArray[np.float64]
 
 EXCHANGES = frozenset({"alltoall", "alltoallbase", "sendrecv", "dispatch", "combine"})
 """Each rank leaves these when its own data has moved; of all others the ranks leave together."""

@@ -62,6 +62,10 @@ class RankLoads(GivenByJob):
     of: Mapping[int, Load]
 
     @property
+    def own(self) -> Load:
+        return self.of[self.rank]
+
+    @property
     def others(self) -> list[Load]:
         return [load for rank, load in self.of.items() if rank != self.rank]
 

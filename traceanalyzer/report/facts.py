@@ -190,7 +190,10 @@ def dispatch_chains(analysis: Analysis) -> Facts:
         _, costliest = next(found.by(found.name))
         order = np.argsort(costliest.dur_ns, kind="stable")
         one = costliest[order[[len(order) // 2]]]
-        chain = _ancestors(one.launch)
+        rows, parent = [int(one.launch.rows[0])], one.launch.events.nesting.parent
+        while parent[rows[-1]] >= 0:
+            rows.append(int(parent[rows[-1]]))
+        chain = Calls(one.launch.events, np.array(rows[::-1], np.int64))  # the outermost first
         columns = chain.name.values(), chain.dur_ns.tolist(), chain.self_ns.tolist()
         calls = zip(*columns, strict=True)
         parts = [f"{name} {format_ns(total)} ({format_ns(own)} self)" for name, total, own in calls]
@@ -198,15 +201,6 @@ def dispatch_chains(analysis: Analysis) -> Facts:
         amounts = {"calls": len(distinct(found.outer_op.rows)), "gpu_ns": found.total_ns}
         amounts |= {"kernel_ns": one.total_ns, "depth": len(chain)}
         yield _fact("dispatch-chain", " > ".join(parts), ids_of(chain, one), op=op, **amounts)
-
-
-def _ancestors(call: Calls) -> Calls:
-    """A call's ancestors and itself, the outermost first."""
-    rows = [int(call.rows[0])]
-    parent = call.events.nesting.parent
-    while parent[rows[-1]] >= 0:
-        rows.append(int(parent[rows[-1]]))
-    return Calls(call.events, np.array(rows[::-1], np.int64))
 
 
 def matmul_resolved(analysis: Analysis) -> Facts:

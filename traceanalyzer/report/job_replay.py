@@ -106,8 +106,7 @@ def replay_these(analysis: Analysis, _: None, numbers: Rows) -> None:
 def hours(analysis: Analysis, held: tuple[Rows, Floats], _: None) -> tuple[StepBreakdown, float, float]:
     """(what the rank's steps go to, what the others wait for it in the mean step, how long the median step is; ns).
 
-    Args:
-        held: entries of `DeviceWork`, and what the others wait for the rank in each.
+    `held` are entries of `DeviceWork`, and what the others wait for the rank in each.
     """
     work, steps = analysis.index(DeviceWork), analysis.index(Steps)
     (entry, held_ns), found = held, StepBreakdown.of(analysis.trace, work, analysis.index(Program))
@@ -169,11 +168,7 @@ class InJob(GivenByJob):
 
 @dataclass(frozen=True, slots=True)
 class Said(GivenByJob):
-    """What the rules said of a rank, kept where its trace is, since fixes are edits of its program.
-
-    Attributes:
-        content: the judgement, or its pickle, which takes a fifth of the memory.
-    """
+    """What the rules said of a rank, kept where its trace is: fixes are edits of its program. Pickles take a fifth."""
 
     content: Judgement | bytes
     missing: ClassVar[str] = "not judged yet"

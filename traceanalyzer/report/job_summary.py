@@ -68,11 +68,8 @@ def unprofiled_ns(trace: TraceReport) -> int:
 
 
 def _communicates(trace: TraceReport) -> bool:
-    return any(
-        ns > 0 and name.startswith(_COMMUNICATION)
-        for time in trace.accounting
-        for name, ns in time.parts_ns.items()
-    )
+    parts = chain.from_iterable(time.parts_ns.items() for time in trace.accounting)
+    return any(ns > 0 and name.startswith(_COMMUNICATION) for name, ns in parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,8 +286,10 @@ def _whom(
         named, more = sorted(culprits[:_NAMED]), len(culprits) - _NAMED
         names = f"{', '.join(map(str, named))} and {more} more" if more > 0 else listed(named)
         what = f"the other ranks wait{f' {format_ns(held)} a step' * (held > 0)} for"
-        alone = (rank.alone_ns or 0 for rank in ranks if rank.rank not in culprits)
-        return f"{what} rank{'s' * (len(culprits) > 1)} {names}{_next_slowest(max(alone, default=0), held, step)}"
+        alone = max((rank.alone_ns or 0 for rank in ranks if rank.rank not in culprits), default=0)
+        little = step is not None and step.unprofiled_ns - alone < _GONE * held  # of the wait is saved
+        rest = f"; without this wait they would still take up to {format_ns(alone)}" * little
+        return f"{what} rank{'s' * (len(culprits) > 1)} {names}{rest}"
     latest = max(ranks, key=lambda rank: (rank.holding_up_ns, -rank.rank))
     recorded = max((median(rank.dur_ns) for rank in ranks if rank.dur_ns), default=0.0)
     if latest.last_share < _SURE or latest.holding_up_ns < _MUCH * recorded:
@@ -302,10 +301,3 @@ def _whom(
     doubt = "so do not trust this wait: time some steps without the profiler"
     known = "and the step was measured without the profiler" if measured else doubt
     return f"{where}; {all_do} do the same work, {known}"
-
-
-def _next_slowest(longest_ns: int, held_ns: int, step: StepEstimate | None) -> str:
-    """What the others take without waiting, where that leaves little of the wait to be saved."""
-    if step is None or step.unprofiled_ns - longest_ns >= _GONE * held_ns:
-        return ""
-    return f"; without this wait they would still take up to {format_ns(longest_ns)}"

@@ -106,7 +106,10 @@ def _ncu(finding: Finding, sections: Sequence[str], analysis: Analysis, meta: Me
         return ""
     sums = work[of_finding].name.sums(work[of_finding].dur_ns)
     name = max(sums, key=lambda one: (sums[one], one))
-    pattern, own = _pattern(name), of_finding & work.name.one_of(name)
+    # The kernel's function, and its functor where the function is generic.
+    pattern = ".*".join(_IDENTIFIER.findall(short_kernel(name)))
+    pattern = pattern if re.search(pattern, name) else re.escape(name.partition("(")[0])
+    own = of_finding & work.name.one_of(name)
     same = work.name.matches(pattern)
     step = work.step[own].max()  # -1, outside of all steps, only where the kernel runs in none
     at = np.flatnonzero(own[same & (work.step == step)])
@@ -120,10 +123,3 @@ def _ncu(finding: Finding, sections: Sequence[str], analysis: Analysis, meta: Me
     words += ["--launch-count", str(count), "--kill", "yes"]
     words += [word for section in sections for word in ("--section", section)]
     return shlex.join([*words, *program_command(meta)])
-
-
-def _pattern(name: str) -> str:
-    """A regular expression for the kernel's function, and for its functor where the function is generic."""
-    parts = _IDENTIFIER.findall(short_kernel(name))
-    pattern = ".*".join(parts)
-    return pattern if re.search(pattern, name) else re.escape(name.partition("(")[0])

@@ -29,16 +29,13 @@ def _step_takes(trace: TraceReport) -> str:
     step = trace.step
     if step is not None:
         alone, traced = format_ns(step.unprofiled_ns), format_ns(step.traced_ns)
+        span = f" ({without_unit(format_span(step.low_ns, step.high_ns), alone)})"
         if step.measured:
-            span = f" ({without_unit(format_span(step.low_ns, step.high_ns), alone)})"
-            span *= step.low_ns < step.high_ns
-            takes = f"{traced} recorded{_mean(step)}, {alone} without the profiler, {by_whom(trace)}"
-            return f"{takes}{span}{_longer(trace, step)}"
-        span = without_unit(format_span(step.low_ns, step.high_ns), alone)
-        same = traced == alone or step.unprofiled_ns > step.traced_ns
-        takes = f"and {traced} predicted without the profiler ({span})"
-        told = takes if same else f"{alone} predicted without the profiler ({span})"
-        return f"{traced} recorded{_mean(step)}{' ' if same else ', '}{told}{_longer(trace, step)}"
+            takes = f", {alone} without the profiler, {by_whom(trace)}{span * (step.low_ns < step.high_ns)}"
+        else:
+            same = traced == alone or step.unprofiled_ns > step.traced_ns
+            takes = f"{f' and {traced}' if same else f', {alone}'} predicted without the profiler{span}"
+        return f"{traced} recorded{_mean(step)}{takes}{_longer(trace, step)}"
     if trace.steps is not None and trace.steps.marked:
         known = trace.steps.steady or trace.steps.every
         if trace.steps.source.endswith(ALL_CUT):

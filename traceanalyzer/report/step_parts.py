@@ -117,16 +117,16 @@ def largest_regions(analysis: Analysis) -> tuple[RegionCost, ...]:
     nodes = [(node, level) for node, level in lines if cost[node] >= least[0]]
     columns = [regions.totals[name].round().astype(int) for name in ("predicted_ns", "gpu_ns", "idle_ns")]
     columns = [regions.share, *columns, regions.tree.calls / regions.steps]
+    costs = ([column[node].item() for column in columns] for node, _ in nodes)
     return tuple(
-        RegionCost(shown_name(regions, n), level, *(c[n].item() for c in columns)) for n, level in nodes
+        RegionCost(shown_name(regions, n), level, *c) for (n, level), c in zip(nodes, costs, strict=True)
     )
 
 
 def cost_of(regions: Regions, by: str | None = None) -> Floats:
     """What regions are ordered by, ns per step with all below each; float64 (nodes,).
 
-    Args:
-        by: cpu, gpu, idle or residual; None for cpu or gpu, whichever takes longer.
+    By cpu, gpu, idle or residual; None for cpu or gpu, whichever takes longer.
     """
     totals = regions.totals
     if by is None:

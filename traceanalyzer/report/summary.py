@@ -29,15 +29,8 @@ _LEAST_STEPS = 3  # fewer cannot tell a cold start from steps that differ
 ALL_CUT = ", all cut by --window"  # the end of the source of steps of which the window holds parts only
 _COLD_TIMES = 4.0  # the later steps: first steps of warm loops reach 3.2 (H200), of cold ones 13 to 1,386
 
-_TIME_TYPES = {
-    "rank": "Int64",
-    "device": "int64",
-    "step": "Int64",
-    "class": "str",
-    "cause": "str",
-    "op": "str",
-    "ns": "int64",
-}
+_TIME_TYPES = {"rank": "Int64", "device": "int64", "step": "Int64"}
+_TIME_TYPES |= {"class": "str", "cause": "str", "op": "str", "ns": "int64"}
 
 
 def span_of(trace: Trace) -> tuple[int, int]:
@@ -68,7 +61,7 @@ def summarise(analysis: Analysis, rank: int | None) -> TraceReport:
         steps=attempt(unavailable, "steps", lambda: _steps(analysis), None),
         busy=attempt(unavailable, "busy", lambda: _busy(analysis, scope), ()),
         accounting=attempt(unavailable, "accounting", lambda: analysis.index(Accounting).summaries, ()),
-        waiting_ns=attempt({}, "waiting", lambda: _waiting_ns(analysis), None),
+        waiting_ns=attempt({}, "waiting", lambda: round(analysis.index(RankLoads).own.waiting_ns), None),
         missing=tuple(name for name, there in meta.capabilities.items() if not there),
         unavailable=unavailable,
     )
@@ -88,11 +81,6 @@ def attempt(unavailable: dict[str, str], name: str, make: Callable[[], T], other
     return otherwise
 
 
-def _waiting_ns(analysis: Analysis) -> int:
-    loads = analysis.index(RankLoads)
-    return round(loads.of[loads.rank].waiting_ns)
-
-
 def _busy(analysis: Analysis, scope: Scope) -> tuple[DeviceBusy, ...]:
     found = []
     for device, busy in analysis.index(Busy).devices.items():
@@ -106,7 +94,9 @@ def _steps(analysis: Analysis) -> StepsSummary:
     steps = analysis.index(Steps)
     device = min(steps.bounds_ns, default=None)
     begin, end = steps.in_use
-    first, last = _whole(steps, begin, end)
+    # Those that the window holds whole, which are in the middle; all if there are none.
+    whole = begin + np.flatnonzero(~steps.cut[begin:end])
+    first, last = (int(whole[0]), int(whole[-1]) + 1) if len(whole) else (begin, end)
     durations = steps.durations_ns(device)[first:last]
     cold = _cold(durations) if steps.marked else 0
 
@@ -125,12 +115,6 @@ def _steps(analysis: Analysis) -> StepsSummary:
         cut=(end - begin) - (last - first),
         left_out_ns=steps.left_out_ns,
     )
-
-
-def _whole(steps: Steps, first: int, last: int) -> tuple[int, int]:
-    """Those of the steps [first, last) that the window holds whole, which are in the middle; all if there are none."""
-    whole = np.flatnonzero(~steps.cut[first:last])
-    return (first + int(whole[0]), first + int(whole[-1]) + 1) if len(whole) else (first, last)
 
 
 def _cold(durations: Ns) -> int:

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Rows, distinct
+from traceanalyzer.model.arrays import Rows, distinct, pick
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
@@ -43,7 +43,9 @@ def kernels(trace: Trace | Analysis) -> pd.DataFrame:
             "kernel": _texts(gpu, work.row),
             "op": _texts(cpu, work.op),
             "launch": _texts(cpu, work.call),
-            "launch_event_id": _nullable(ints(cpu, "event_id"), work.call),
+            "launch_event_id": pd.Series(pick(ints(cpu, "event_id"), work.call), dtype="Int64").mask(
+                work.call < 0
+            ),
             "delay_ns": pd.array(work.delay_ns, "Int64").copy(),
             "step": _step_numbers(analysis),
         }
@@ -111,10 +113,6 @@ def _analysis(trace: Trace | Analysis) -> Analysis:
 def _texts(frame: pd.DataFrame, rows: Rows) -> pd.Series[str]:
     """Names of rows, null for -1."""
     return frame["name"].astype("object").reindex(rows).reset_index(drop=True).astype("str").where(rows >= 0)
-
-
-def _nullable(values: Rows, rows: Rows) -> pd.Series[int]:
-    return pd.Series(np.append(values, 0)[rows], dtype="Int64").mask(rows < 0)
 
 
 def _step_numbers(analysis: Analysis) -> pd.Series[int]:

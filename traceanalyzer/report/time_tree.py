@@ -45,14 +45,10 @@ ALL_GPU, ALL_CPU, ALL_IDLE = "all GPU work", "all CPU time", "all idle time"
 
 @dataclass(slots=True)
 class Node:
-    """A frame of the graph.
+    """A frame of the graph, with the time of it and all inside, largest first; `OTHER` for those too small to be drawn.
 
-    Attributes:
-        name: of the module, annotation, op or kernel; `OTHER` stands for those too small to be drawn.
-        kind: all, module, annotation, op, call, idle or other; of work kernel, copy, communication or memset.
-        ns: time of it and all inside.
-        count: pieces of work, rows of the CPU, or stretches of idle time.
-        inside: largest first.
+    `kind` is all, module, annotation, op, call, idle or other; of work kernel, copy, communication or memset. `count`
+    is of pieces of work, rows of the CPU, or stretches of idle time.
     """
 
     name: str
@@ -107,18 +103,21 @@ def flame_of(analysis: Analysis, most: int = MOST_NODES) -> Node:
 def _in_window(events: Events) -> tuple[Rows, Rows]:
     """(work that is in the user's window, ns of it there), int64 (entries,) both; all work where none was asked for."""
     start, end = events.device_work.start_ns, events.device_work.end_ns
-    if events.steps.asked:
-        low, high = events.steps.window_start_ns, events.steps.window_end_ns
-        start, end = np.clip(start, low, high), np.clip(end, low, high)
-        inside = np.flatnonzero(end > start)
-        return inside, (end - start)[inside]
-    return np.arange(len(start)), end - start
+    if not events.steps.asked:
+        return np.arange(len(start)), end - start
+    low, high = events.steps.window_start_ns, events.steps.window_end_ns
+    took = np.clip(end, low, high) - np.clip(start, low, high)
+    inside = np.flatnonzero(took > 0)
+    return inside, took[inside]
 
 
 def flame_of_cpu(analysis: Analysis, most: int = MOST_NODES) -> Node:
     """The tree of the time of all threads, each row's own time below its ops; calls are leaves."""
     events = analysis.index(Events)
-    nesting, rows = events.nesting, _rows_in_window(events)
+    nesting, rows = events.nesting, events.calls
+    if events.steps.asked:
+        start = nesting.start_ns[rows]
+        rows = rows[(start >= events.steps.window_start_ns) & (start < events.steps.window_end_ns)]
     if len(rows) == 0:
         raise Unavailable("no ops or calls in the trace")
     forest = Forest([], [], [])
@@ -129,15 +128,6 @@ def flame_of_cpu(analysis: Analysis, most: int = MOST_NODES) -> Node:
     calls = np.flatnonzero(Texts.column(events.trace.lanes.cpu, "category", rows).one_of(*CALL_CATEGORIES))
     leaf[calls] = forest.add(leaf[calls], _names(events, rows[calls]), "call")
     return tree_of(forest, leaf, nesting.self_ns[rows], most, ALL_CPU)
-
-
-def _rows_in_window(events: Events) -> Rows:
-    """Rows on a thread that begin in the user's window; all where none was asked for."""
-    if not events.steps.asked:
-        return events.calls
-    start = events.nesting.start_ns[events.calls]
-    inside = (start >= events.steps.window_start_ns) & (start < events.steps.window_end_ns)
-    return events.calls[inside]
 
 
 def flame_of_idle(analysis: Analysis, most: int = MOST_NODES) -> Node:
@@ -202,12 +192,7 @@ def _told(events: Events) -> Mask:
 
 @dataclass(frozen=True, slots=True)
 class _Spans:
-    """Modules, annotations and ops of all threads, the outer before the inner; arrays of shape (spans,).
-
-    Attributes:
-        row: int64, row of `trace.cpu`, -1 for modules.
-        kind: int64, position in `_KINDS`.
-    """
+    """Modules (row -1 of `trace.cpu`), annotations and ops of all threads, the outer before the inner; (spans,)."""
 
     row: Rows
     end_ns: Rows
@@ -225,12 +210,14 @@ def _spans(events: Events, rows: Rows) -> _Spans:
     if events.trace.meta.rows.get("python"):
         frames = events.trace.lanes.python
         found = np.flatnonzero(matching(frames, "name", lambda name: name.startswith(_MODULE)))
-        begun = ints(frames, "start_ns")[found]
-        start = np.concatenate((begun, start))
-        end = np.concatenate((begun + ints(frames, "dur_ns")[found], end))
-        tid = np.concatenate((ints(frames, "tid")[found], tid))
-        kind = np.concatenate((np.zeros(len(found), np.int64), kind))
-        rows = np.concatenate((np.full(len(found), -1), rows))
+        begun, module, none = (
+            ints(frames, "start_ns")[found],
+            np.zeros(len(found), np.int64),
+            np.full(len(found), -1),
+        )
+        first = begun, begun + ints(frames, "dur_ns")[found], ints(frames, "tid")[found], module, none
+        pairs = zip(first, (start, end, tid, kind, rows), strict=True)
+        start, end, tid, kind, rows = (np.concatenate(pair) for pair in pairs)
         names = _joined(Texts.column(frames, "name", found), names)
     rank = np.where(rows < 0, 0, 1 + around(events, rows))  # modules are outside
     order = np.lexsort((rank, start - end, start, tid))
@@ -260,8 +247,7 @@ def tree_of(forest: Forest, leaf: Rows, durations: Rows, most: int, whole_name: 
             ns[above] += ns[path]
             count[above] += count[path]
     whole = Node(whole_name, "all", int(durations.sum()), len(durations))
-    ranked = np.sort(ns)[::-1]
-    least = max(int(_LEAST_SHARE * whole.ns), int(ranked[most]) if size > most else 0, 1)
+    least = max(int(_LEAST_SHARE * whole.ns), int(np.sort(ns)[-1 - most]) if size > most else 0, 1)
     pending: list[tuple[Node, Sequence[int]]] = [(whole, tops)]
     while pending:
         node, paths = pending.pop()
@@ -270,10 +256,8 @@ def tree_of(forest: Forest, leaf: Rows, durations: Rows, most: int, whole_name: 
             made = Node(forest.names[path], forest.kinds[path], int(ns[path]), int(count[path]))
             node.inside.append(made)
             pending.append((made, inside[path]))
-        small = [p for p in paths if ns[p] < least]
-        if small:
-            left = int(sum(ns[p] for p in small)), int(sum(count[p] for p in small))
-            node.inside.append(Node(OTHER, "other", *left))
+        if small := [p for p in paths if ns[p] < least]:
+            node.inside.append(Node(OTHER, "other", int(ns[small].sum()), int(count[small].sum())))
     return whole
 
 

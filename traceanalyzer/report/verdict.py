@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from traceanalyzer.idle.cause_table import TEXTS
 from traceanalyzer.model.finding import Finding, Severity
@@ -24,11 +24,7 @@ _NO_KERNEL = "have no kernel"
 
 
 def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
-    """What to look at first, and what fixing the findings gives, where a replay says so of any.
-
-    Args:
-        wrong: the findings above `info`, by number; at least one.
-    """
+    """What to look at first, and what fixing these findings above `info` gives, where a replay says so of any."""
     replayed = [number for number, finding in wrong.items() if finding.saving is not None]
     first, top = next(iter(wrong.items()))
     if trace.step is None or trace.together is None or not replayed:
@@ -37,8 +33,9 @@ def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     saved = 1 - then_ns / max(now_ns, 1)
     gone = fixed_along(fault for fault in trace.faults if fault.findings[0] in replayed)
     own, others = [number for number in replayed if number not in gone], sorted(gone)
-    several = len(own) > 1
-    own = _adding(trace, wrong, own, saved)
+    several, leading = len(own) > 1, _saving(trace, wrong, own[0])
+    if leading is not None and leading.share >= saved - Severity.LOW.least_share:
+        own = own[:1]  # the rest save the same time again
     which = f"finding{'s' * (len(own) > 1)} {listed(own)}"
     also = f" (also fix{'es' * (len(own) == 1)} {listed(others)})" if others else ""
     span = format_span(now_ns, then_ns, "-> about")
@@ -54,14 +51,6 @@ def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     without = f"without {of_unknown}"
     rest = f"; {which}, {without}{also}: {gives}" if several else ""
     return f"begin with finding {first} ({top.rule}){whose}{rest}"
-
-
-def _adding(trace: TraceReport, wrong: Mapping[int, Finding], own: Sequence[int], saved: float) -> list[int]:
-    """Those that together save this much: the first alone where the rest save the same time again."""
-    first, *_ = own
-    saving = _saving(trace, wrong, first)
-    alone = saving is not None and saving.share >= saved - Severity.LOW.least_share
-    return [first] if alone else list(own)
 
 
 def _doubt(trace: TraceReport, wrong: Mapping[int, Finding], own: Sequence[int]) -> str:
@@ -129,9 +118,7 @@ _BOUNDS = {
 def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[Cost] = ()) -> Verdict:
     """Step, limit and fix, a line without a full stop each; where the trace has no work of a device, it says so.
 
-    Args:
-        findings: all of the report, in the order of their numbers.
-        costs: as `largest_costs` gives them; without them the accounting's classes are named.
+    `findings` are all of the report; without `costs` the accounting's classes are named.
     """
     printed = ((n, finding) for n, finding in enumerate(findings, start=1) if not finding.pedantic)
     numbered = {n: finding for n, finding in printed if finding.is_of(trace.rank)}
@@ -222,9 +209,8 @@ def _unseen(trace: TraceReport) -> str:
     """What no replay can tell, where it is much: time in which the device waits for what was not recorded."""
     if trace.step is not None and trace.step.unexplained_ns:
         return unexplained_text(trace.step)
-    parts = [device.parts_ns for device in trace.accounting]
-    whole = max(sum(sum(part.values()) for part in parts), 1)
-    share = sum(part.get(name, 0) for part in parts for name in _UNSEEN) / whole
+    parts = _summed(device.parts_ns for device in trace.accounting)
+    share = sum(parts[name] for name in _UNSEEN) / max(parts.total(), 1)
     if trace.step is None or share < _MUCH:
         return ""
     return f"for {100 * share:.0f} % of the window the GPU waits for something that the trace does not show"
@@ -256,11 +242,16 @@ def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
 
 def _longest_idle(trace: TraceReport) -> str:
     """Why devices were idle longest in the recording: where the predicted step's reason is another, none is sure."""
-    sums: Counter[str] = Counter()
-    for device in trace.accounting:
-        sums.update(device.idle_ns)
+    sums = _summed(device.idle_ns for device in trace.accounting)
     cause = max(sums, key=lambda name: (sums[name], name), default="")
     return TEXTS[cause].idle if cause in TEXTS else ""
+
+
+def _summed(parts: Iterable[Mapping[str, int]]) -> Counter[str]:
+    sums = Counter[str]()
+    for part in parts:
+        sums.update(part)
+    return sums
 
 
 def _of_work(trace: TraceReport, cost: Cost) -> str:
@@ -280,9 +271,8 @@ def _goes_to(trace: TraceReport, costs: Sequence[Cost]) -> str:
     """Where nothing is wrong: what the step goes to; where the CPU is the limit, why the GPU waits."""
     if trace.step is not None and trace.step.bound == "cpu" and not _alike(trace.step):
         return _telling(trace, costs)
-    named = [
-        f"{cost.words} ({percent(cost.share)})" for cost in costs[:LARGEST] if cost.share >= _LEAST_SHARE
-    ]
+    largest = [cost for cost in costs[:LARGEST] if cost.share >= _LEAST_SHARE]
+    named = [f"{cost.words} ({percent(cost.share)})" for cost in largest]
     if not named:
         return ""
     parts = "part {} is" if len(named) == 1 else "parts {} are"
@@ -313,19 +303,13 @@ def _possible(trace: TraceReport, findings: Mapping[int, Finding]) -> str:
 
 def _choice(trace: TraceReport, findings: Mapping[int, Finding]) -> tuple[str, float]:
     """(what is no fault but takes a large part of the step, how much): checkpoints, float64 throughout."""
-    large = {
-        number: finding.saving.share
-        for number, finding in findings.items()
-        if kind_of(finding.rule, finding.cause) is Kind.CHOICE
-        and finding.severity is Severity.INFO
-        and finding.saving is not None
-        and finding.saving.low_share >= _DEAR
-    }
-    if not large:
-        return "", 0.0
-    number, share = next(iter(large.items()))
-    costs = f"costs {percent(share)} {_of_step(trace)}"
-    return f"finding {number} ({findings[number].rule}) may be deliberate and {costs}", share
+    for number, finding in findings.items():
+        choice = kind_of(finding.rule, finding.cause) is Kind.CHOICE and finding.severity is Severity.INFO
+        if choice and finding.saving is not None and finding.saving.low_share >= _DEAR:
+            share = finding.saving.share
+            costs = f"costs {percent(share)} {_of_step(trace)}"
+            return f"finding {number} ({finding.rule}) may be deliberate and {costs}", share
+    return "", 0.0
 
 
 def _question(findings: Mapping[int, Finding]) -> str:
@@ -340,12 +324,10 @@ def _question(findings: Mapping[int, Finding]) -> str:
 
 def asked_first(findings: Mapping[int, Finding]) -> int | None:
     """The number of the question that concerns most of the GPU's work; None where each concerns little."""
-    asked = [
-        (float(share), -number)
-        for number, one in findings.items()
-        if kind_of(one.rule) is Kind.QUESTION
-        and isinstance(share := one.evidence.get("gpu_share"), int | float)
-    ]
+    questions = {
+        n: one.evidence.get("gpu_share") for n, one in findings.items() if kind_of(one.rule) is Kind.QUESTION
+    }
+    asked = [(float(share), -n) for n, share in questions.items() if isinstance(share, int | float)]
     share, number = max(asked, default=(0.0, 0))
     return None if share < _ASKED else -number
 
@@ -375,10 +357,8 @@ def _cold(trace: TraceReport, finding: Finding) -> Verdict:
 
 def _largest(trace: TraceReport) -> str:
     """Where nothing is wrong: what the window went to."""
-    sums: Counter[str] = Counter()
-    for device in trace.accounting:
-        sums.update(device.parts_ns)
-    whole = max(sum(sums.values()), 1)
+    sums = _summed(device.parts_ns for device in trace.accounting)
+    whole = max(sums.total(), 1)
     named = [
         f"{'idle time, ' * name.startswith('idle')}{in_words(name)} ({percent(ns / whole)})"
         for name, ns in sums.most_common(LARGEST)

@@ -286,17 +286,8 @@ def _cards(page: Page) -> Iterator[Card]:
     ]
     for i, finding in enumerate(page.report.findings):
         at = places[finding.rank]
-        yield Card(
-            index=i,
-            finding=finding,
-            trace=page.report.traces[at],
-            trace_index=at,
-            several=several,
-            confidential=page.confidential,
-            timeline=page.traces[at].timeline is not None,
-            page_of_rule=page.explained.get(finding.rule, ""),
-            first=finding.rule not in explained_rules,
-            anchor=page.anchor(at),
-            ops=ops[at],
-        )
+        explained, timeline = page.explained.get(finding.rule, ""), page.traces[at].timeline is not None
+        where = page.report.traces[at], at, several, page.confidential, timeline
+        first = finding.rule not in explained_rules
+        yield Card(i, finding, *where, explained, first, page.anchor(at), ops[at])
         explained_rules.add(finding.rule)

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from os.path import commonprefix
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -53,11 +54,7 @@ def head(title: object, styles: str, scripts: str = "") -> Html:
 
 
 def filled(name: str, **slots: object) -> Html:
-    """A template with its slots filled; what is put in is escaped, unless it is `Html`.
-
-    Raises:
-        jinja2.UndefinedError: a slot has nothing to go in.
-    """
+    """A template with its slots filled; what is put in is escaped, unless it is `Html`."""
     return Html(_environment().get_template(name).render(slots))
 
 
@@ -95,37 +92,34 @@ _HEAD, _BESIDE = 24, 10  # characters kept of the beginning, and before where tw
 def told_apart(names: Sequence[str], longest: int) -> list[str]:
     """Each name in at most `longest` characters; those that would look alike with the part in which they differ."""
     shown = [shortened(name, longest) for name in names]
+    alike = _alike(shown, names)
+    return [said(_apart(name, alike[text], longest)) for text, name in zip(shown, names, strict=True)]
+
+
+def _alike(shown: Sequence[str], names: Sequence[str]) -> dict[str, set[str]]:
+    """Text -> the names that are shown so."""
     alike: dict[str, set[str]] = {}
     for text, name in zip(shown, names, strict=True):
         alike.setdefault(text, set()).add(name)
-    return [
-        said(text if len(alike[text]) == 1 else _apart(name, alike[text], longest))
-        for text, name in zip(shown, names, strict=True)
-    ]
+    return alike
 
 
 def kernel_names(names: Sequence[str], longest: int) -> list[str]:
     """Kernels without namespaces and template arguments, as findings name them; those alike with what differs."""
     shown = [short_kernel(name) for name in names]
-    known: dict[str, set[str]] = {}
-    for text, name in zip(shown, names, strict=True):
-        known.setdefault(text, set()).add(name)
-    full = told_apart([plain_kernel(name) for name in names], longest)
-    pairs = zip(shown, full, strict=True)
-    return [said(text) if len(known[text]) == 1 else whole for text, whole in pairs]
+    known, full = _alike(shown, names), told_apart([plain_kernel(name) for name in names], longest)
+    return [said(text) if len(known[text]) == 1 else whole for text, whole in zip(shown, full, strict=True)]
 
 
 def _apart(name: str, others: set[str], longest: int) -> str:
     """The beginning of a name, and what is left of it where the others part from it; whole where that is no shorter."""
-    parted = max(_common(name, other) for other in others if other != name)
+    if len(others) == 1:
+        return shortened(name, longest)
+    # Of characters, not of parts of a path.
+    parted = max(len(commonprefix((name, other))) for other in others if other != name)  # noqa: RUF071
     begin = max(parted - _BESIDE, _HEAD)
     cut = f"{name[:_HEAD]}…{name[begin : begin + longest - _HEAD - 1]}"
     return cut if begin > _HEAD + 1 else name
-
-
-def _common(one: str, other: str) -> int:
-    parted = (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
-    return next(parted, min(len(one), len(other)))
 
 
 LONGEST = 400  # characters of a name: those of generated kernels have thousands

@@ -258,15 +258,14 @@ def kernel_spreads(analysis: Analysis, most: int = MOST_KERNELS) -> tuple[Kernel
     ratio = found.dur_ns / np.maximum(usual_at_place(found, 0.5), 1.0)
     sums = sums_of(found.group, found.dur_ns, int(found.group.max()) + 1)
     groups = [group for group in np.argsort(-sums, kind="stable").tolist() if (found.group == group).any()]
-    chosen = (found.group == group for group in groups[:most])
-    return tuple(_spread(analysis, found[own], ratio[own]) for own in chosen)
-
-
-def _spread(analysis: Analysis, rows: RepeatedKernels, ratio: Floats) -> KernelSpread:
-    work, durations = analysis.index(Work)[rows.entry[:1]], rows.dur_ns
-    least, p10, p90, most = np.quantile(ratio, [0.0, 0.1, 0.9, 1.0]).tolist()
-    amounts = len(durations), int(durations.sum()), int(median(durations)), least, p10, p90, most
-    return KernelSpread(str(work.name[0]), int(work.device[0]), *amounts, int(work.blocks[0]))
+    spreads = []
+    for own in (found.group == group for group in groups[:most]):
+        work, durations = analysis.index(Work)[found.entry[own][:1]], found.dur_ns[own]
+        least, p10, p90, longest = np.quantile(ratio[own], [0.0, 0.1, 0.9, 1.0]).tolist()
+        times = int(durations.sum()), int(median(durations)), least, p10, p90, longest
+        amounts = len(durations), *times, int(work.blocks[0])
+        spreads.append(KernelSpread(str(work.name[0]), int(work.device[0]), *amounts))
+    return tuple(spreads)
 
 
 def kernel_table(analysis: Analysis, most: int = MOST_KERNELS) -> KernelTable:

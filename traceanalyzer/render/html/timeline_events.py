@@ -78,7 +78,11 @@ def chosen(
     _keep_occurrences(events, findings, kept, most // 2)
     least = _keep_long(events, kept, length // _FAR, int(_FAR_SHARE * most))
     bands = _keep_steps(events, steps, findings, kept, most)
-    _keep_launches(events, kept)
+    # The launches of kept work, so that arrows have both ends, with the op around each.
+    calls = work.call[kept.gpu & (work.call >= 0)]
+    ops = pick(nesting.op, calls)
+    own = np.concatenate((calls, ops[ops >= 0]))
+    kept.cpu[own[kept.on_cpu[own]]] = True
     rows = {int(thread): nesting.thread_rows[thread].astype(np.int64) for thread in threads}
     shown = tuple((thread, own[kept.cpu[own]]) for thread, own in rows.items())
     entries = ((*pair, np.flatnonzero(kept.gpu & own)) for pair, own in on_stream.items())
@@ -235,15 +239,6 @@ def _of_step(events: Events, steps: Steps, kept: _Kept, position: int) -> tuple[
     own = kept.on_gpu & (steps.of_work == position)
     gpu = distinct(np.append(np.flatnonzero(own), running))
     return cpu, gpu, low, int(events.device_work.end_ns[own].max(initial=high))
-
-
-def _keep_launches(events: Events, kept: _Kept) -> None:
-    """The launches of kept work, so that arrows have both ends, with the op around each."""
-    calls = events.device_work.call[kept.gpu]
-    calls = calls[calls >= 0]
-    ops = pick(events.nesting.op, calls)
-    rows = np.concatenate((calls, ops[ops >= 0]))
-    kept.cpu[rows[kept.on_cpu[rows]]] = True
 
 
 def rows_of(known: Rows, ids: Rows) -> Rows:

@@ -26,8 +26,6 @@ MOST_SAMPLES = 20_000  # per counter: what the viewer draws without delay
 _BUSY_STRETCHES = 1_000  # of the window
 _LEAST_STRETCH_NS = 10_000  # shorter ones are within or between single kernels
 
-Values = Floats
-
 
 def queue_counters(analysis: Analysis) -> Iterator[Counter]:
     """Per device: work that was launched and has not finished."""
@@ -40,7 +38,7 @@ def queue_counters(analysis: Analysis) -> Iterator[Counter]:
         yield Counter(f"Queue depth: device {device}", at, depth, "launches", about + how)
 
 
-def drawn_curve(at: Ns, value: Values, steps: Steps) -> tuple[Ns, Values, str]:
+def drawn_curve(at: Ns, value: Floats, steps: Steps) -> tuple[Ns, Floats, str]:
     """The curve, or its mean over equal stretches of the window where it changes too often."""
     if len(at) <= MOST_SAMPLES:
         return at, value, ""
@@ -79,7 +77,7 @@ def memory_counters(analysis: Analysis) -> Iterator[Counter]:
                 yield Counter(f"Memory {what}: {device.device}", *_peaks(at, value), "bytes")
 
 
-def _peaks(at: Ns, value: Values) -> tuple[Ns, Values]:
+def _peaks(at: Ns, value: Floats) -> tuple[Ns, Floats]:
     """The curve, or the maximum of every stretch of samples where there are too many: no peak is lost."""
     if len(at) <= MOST_SAMPLES:
         return at, value

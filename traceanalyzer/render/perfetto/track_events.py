@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -156,24 +156,19 @@ class _Writer:
 
     def _each(self, track: Slices, chosen: Ns, uuid: int) -> Iterator[bytes]:
         begins = {code: self._begin(track, code, uuid) for code in distinct(track.kind[chosen]).tolist()}
-        starts = self._instants(track.start_ns[chosen])
+        lead, rest = wire.varint(8 << 3), self._sequence + self._flags
+        starts = (lead + instant.tobytes() + rest for instant in wire.padded(track.start_ns[chosen]))
         ends = self._rows(track.end_ns[chosen], [number(9, _END) + number(11, uuid)])
         columns = (chosen.tolist(), track.kind[chosen].tolist(), starts, ends)
         for at, kind, start, end in zip(*columns, strict=True):
             own = self._args(track.own[at]) if track.own else b""
-            yield _packet(start + sized(11, begins[kind] + own + self._arrows(track.arrows, at)))
+            arrows = (fixed64(47, self._base + arrow) for arrow in (track.arrows[at] if track.arrows else ()))
+            yield _packet(start + sized(11, begins[kind] + own + b"".join(arrows)))
             yield end.tobytes()
-
-    def _instants(self, at_ns: Ns) -> Iterator[bytes]:
-        lead, rest = wire.varint(8 << 3), self._sequence + self._flags
-        return (lead + instant.tobytes() + rest for instant in wire.padded(at_ns))
 
     def _begin(self, track: Slices, kind: int, uuid: int) -> bytes:
         name = number(10, self._interned.name(track.names[kind]))
         return number(9, _BEGIN) + number(11, uuid) + name + self._args(track.args[kind])
-
-    def _arrows(self, of: Sequence[Sequence[int]], at: int) -> bytes:
-        return b"".join(fixed64(47, self._base + arrow) for arrow in of[at]) if of else b""
 
     def _rows(self, at_ns: Ns, event: list[bytes | wire.Bytes]) -> wire.Bytes:
         """A packet per row, all of one size; uint8 (rows, size)."""

@@ -47,13 +47,9 @@ _COMPARE_RESULTS = (
 
 
 def render_brief(report: Report, script: Path | None = None) -> str:
-    """Markdown of at most `MAX_LINES` lines.
+    """Markdown of at most `MAX_LINES` lines, which quotes what the program's main file has of the findings' code.
 
-    Args:
-        script: the program's main file; what it has of the findings' code is quoted.
-
-    Raises:
-        BadOption: the script cannot be read.
+    Raises BadOption: the script cannot be read.
     """
     program, faults = _Program(script), _faults(report)
     pages = (
@@ -66,11 +62,7 @@ def render_brief(report: Report, script: Path | None = None) -> str:
 
 
 class _Program:
-    """The program's main file, if it is at hand.
-
-    Attributes:
-        quoted: lines of functions that the brief has already.
-    """
+    """The program's main file, if it is at hand; `quoted` are lines of functions that the brief has already."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
@@ -107,7 +99,7 @@ def _faults(report: Report) -> _Changes:
     first = [n for n in others if n not in of_number or n == of_number[n].findings[0]]
     wrong = [n for n in first if others[n].severity is not Severity.INFO]
     asked = [n for n in first if n not in wrong and kind_of(others[n].rule) is Kind.QUESTION]
-    maybe = [n for n in first if n not in wrong and n not in asked and may_help(others[n])][:_MAYBE]
+    maybe = [n for n in first if n not in (*wrong, *asked) and may_help(others[n])][:_MAYBE]
     return [(n, others[n], of_number.get(n)) for n in [*wrong, *asked, *maybe]]
 
 
@@ -125,10 +117,10 @@ def _lines(report: Report, faults: _Changes, left: _Changes, program: _Program, 
     yield from (f"- {label}: {text}" for label, text in verdict.lines.items())
     if not faults:
         yield "- No change is known that saves time. The regions below show where the time goes."
-    for place, (number, finding, fault) in enumerate(faults, 1):
-        yield from ("", f"## Change {place}: {titled(finding)}", "")
-        change = _change(place, number, finding, fault, trace, program, quoted)
-        yield from (named_for_platform(line, trace.meta.dialect) for line in change)
+    for place, change in enumerate(faults, 1):
+        yield from ("", f"## Change {place}: {titled(change[1])}", "")
+        for line in _change(place, change, trace, program, quoted):
+            yield named_for_platform(line, trace.meta.dialect)
     if left:
         yield from ("", "Smaller: " + "; ".join(titled(finding) for _, finding, _ in left[:_PLACES]))
     yield from _regions(trace)
@@ -136,15 +128,10 @@ def _lines(report: Report, faults: _Changes, left: _Changes, program: _Program, 
 
 
 def _change(
-    place: int,
-    number: int,
-    finding: Finding,
-    fault: Fault | None,
-    trace: TraceReport,
-    program: _Program,
-    quoted: int,
+    place: int, change: tuple[int, Finding, Fault | None], trace: TraceReport, program: _Program, quoted: int
 ) -> Iterator[str]:
     """Problem, place, saving, remedy with its code, precondition and effect on results: a line each."""
+    number, finding, fault = change
     repair = repair_of(finding)
     places = _places(finding)
     source = f"finding {number}, {finding.rule}, confidence {finding.confidence}"

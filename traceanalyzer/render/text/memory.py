@@ -27,7 +27,6 @@ _MIB = 1 << 20
 def render_memory(
     view: MemoryView,
     ops: pd.DataFrame,
-    *,
     origin_ns: int,
     limit: int = 10,
     width: int = WIDTH,
@@ -37,9 +36,7 @@ def render_memory(
     lines: list[str] = []
     for device in view.devices:
         lines += [*_device(device, origin_ns, limit, width, _ASCII_BARS if ascii_only else _BARS), ""]
-    lines += [*_ops(ops, limit, width), ""]
-    lines += _calls(view)
-    return as_text(lines, ascii_only=ascii_only)
+    return as_text([*lines, *_ops(ops, limit, width), "", *_calls(view)], ascii_only=ascii_only)
 
 
 def _device(device: DeviceMemory, origin_ns: int, limit: int, width: int, bars: str) -> Iterator[str]:

@@ -87,11 +87,8 @@ def _kernels(kernels: pd.DataFrame, width: int) -> Iterator[str]:
 
 def rate_text(row: Mapping[str, Any]) -> str:
     """What was achieved, and its share of the device's peak or why that is not known."""
-    rates = []
-    if row["tflops"] is not None:
-        rates.append(f"{row['tflops']:.1f} TFLOP/s")
-    if row["gbps"] is not None:
-        rates.append(f"{row['gbps']:,.0f} GB/s")
+    rates = [] if row["tflops"] is None else [f"{row['tflops']:.1f} TFLOP/s"]
+    rates += [] if row["gbps"] is None else [f"{row['gbps']:,.0f} GB/s"]
     if row["peak_share"] is None:
         return ", ".join([*rates, f"peak n/a: {row['why']}"])
     most = f"{row['peak_tflops']:g} TFLOP/s" if row["limit"] == "compute" else f"{row['peak_gbps']:,.0f} GB/s"

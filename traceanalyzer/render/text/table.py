@@ -53,7 +53,8 @@ def render_table(table: PrintedTable, size: TableSize) -> str:
     for row in range(len(shown)):
         lines.append("".join(column.cell(column.values[row]) for column in columns))
         if stacks is not None:
-            lines.extend(_stack_lines(columns, stacks[row]))
+            before, last = "".join(column.cell("") for column in columns[:-1]), columns[-1]
+            lines += [before + last.cell(_trimmed(entry, last.width)) for entry in [*stacks[row][1:], ""]]
     lines += [rule, *_totals(table)]
     return "\n".join(lines) + "\n"
 
@@ -149,12 +150,6 @@ def _memory_columns(table: PrintedTable, shown: pd.DataFrame) -> list[_Column]:
         titles["device_bytes"] = f"{table.device} Mem"
         titles["self_device_bytes"] = f"Self {table.device} Mem"
     return [_Column(title, [format_memory(size) for size in shown[name]]) for name, title in titles.items()]
-
-
-def _stack_lines(columns: Sequence[_Column], stack: Sequence[str]) -> list[str]:
-    before = "".join(column.cell("") for column in columns[:-1])
-    texts = [_trimmed(entry, columns[-1].width) for entry in stack[1:]]
-    return [before + columns[-1].cell(text) for text in [*texts, ""]]
 
 
 def _totals(table: PrintedTable) -> list[str]:

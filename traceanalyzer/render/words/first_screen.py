@@ -49,9 +49,15 @@ def recorded_words(trace: TraceReport) -> str:
 
 def parts_of_step(traces: Sequence[TraceReport]) -> tuple[str, Mapping[str, float]]:
     """(what the shares are of, part of the step -> its share, the largest first)."""
-    if len(traces) > 1:
-        return f"recorded, mean of {len(traces)} ranks", _mean_of_ranks(traces)
-    return f"{traces[0].parts_of} time", traces[0].parts
+    if len(traces) == 1:
+        return f"{traces[0].parts_of} time", traces[0].parts
+    sums: Counter[str] = Counter()
+    for device in (device for trace in traces for device in trace.accounting):
+        for name, ns in device.classes_ns.items():
+            sums[next(words for begins, words in _CLASSES.items() if name.startswith(begins))] += ns
+    whole = max(sums.total(), 1)
+    shares = {name: ns / whole for name, ns in sums.most_common() if ns >= _LEAST * whole}
+    return f"recorded, mean of {len(traces)} ranks", shares
 
 
 def cpu_parts(trace: TraceReport) -> Mapping[str, float]:
@@ -63,13 +69,3 @@ def cpu_parts(trace: TraceReport) -> Mapping[str, float]:
         OTHER: "code outside of ops",
     }
     return {words[use]: share for use, share in trace.cpu_use.items() if share >= _LEAST}
-
-
-def _mean_of_ranks(traces: Sequence[TraceReport]) -> Mapping[str, float]:
-    """What the devices of all ranks do -> share of the recorded time, the largest first."""
-    sums: Counter[str] = Counter()
-    for device in (device for trace in traces for device in trace.accounting):
-        for name, ns in device.classes_ns.items():
-            sums[next(words for begins, words in _CLASSES.items() if name.startswith(begins))] += ns
-    whole = max(sum(sums.values()), 1)
-    return {name: ns / whole for name, ns in sums.most_common() if ns >= _LEAST * whole}

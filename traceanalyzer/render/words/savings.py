@@ -66,7 +66,11 @@ def short_amounts(finding: Finding) -> str:
     if saves_nothing(saving):
         return "saves nothing"
     allowed = finding.severity is Severity.INFO and saving.sure and not probably_nothing(saving)
-    saves, span = "could save" if allowed else "saves", _percents(saving)
+    saves, best_guess = "could save" if allowed else "saves", max(_rounded(saving.share), 0.0)
+    # Never below nothing, never all of the step, and around what stands after it.
+    low = min(round(100 * min(max(saving.low_share, 0.0), _MOST)), math.floor(best_guess))
+    high = max(round(100 * min(max(saving.high_share, 0.0), _MOST)), math.ceil(best_guess))
+    span = f"{low} %" if low == high else f"{low} to {high} %"
     best = f", best guess {_rounded(saving.share)} %" * (not probably_nothing(saving) and " to " in span)
     return f"{saves} {span}{best}"
 
@@ -111,11 +115,3 @@ def _rounded(share: float) -> float:
     """Percent with what an interval beside it leaves sure: 59 and 5.0."""
     percent = 100 * min(share, _MOST)
     return round(percent, 1) if share < 0.0995 else round(percent)
-
-
-def _percents(saving: Saving) -> str:
-    """The interval, `44 to 52 %`; never below nothing, never all of the step, and around what stands before it."""
-    told = max(_rounded(saving.share), 0.0)
-    low = min(round(100 * min(max(saving.low_share, 0.0), _MOST)), math.floor(told))
-    high = max(round(100 * min(max(saving.high_share, 0.0), _MOST)), math.ceil(told))
-    return f"{low} %" if low == high else f"{low} to {high} %"
