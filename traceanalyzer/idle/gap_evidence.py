@@ -75,11 +75,7 @@ def _drained_nothing(gaps: Gaps, work: DeviceWork, call: Rows, start_ns: Rows) -
 
 
 def _paused(activity: Activity, starts: Rows, ends: Rows) -> Mask:
-    """Most of the gap lies between ops, and more of it than one takes to go on after a wait: the CPU works on.
-
-    Args:
-        starts, ends: of the gaps.
-    """
+    """Most of the gap lies between ops, and more of it than one takes to go on after a wait: the CPU works on."""
     low, high = int(starts.min(initial=0)), int(ends.max(initial=0))
     between = intervals.complement(activity.sets["dispatching"], low, high)
     pause = intervals.covered(between, starts, ends)

@@ -19,7 +19,6 @@ class Proof:
     """What the CPU demonstrably did, and which gaps it may explain.
 
     Attributes:
-        spans: the interval set of it.
         rows: int64 of shape (rows,), rows of `trace.cpu` that prove it: the one that covers most of a piece decides it,
             of those around one another the outermost.
         times: where the rows prove it for a part of their time: that part of each, parallel to `rows`, disjoint.

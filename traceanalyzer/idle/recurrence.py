@@ -35,7 +35,6 @@ def standing_out(key: Rows, step: Rows, ns: Rows, steps: int, spike: float) -> S
 
     Args:
         key: what recurs, numbered from 0; step: position, -1 for before the first; ns: what it took; (parts,) each.
-        steps: how many steps there are.
         spike: a key stands out in a step where it takes more than this times its median over all steps.
     """
     inside = step >= 0

@@ -85,7 +85,6 @@ class Responsible:
     """A region, or several of one name.
 
     Attributes:
-        nodes: of the tree.
         remedy: "one-call", "lists" (of tensors) or "groups" (of parameters) of a block that repeats, "recurrence" of
             one with a recurrent cell, "wrapper" of a function around layers, "function" of one that runs often or is
             no part of the model, "package" of calls of a package, "weights" of weights that are computed, "host" and

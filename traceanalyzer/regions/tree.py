@@ -76,13 +76,10 @@ class Items:
     """Ops, and calls outside of ops, in the order of the CPU's timeline; arrays of shape (items,).
 
     Attributes:
-        row: int64, row of `trace.cpu`.
-        start_ns, end_ns, step: int64.
         span: int64, the innermost `CodeSpans` around each, -1 for none.
         backward: bool, nodes of autograd's graph.
         phase: int64, `_PHASES`, or `_FORWARD` and more; -1 where the step has no backward.
         name: int64, position in `names`.
-        names: str.
     """
 
     row: Rows
@@ -102,8 +99,6 @@ class Elements:
 
     Attributes:
         scope: int64, the pair around each, -1 for none.
-        phase, step: int64, as of `Items`.
-        start_ns, end_ns: int64.
         kind, name: int64, positions in `_KINDS` and `names`.
         depth: int64, how many spans are around each.
         pairs: how many of them are pairs.
@@ -126,9 +121,7 @@ class Pieces:
     """The CPU's timeline, cut where an item or a span begins or ends; arrays of shape (pieces,).
 
     Attributes:
-        start_ns, end_ns: int64.
         segment: int64, segment of the timeline that each is in.
-        node: int64.
         origin_ns: int64, when it began; of a node of backward, when the op began that recorded it.
         item: int64, row of `trace.cpu`, -1 between items.
     """
@@ -164,10 +157,8 @@ class Tree:
 
     Attributes:
         parent: int64, -1 of the step.
-        depth: int64.
         kind, name: texts; kinds are step, phase, those of `code_spans.KINDS`, block, op, backward and kernel.
         calls: int64, in all steps: of blocks their repeats.
-        pieces: the timeline.
         blocks: all places where blocks repeat.
     """
 

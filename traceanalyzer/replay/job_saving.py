@@ -31,8 +31,6 @@ class RankForecast:
 
     Attributes:
         step: as if the others came in time.
-        steps: how many steps a block has.
-        text: which these are, in words.
         meets: whether any of its work is a collective that another rank's trace has.
     """
 
@@ -54,10 +52,8 @@ class JobForecast:
 
     Attributes:
         forecasts: rank -> what its own replays say, as if the others came in time; of all ranks.
-        made: gives blocks of ranks.
         blocks: rank -> its program at the typical slowdown; of the ranks that are replayed together.
         base: the job's step at that.
-        step: the same with its interval.
         lacking_ns: of the recorded step, what the replay of the recording lacks; it stays whatever is fixed.
     """
 

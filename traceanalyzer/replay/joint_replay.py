@@ -69,7 +69,6 @@ def job_step(blocks: Mapping[int, Block], steps: float) -> JobStep:
 
     Args:
         blocks: rank -> its program; all of the same steps.
-        steps: how many steps a block has.
     """
     runs = max(-(-_MIN_STEPS // max(int(steps), 1)), 3) + 1
     ranks = {rank: _Rank(block) for rank, block in blocks.items()}

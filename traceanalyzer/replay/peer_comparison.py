@@ -72,7 +72,6 @@ class ExcessOverPeers(Excess, GivenByJob):
     """What one rank takes more than its peers; only a job gives it.
 
     Attributes:
-        rank: whose.
         cpu_ns: name -> CPU time a step beyond its peers', largest first.
         peers_ns: name -> what they take.
         compute_ns, peers_compute_ns: of the device in a step, its own and its peers'.
@@ -82,7 +81,6 @@ class ExcessOverPeers(Excess, GivenByJob):
         rows: int64, rows of `trace.cpu` in which the CPU time is spent, or which it comes before.
         edit: makes it as its peers.
         waits_ns: what the others wait for it in a recorded step.
-        step_ns: how long that is.
     """
 
     rows: Rows

@@ -37,7 +37,6 @@ class Program:
     """The sampled steps as one block that repeats.
 
     Attributes:
-        sample: which steps these are.
         timeline: CPU segments, and the row of `trace.cpu` of each.
         segments: what each of them is and costs.
         work: the device's side, and the entry of `DeviceWork` of each piece.

@@ -35,8 +35,6 @@ class Stretch(NamedTuple):
     Attributes:
         waits, edges, runs: as the types above say; one run per stream that has work here.
         launched: pieces of work launched in the block when it ends.
-        launch_ns: CPU time of its last launch.
-        stream: of its last work.
         meet: number of the collective at which ranks meet, where it is the only work here; -1 for none.
         meet_ns: how long that takes once all are there.
     """
@@ -212,11 +210,7 @@ def _edges(schedule: Schedule, cuts: Rows, before: Floats) -> list[list[Edge]]:
 
 
 class _Runs:
-    """The work of each stretch by stream.
-
-    Attributes:
-        stretch: of each run.
-    """
+    """The work of each stretch by stream."""
 
     def __init__(self, schedule: Schedule, cuts: Rows, before: Floats) -> None:
         size = len(schedule.stream)

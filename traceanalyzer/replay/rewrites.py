@@ -58,7 +58,6 @@ class Fuse:
     """Runs of kernels become one kernel each: the first stays, the others go with the ops that launch them.
 
     Attributes:
-        work: entries of `DeviceWork`.
         group: int64 of the same shape, equal for what becomes one kernel.
         dur_ns: duration of each group's kernel, by group; unless given, the shortest of the group's that are no more
             than a few times shorter than its longest: what a fused kernel takes to read and write its operands once.

@@ -39,7 +39,6 @@ class Step:
     """One step of the steady state.
 
     Attributes:
-        ns: from step to step.
         cpu_ns: the CPU's own time in it, without waiting.
         gpu_ns: time of the busiest stream in it, the gaps between queued work included.
         gap_ns: these gaps, in which nothing runs.

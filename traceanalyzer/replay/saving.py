@@ -67,7 +67,6 @@ class Forecast:
 
     Attributes:
         replays: of the program at these slowdowns, with any edits.
-        step: the unprofiled step.
         wider: by how much savings' intervals are wider than those of the ledger.
         given_ns: the measured step, its most and its least, at these slowdowns; what of it no replay has stays.
         loading_ns: that a recorded step waits for data.
@@ -378,7 +377,6 @@ class Replays:
     """Replays of a program with any edits.
 
     Attributes:
-        program: what is replayed.
         slowdown: by how much the profiler is taken to have slowed the CPU.
     """
 

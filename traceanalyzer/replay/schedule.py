@@ -31,7 +31,6 @@ class Schedule:
         cpu_ns: when the block ends.
         launch_ns: float64 (work,), ascending, when each piece of work is launched.
         stream: int64 (work,), below `streams`.
-        dur_ns: float64 (work,).
         gap_ns: float64 (work,), least time from the end of the work before it on its stream.
         latency_ns: float64 (work,), from the launch to the start on an idle stream.
         wait_after: int64 (waits,), ascending, how many pieces of work are launched before each wait.
@@ -39,7 +38,6 @@ class Schedule:
         wait_tail_ns: float64 (waits,), from the end of what it waits for to its return.
         wait_streams: bool (waits, streams of the program), for which streams' newest work it waits.
         edge_to, edge_from: int64 (edges,), positions of work: the first starts when the second has ended.
-        streams: how many there are.
         meet: int64 (work,), number of the collective at which ranks meet, -1 for other work; may be empty.
         edge_ns: float64 (edges,), least time from the end of the second to the start of the first; may be empty.
     """

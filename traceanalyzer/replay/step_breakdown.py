@@ -42,7 +42,6 @@ class StepBreakdown:
         cpu_ns: name -> CPU time in a step, as recorded.
         calls: name -> how many segments of it are in a step.
         pause, pause_ns: the longest gap of a step: its name in the first one, its length in the median one.
-        compute_ns: of the device in a step.
         kernels: hash of name and grid -> how many of them compute in a step; grids tell how much they compute.
     """
 

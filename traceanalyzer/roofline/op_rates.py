@@ -35,7 +35,6 @@ def call_times(
 
     Args:
         number: signature of each piece of work; those that do not occur are left out.
-        kernels: name of each.
         indexed: what calls of each signature index.
     """
     reached, least = np.zeros(len(signatures)), np.zeros(len(signatures))
@@ -52,11 +51,7 @@ def call_times(
 def call_flops(
     number: Rows, kernels: Texts, signatures: list[Signature], peaks: Peaks | None
 ) -> tuple[Floats, Floats, list[str]]:
-    """(operations of a call, ns that they take at the peak of their arithmetic, its kind), by signature; 0 if unknown.
-
-    Args:
-        number, kernels: as of `call_times`.
-    """
+    """(operations of a call, ns that they take at the peak of their arithmetic, its kind), by signature; 0 if unknown."""
     flops, peak_ns, kinds = np.zeros(len(signatures)), np.zeros(len(signatures)), [""] * len(signatures)
     for which, names in _kernels(number, kernels).items():
         cost = op_cost(signatures[which])
@@ -95,8 +90,6 @@ class Inputs:
 
     Attributes:
         calls, gpu_ns: of all its calls; where no op launched the work, pieces of work are counted.
-        flops, bytes: of one call.
-        tflops, gbps: achieved.
         peak_share, limit: of the limit that it came nearest to, "compute" or "memory".
         why: the share is not known.
     """
@@ -267,9 +260,7 @@ def _with_rates(
     """The inputs with what its calls achieved.
 
     Args:
-        kernels: names of the op's kernels.
         over_link: whether it copies from or to the host.
-        work: what a call needs.
     """
     if work is None:
         unknown = "no model for this op and these inputs" if op.dims else "no shapes recorded"

@@ -15,7 +15,6 @@ class Link:
     """The link between host and device.
 
     Attributes:
-        name: as its maker calls it.
         gbps: peak of one direction, GB/s (1e9 bytes).
         source: the document that the number is from.
     """
@@ -53,7 +52,6 @@ class Peaks:
     """One device.
 
     Attributes:
-        name: as its maker calls it.
         tflops: dense peak by kind of arithmetic: fp64, fp32, tf32, fp16, bf16, fp8. Those of matrix units where
             there are any for that kind, vector units otherwise.
         gbps: peak rate of device memory, GB/s (1e9 bytes).

@@ -51,8 +51,6 @@ class Failure:
     """A check that a finding failed.
 
     Attributes:
-        check: its name in kebab case.
-        reason: what contradicts what.
         dropped: the finding was left out; otherwise it was demoted.
         doubted: it is of low confidence now.
     """
@@ -78,11 +76,9 @@ class Claim:
     """A finding with what it is compared with; None for what is unknown.
 
     Attributes:
-        hits: what the rule yielded.
         dialect: `Meta.dialect` of the recording.
         step_basis: how the step without the profiler was predicted.
         peaks: unit of a rate -> the most that a device of the recording reaches.
-        inputs: of the ops around launches.
         most_ns: the most that its fix can take off a step: the time of what it removes or moves.
         step_ns: length of the longest step, on the CPU or on a GPU.
     """

@@ -31,7 +31,6 @@ class Stretches:
     """Disjoint stretches of the CPU's time, by start; arrays of shape (stretches,).
 
     Attributes:
-        start_ns, end_ns: int64.
         before, after: int64, row of `trace.cpu` of the op or call that ended last before it, and of the next one.
     """
 

@@ -30,7 +30,6 @@ class Hits:
         cause: kebab-case, where the rule tells several causes apart.
         lost: the time lost; by default all the time of work and idle time, and none of calls.
         fix: edits of the replayed program; none where nobody can fix it or nobody knows what that would do.
-        confidence: how sure the cause is.
         evidence: numbers and texts about all occurrences, by name with the unit: `moved_bytes`, `wait_ns`.
             `Texts` parallel to `occurrences` become a mapping: of what the finding alone owns, how much each text
             has, in ns.

@@ -17,7 +17,6 @@ class Idiom:
     """One row of the table.
 
     Attributes:
-        name: a noun phrase.
         fix: what to do, in the imperative.
         code: what finds a function, empty where ops do.
         ops, without: which occur together, and which do not; `only`: no others, empty for any.

@@ -49,7 +49,6 @@ def message_fields(
         counts: occurrences of the pattern, and those within steps: of work what a step launched, not what was queued
             before the first.
         in_steps: in how many steps they are, 0 where nothing marks steps.
-        steps: how many steps there are.
         within: the share of totals that is within steps.
         part: of the rule's totals that the finding has: less than all where the user chose a window.
         of_window: names in the evidence of what the finding has all of then, too.

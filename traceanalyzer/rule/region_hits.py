@@ -52,7 +52,6 @@ def region_hits(
 
     Args:
         min_sure_share: least low end of a saving's interval.
-        remedies: of the regions.
     """
     inside = leading.around((gaps.start_ns + gaps.end_ns) // 2)
     for place, (region, saving) in enumerate(leading.each):

@@ -43,13 +43,11 @@ class Rule:
     """One rule: its slug, the page that explains it, the indexes that it needs and its limits.
 
     Attributes:
-        claims: when it claims its time.
         specificity: within that, the higher first.
         choices: causes whose findings are choices, whatever the rule's other findings are.
         min_share: findings that cost and save less are not said: a share of the window, or of the step.
         causes: what its findings may name as their cause; empty where they name none.
         limits: an instance of the rule's own dataclass, None where it has no limits.
-        kind: what its findings are.
     """
 
     slug: str

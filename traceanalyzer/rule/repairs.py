@@ -17,7 +17,6 @@ class Repair:
         rule, cause: of the findings that it repairs; no cause for any.
         text: a regular expression that finds something in the finding's title, message or advice.
         code, used: regular expressions for lines of a program: what the repair changes, and what it adds.
-        before, after: code.
         needs, results: the precondition, and what could change in the program's results.
     """
 

@@ -35,11 +35,7 @@ def title_templates() -> Mapping[str, Mapping[str, str | list[str]]]:
 def title_of(
     rule: str, cause: str, message: str, fields: Mapping[str, str], evidence: Mapping[str, Any]
 ) -> str:
-    """The title by the templates of the rule; its first clause where none has room, or all lack a number.
-
-    Args:
-        fields: those of the message.
-    """
+    """The title by the templates of the rule; its first clause where none has room, or all lack a number."""
     of_rule = title_templates().get(rule, {})
     every = cause.removesuffix("-once")
     templates = of_rule.get(cause) or of_rule.get(every) or of_rule.get(_ANY) or ()

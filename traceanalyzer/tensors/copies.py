@@ -45,12 +45,10 @@ class OnCopies:
     """An op that works on copies.
 
     Attributes:
-        position: of the op.
         maker: position of the op that makes the copies, or of the first that reads an expanded tensor.
         times: that each entry is there, of the part that is repeated most.
         needed_share: of its work if it runs before the entries are copied.
         layers: products, convolutions and attention from the copies up to this op.
-        layer: whether it is one of them.
         joined: whether other data are joined to the copies.
         moved_bytes: that copying its result, and adding up those of parts, moves beyond what making its input does.
     """
@@ -72,7 +70,6 @@ class _Part:
     Attributes:
         entries: number of all copies.
         pattern: equal if the same entries are copies of each other.
-        layers: that have worked on them.
     """
 
     share: float = 1.0

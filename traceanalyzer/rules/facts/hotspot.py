@@ -240,8 +240,6 @@ def what_limits(
     """The bound of most of the time of one op's work.
 
     Args:
-        kernels: not empty.
-        rates: of the whole window.
         pace: by how much quicker the work is than on average over the whole window.
         min_near_share: of a peak; what reaches more of it is limited by it.
         max_latency_ns: mean duration up to which kernels are limited by their start.

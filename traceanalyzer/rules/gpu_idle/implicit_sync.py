@@ -228,12 +228,7 @@ def _fix(
 
 
 def last_makers(reads: Calls, outer: Calls) -> Rows:
-    """Rows of the outermost ops right before each read-back, on its thread, that make its truth value.
-
-    Args:
-        reads: the ops that read back.
-        outer: all outermost ops.
-    """
+    """Rows of the outermost ops right before each read-back, on its thread, that make its truth value."""
     outer = outer.in_order()
     decides, ends = outer.name.matches(_DECIDES), outer.name.matches(_ENDS)
     place = np.flatnonzero(np.isin(outer.rows, reads.outer_op.rows))

@@ -202,7 +202,6 @@ def _hits(
     """Hits for loops of the same ops: one repeat of each, and of its backward, does the work of all.
 
     Args:
-        members: ops of all loops.
         nodes, recorder: nodes of backward, and position in `members` of the op that recorded each.
     """
     period, repeat = loops[0].period, recorder // loops[0].period
@@ -293,9 +292,6 @@ def evaluation_hits(calls: Calls, outer: Calls, work: Work, idle: IdleTime) -> I
 
     No gradient of a parameter is added up between them, as between micro-batches. No op between them takes a tensor of
     the input's or of a weight's shape, as a solver or an inner training loop does.
-
-    Args:
-        outer: outermost ops.
     """
     engine, sums_ns = outer.name.matches(_ENGINE), np.sort(calls.start_ns[calls.name.one_of(_SUMS_UP)])
     forward, number, signatures = with_inputs(without_views(outer[~engine]).in_order(by_step=True))

@@ -127,7 +127,6 @@ def time_in_ops(waits: Calls, inside: Calls) -> dict[str, int]:
 
     Args:
         waits: of a loader, one in no other.
-        inside: what they contain.
     """
     ops = inside[inside.is_op & ~inside.is_annotation]
     if not len(ops):

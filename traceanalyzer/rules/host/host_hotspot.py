@@ -99,7 +99,6 @@ def _hits(calls: Calls, lost: LostTime, key: str, parts: dict[str, int], *, agai
 
     Args:
         parts: time in ns of the ops in a function; empty for an op, and for a function that does not compute.
-        again: several steps are recorded.
     """
     is_op = not isinstance(calls, HostCalls)
     computes = is_op or bool(parts)

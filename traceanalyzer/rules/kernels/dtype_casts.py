@@ -165,7 +165,6 @@ def neighbors_of(work: Work, pieces: Work, among: Work) -> tuple[tuple[Work, Mas
     """((what ran before each of `pieces`, whether anything did), the same of what came after).
 
     Args:
-        work: all of it.
         pieces: of which the neighbors are wanted.
         among: what counts as a neighbour, where it is on the same device and stream and of the same step; what is
             neither is passed over.

@@ -322,7 +322,6 @@ def reason(op: Signature, kind: str, blocks: Rows, sms: int | None) -> str:
     """The end of a sentence; empty where the trace does not show it.
 
     Args:
-        kind: of its bound.
         blocks: blocks of its kernels' grids, those of one call or of all.
     """
     if reduces_nothing(op):

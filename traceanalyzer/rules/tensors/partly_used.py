@@ -88,9 +88,7 @@ class Chain:
     """What is computed whole before a part of it is taken.
 
     Attributes:
-        cut: the op that takes the part.
         dims, part: dimensions that it takes a part of, and the share that is taken at most.
-        first: the first op of the chain.
         cuts, makers: positions of the ops that take the part, and of those before that make the whole.
     """
 

@@ -86,7 +86,6 @@ class Pass:
 
     Attributes:
         leaves: int64 (gradients,), positions in time.
-        shapes: of the gradients.
         added: for each gradient, whether it was added to the one before.
         blocks: of the kernels that update parameters; 0 if unknown.
     """
@@ -139,9 +138,6 @@ def _updated_blocks(work: Work, marks: Calls, starts_ns: Rows) -> Rows:
     """Blocks of the kernels that update parameters between each pass and the next, int64 (passes,).
 
     Adam counts its steps with the op that is the update of SGD.
-
-    Args:
-        starts_ns: start of each pass, sorted.
     """
     kernels = work[work.name.matches(_LIST_KERNEL)]
     owner = kernels.launch.index_of_enclosing(marks)

@@ -54,7 +54,6 @@ class OpRow:
     """A family of ops.
 
     Attributes:
-        kind: what it computes.
         shape: shape of the first result; None if inputs do not determine it.
         cost: operations and bytes at least; None without a model.
         writes: positions of the inputs that it changes.

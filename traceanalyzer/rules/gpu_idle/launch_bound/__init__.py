@@ -272,7 +272,6 @@ def launch_message(
     """How much is launched, in which part of the program, and which launches the GPU waits for.
 
     Args:
-        awaits: the launches.
         placed: the launches have no lines to list.
         profiled: the GPU waits only because the profiler slows the CPU.
     """

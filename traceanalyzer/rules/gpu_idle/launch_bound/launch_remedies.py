@@ -69,7 +69,6 @@ class Part:
 
     Attributes:
         words: a noun phrase, `48 repetitions of one sequence of ops (a loop or layers; 31 ops each: aten::mul, ..)`.
-        launches: of a step.
         share: of all launches of the steps.
         layers: the repeats look like layers of a model.
         placed: the words contain a line or an annotation.
@@ -91,7 +90,6 @@ def launching_part(calls: Calls, eager: Work, min_share: float) -> Part | None:
     """The part that launches most, None if no part stands out.
 
     Args:
-        calls: all of them.
         eager: the kernels of the steps that no graph launched.
         min_share: of a thread's ops that a loop covers at least.
     """
@@ -168,8 +166,6 @@ class Remedy:
         name: "graph", "compile" or "batch".
         fix: what the remedy does to the program; nothing of a larger batch, which makes no step shorter.
         saved: what the step would be shorter by without these launches, however that is done; None without replay.
-        sure: that this is the remedy.
-        advice: in the imperative.
     """
 
     name: str
