@@ -61,11 +61,7 @@ def round_trips(
 
 
 def _drained_nothing(gaps: Gaps, work: DeviceWork, call: Rows, start_ns: Rows) -> Mask:
-    """The call waited for nothing but its own copy to the device, which was dry when the call began.
-
-    Args:
-        call, start_ns: the row and the start of the call in question of each gap.
-    """
+    """The call waited for nothing but its own copy to the device, which was dry when the call began."""
     copies = (work.kind == KINDS.index("copy_h2d"))[gaps.previous_work] & (
         work.call[gaps.previous_work] == call
     )

@@ -79,7 +79,6 @@ def program_threads(nesting: Nesting, steps: Steps, is_op: Mask, launches: Rows,
     """The main thread, and those that run in its place; int64, numbers as in `Nesting`.
 
     Args:
-        is_op: which rows of `trace.cpu` are ops.
         launches: rows of the calls that started work; a thread with neither ops nor these is no part of the program.
         low, high: where to look.
     """

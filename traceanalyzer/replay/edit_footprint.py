@@ -95,9 +95,6 @@ class Footprint:
         """Whether so much of what the other drops, and of the gaps that it shrinks, goes by this, too.
 
         What the other only quickens is another change.
-
-        Args:
-            share: by default most of it.
         """
         both = ~(self.dropped | other.dropped)  # of these `cpu_ns` is what gaps shrink by
         inside = other.cpu_ns[self.dropped].sum() + np.minimum(self.cpu_ns, other.cpu_ns)[both].sum()
@@ -110,9 +107,6 @@ class Footprint:
         A result is copied to the host, the host works on it, and only then goes on to launch. Where few of the waits
         are followed by such work, it is chance: a loop that reads values back also does other things. But ops on the
         host work on data that were copied, even if they follow only the last of several copies.
-
-        Args:
-            launch: int64 (work,), segment in which each piece of work is launched.
         """
         whole = float(other.cpu_ns.sum())
         if not self.woken.any() or whole <= 0:
@@ -135,9 +129,6 @@ class Footprint:
         """Whether most of this one's CPU time lies right before launches of most of what the other moves aside.
 
         The host makes the data, and then copies them: made on the device, neither takes time.
-
-        Args:
-            launch: int64 (work,), segment in which each piece of work is launched.
         """
         moved, whole = other.moved_ns > 0, float(self.cpu_ns.sum())
         if self.leaves or not moved.any() or whole <= 0:

@@ -109,7 +109,6 @@ class EditedProgram:
         """Drop segments with the waits in them and, if `work`, what they launch; the Python around shrinks with them.
 
         Args:
-            segments: bool (segments,).
             leaving_ns: CPU time without the profiler that stays at each of the segments `at`.
             stall: what comes after them may have run cold.
         """
@@ -246,11 +245,7 @@ class EditedProgram:
 
 
 def quartiles(program: Program, among: Mask) -> Floats:
-    """Lower quartile of the durations of each segment's kind; float64 of shape (segments,), NaN where there is none.
-
-    Args:
-        among: bool (segments,), of which segments.
-    """
+    """Lower quartile of the durations of each segment's kind; float64 of shape (segments,), NaN where there is none."""
     order, kind = program.by_kind
     mine = order[among[order]]
     first = np.flatnonzero(starts_of_runs(kind[mine]))

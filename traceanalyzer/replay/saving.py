@@ -94,11 +94,7 @@ class Forecast:
 
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting, work: DeviceWork, steps: Steps, program: Program) -> Self:
-        """From the trace alone; `pinned` where the user knows the step.
-
-        Raises:
-            Unavailable: as from `Program`.
-        """
+        """From the trace alone; `pinned` where the user knows the step."""
         slowdown = program.segments.slowed.range
         replays = Replays(program, slowdown)
         base = replays.steps(())

@@ -88,11 +88,7 @@ class Schedules:
         self._waited = waited[order]
 
     def at(self, slowdown: float, *, whole: bool = False) -> Schedule:
-        """On a CPU without the profiler that slowed it so.
-
-        Args:
-            whole: in whole ns.
-        """
+        """On a CPU without the profiler that slowed it so."""
         edited, position = self._edited, self._position
         ns: Callable[[Floats], Floats] = np.rint if whole else np.asarray
         clock = np.concatenate(([0.0], np.cumsum(ns(self.unprofiled_cpu(slowdown)))))

@@ -199,7 +199,6 @@ class SteadyWork:
         """The chosen entries.
 
         Args:
-            chosen: bool (entries,).
             step: int64 (entries,), sampled step in which each of them is launched.
             since_ns: start of the steps, by the device.
             waiting: what collectives wait for other ranks; their time is without it, and what ran beside as if alone.

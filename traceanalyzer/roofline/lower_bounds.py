@@ -156,9 +156,6 @@ def _index_put(op: Signature) -> OpCost:
 
     Where many are equal, its additions would wait for each other, and sorting is well. Shapes of a list are not
     recorded: a row is what values and target have in common at their ends.
-
-    Raises:
-        LookupError: it writes, and adds nothing.
     """
     if op.scalar(3) is not True:
         raise LookupError("it does not accumulate")

@@ -35,7 +35,6 @@ def call_times(
 
     Args:
         number: signature of each piece of work; those that do not occur are left out.
-        indexed: what calls of each signature index.
     """
     reached, least = np.zeros(len(signatures)), np.zeros(len(signatures))
     for which, names in _kernels(number, kernels).items():
@@ -51,7 +50,7 @@ def call_times(
 def call_flops(
     number: Rows, kernels: Texts, signatures: list[Signature], peaks: Peaks | None
 ) -> tuple[Floats, Floats, list[str]]:
-    """(operations of a call, ns that they take at the peak of their arithmetic, its kind), by signature; 0 if unknown."""
+    """(operations of a call, ns at the peak of their arithmetic, its kind), by signature, 0 if unknown."""
     flops, peak_ns, kinds = np.zeros(len(signatures)), np.zeros(len(signatures)), [""] * len(signatures)
     for which, names in _kernels(number, kernels).items():
         cost = op_cost(signatures[which])
@@ -257,11 +256,7 @@ _FLOATS = ("tflops", "gbps", "peak_tflops", "peak_gbps", "peak_share")
 def _with_rates(
     inputs: Inputs, op: Signature, kernels: str, over_link: bool, work: OpCost | None, peaks: Peaks | None
 ) -> Inputs:
-    """The inputs with what its calls achieved.
-
-    Args:
-        over_link: whether it copies from or to the host.
-    """
+    """The inputs with what its calls achieved."""
     if work is None:
         unknown = "no model for this op and these inputs" if op.dims else "no shapes recorded"
         return replace(inputs, why="not launched by an op" if op.name == NO_OP else unknown)

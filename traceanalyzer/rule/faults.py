@@ -59,7 +59,6 @@ def faults_of(
     """Group the findings of one trace.
 
     Args:
-        all_pending: parallel to the findings, what each was made of.
         forecast: None where the program cannot be replayed: every finding is a fault of its own.
     """
     linked, partly, earlier = _linked(all_pending, findings, forecast)

@@ -20,7 +20,6 @@ def severity_of(hits: Hits, cost_share: float, saving: Saving | None, idle_share
     """Of a finding of one trace.
 
     Args:
-        cost_share: share of the window that it cost.
         saving: what fixing it saves; None where its cost has to do.
         idle_share: share of the unprofiled step in which the device idles; None where nothing can be replayed.
     """

@@ -59,12 +59,8 @@ def validated(
     """The hits that a rule's function yields, each checked first.
 
     Args:
-        analysis: whose views the rule was given.
         required: names of shares that the evidence of each hit must have.
         left_out: called with each hit that is out of bounds, instead of raising ValueError.
-
-    Raises:
-        ValueError: as of `check_hits`.
     """
     for hits in yielded:
         try:

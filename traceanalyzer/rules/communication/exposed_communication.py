@@ -187,11 +187,7 @@ def measured_hits(
 def waiting_hits(
     collectives: Work, name: str, lost: LostTime, arrivals: Arrivals, limits: Limits, *, single: bool
 ) -> Iterator[Hits]:
-    """Hits for waiting collectives and for transferring ones; all are waiting if most of their time is.
-
-    Args:
-        single: this is the only trace of the job.
-    """
+    """Hits for waiting collectives and for transferring ones; all are waiting if most of their time is."""
     kind, slow_ns = name.split(" ")[0], limits.waiting_times * arrivals.transfer_ns
     late = collectives.dur_ns > np.maximum(slow_ns, arrivals.transfer_ns + limits.min_late_ns)
     if len(distinct(collectives.step[late])) == 1 < len(distinct(collectives.step)):
@@ -242,7 +238,6 @@ def _transfer_hits(
     Args:
         rest_ns: int64 (collectives,), without waiting.
         moved_ns: int64 (collectives,), time of transfer while nothing computes.
-        exposed_share: of the collectives' time, in which nothing computes.
     """
     kind = name.split(" ")[0]
     fix: Drop | DropWork | Resize = Resize(collectives.entries, rest_ns - limits.gain_share * moved_ns)
@@ -276,11 +271,7 @@ def _overlap(exposed_ns: Rows, total_ns: int) -> str:
 
 
 def advice(kind: str, collectives: Work, *, exposed_share: float = 1.0) -> str:
-    """By what it is, such as "allreduce"; outside of the backward pass the next op usually needs the result.
-
-    Args:
-        exposed_share: of its time, in which nothing computes.
-    """
+    """By what it is, such as "allreduce"; outside of the backward pass the next op usually needs the result."""
     if may_be_needless(kind, collectives):
         return (
             "If possible, let the next op work only on this rank's part of the tensor. Then no collective is needed. "

@@ -143,12 +143,7 @@ def exposed_copy(
 
 
 def _purpose(copies: Work, reader: str, remedy: str, ops: Calls) -> tuple[str, str, dict[str, str]]:
-    """(what the copies are for, as a part of a sentence; the remedy; the op that it names).
-
-    Args:
-        reader: the op that copies its inputs, empty where the user copies.
-        ops: on the host, that make or read the data.
-    """
+    """(what the copies are for, as a part of a sentence; the remedy; the op that it names)."""
     upward = bool(copies.kind.one_of("copy_h2d").all())
     otherwise = f"Else: {remedy[0].lower()}{remedy[1:]}"
     if reader and upward:

@@ -84,11 +84,7 @@ def _hits(kernels: Work, share: float, positions: int, classes: int) -> Hits:
 
 
 def _scores(op: Signature, masked: set[Shape], limits: Limits) -> Shape | None:
-    """(positions, classes) or (batch, length, classes) of log_softmax; None for other ops, and for few classes.
-
-    Args:
-        masked: shapes of what is multiplied by a mask.
-    """
+    """(positions, classes) or (batch, length, classes) of log_softmax; None for other ops, and for few classes."""
     shape = next(iter(tensors(op)), ()) if op.name == _SCORES else ()
     # (batch, length, classes) only if the program multiplies its loss by a mask
     labelled = len(shape) == 2 or (len(shape) == 3 and shape[:-1] in masked)

@@ -244,11 +244,7 @@ def last_makers(reads: Calls, outer: Calls) -> Rows:
 
 
 def kinds_of(ops: Calls, values: AwaitedValues, calls: Calls, work: Work) -> Texts:
-    """The kind in `KINDS` of each op: the first pattern that matches, or what else identifies it.
-
-    Args:
-        calls, work: everything on the CPU and on the device.
-    """
+    """The kind in `KINDS` of each op: the first pattern that matches, or what else identifies it."""
     names = list(KINDS)
     patterns = [(number, kind.ops) for number, kind in enumerate(KINDS.values()) if kind.ops is not None]
     numbers = np.select([ops.name.matches(ops_) for _, ops_ in patterns], [number for number, _ in patterns])
@@ -278,11 +274,7 @@ def is_last_launch(read: Calls, work: Work) -> Mask:
 
 
 def _next_to(reads: Calls, outer: Calls, names: str, by: int) -> Mask:
-    """True for each op next to an outermost op of such a name on its thread: before it (`by` -1) or after it (1).
-
-    Args:
-        outer: in order of thread and start.
-    """
+    """True for each op next to an outermost op of such a name on its thread: before it (`by` -1) or after it (1)."""
     place = np.flatnonzero(np.isin(outer.rows, reads.outer_op.rows))
     beside = np.clip(place + by, 0, len(outer) - 1)
     fits = (

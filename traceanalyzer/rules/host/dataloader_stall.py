@@ -123,11 +123,7 @@ def _loader_advice(functions: Mapping[str, int], wait_ns: int, limits: Limits) -
 
 
 def time_in_ops(waits: Calls, inside: Calls) -> dict[str, int]:
-    """Op -> ns of its own within the waits, and what lies in no op; empty where no op was recorded.
-
-    Args:
-        waits: of a loader, one in no other.
-    """
+    """Op -> ns of its own within the waits, and what lies in no op; empty where no op was recorded."""
     ops = inside[inside.is_op & ~inside.is_annotation]
     if not len(ops):
         return {}

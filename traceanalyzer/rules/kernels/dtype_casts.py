@@ -108,11 +108,7 @@ def _converting(work: Work) -> Rows:
 
 
 def _fix(pieces: Work, moved: Rows) -> tuple[Edit, ...]:
-    """The ops that convert and do nothing else; of all others the work alone.
-
-    Args:
-        moved: ops that also copy between devices.
-    """
+    """The ops that convert and do nothing else; of all others the work alone."""
     rows = _converting(pieces)
     whole = (rows >= 0) & ~np.isin(rows, moved)
     ops, work = Drop(distinct(rows[whole])), DropWork(pieces.entries[~whole])
@@ -165,7 +161,6 @@ def neighbors_of(work: Work, pieces: Work, among: Work) -> tuple[tuple[Work, Mas
     """((what ran before each of `pieces`, whether anything did), the same of what came after).
 
     Args:
-        pieces: of which the neighbors are wanted.
         among: what counts as a neighbour, where it is on the same device and stream and of the same step; what is
             neither is passed over.
     """

@@ -200,7 +200,6 @@ def _hits(
 
     Args:
         parts: part of each pass over gradients that the tables take, parallel to the work.
-        details: evidence, with the share of rows that is looked up.
     """
     fills, touched = _fills_of(work, gradients), details["touched_share"]
     parts = np.where(fills, 1.0, parts) * (1 - touched)

@@ -164,11 +164,7 @@ def _never_cleared(passes: Sequence[Pass]) -> list[Pass]:
 
 
 def _added_to(passes: Sequence[Pass], least: float) -> list[Pass]:
-    """The later passes, if an optimizer steps between them and each adds the same last gradients to those before.
-
-    Args:
-        least: share of all gradients that these are.
-    """
+    """The later passes, if an optimizer steps between them and each adds the same last gradients to those before."""
     later = passes[1:]
     stepped = all(each.blocks for each in passes[:-1])
     if not stepped or len({each.added for each in later}) != 1 or not all(later[0].added[later[0].updated :]):

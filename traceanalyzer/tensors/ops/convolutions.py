@@ -27,7 +27,7 @@ def transposed_flops(
     more: Any,
     groups: int,
 ) -> tuple[int, int]:
-    """As `conv_flops`, of a transposed one: each input element meets all of its weight (in, out / groups, kernel...)."""
+    """As `conv_flops`, of a transposed one: each input element meets its weight (in, out / groups, kernel...)."""
     sizes = [
         (size - 1) * nth(stride, i)
         - 2 * nth(padding, i)

@@ -343,11 +343,7 @@ _LIST_ROW = OpRow(Kind.LISTS, None, costs.lists)
 
 @cache
 def op_row(name: str) -> OpRow:
-    """Row of an op's family; `UNKNOWN` for ops that the table does not have.
-
-    Args:
-        name: as the trace gives it, such as `aten::add_`.
-    """
+    """Row of an op's family; `UNKNOWN` for ops that the table does not have."""
     short = name.removeprefix("aten::")
     if short == name:
         return _COMPILED_ROW if _COMPILED.match(name) else _EXTENSIONS.get(name, UNKNOWN)

@@ -83,11 +83,7 @@ def readers_of(
 
 
 def _next_readers(copies: Work, reading: Work, takes: Rows) -> list[tuple[int, int, int]]:
-    """(position of what reads, position of the last copy before, how many copies it reads), each copy once.
-
-    Args:
-        takes: how many of its inputs have that shape.
-    """
+    """(position of what reads, position of the last copy before, how many copies it reads), each copy once."""
     begin = np.append(copies.launch.start_ns, reading.launch.start_ns)
     thread = np.append(copies.launch.thread, reading.launch.thread)
     reads: list[tuple[int, int, int]] = []

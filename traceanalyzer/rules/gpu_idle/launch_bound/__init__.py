@@ -247,11 +247,7 @@ def _slow_launches(gaps: IdleTime) -> Hits:
 
 
 def _cause(remedy: Remedy, forecast: Forecast | None, limits: Limits, *, minor: bool) -> str:
-    """The name of the remedy, or the reason why launching may be no fault.
-
-    Args:
-        minor: launching explains little of the idle time.
-    """
+    """The name of the remedy, or the reason why launching may be no fault."""
     surely = bool(remedy.fix) and remedy.saved is not None and remedy.saved.low_share >= limits.min_gap_share
     if is_busy(forecast) and not surely:
         return "profiled-only"

@@ -189,9 +189,7 @@ def remedy_of(
 
     Args:
         eager: the work in the steps that no graph launched.
-        calls: all of them, of which the optimizer's step is one.
         repeats: a loop launches most of it, and its repeats may be independent.
-        against: conditions for one CUDA graph that the step does not meet yet.
         min_pointwise_share: of the launches, that a compiler must be able to fuse.
         min_compile_share: of the step, that this must save: of its replay only the sign can be trusted.
     """
