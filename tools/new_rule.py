@@ -108,7 +108,8 @@ def create(slug: str, group: str) -> list[Path]:
     if not (folder / "__init__.py").exists():
         groups = sorted(path.parent.name for path in folder.parent.glob("*/__init__.py"))
         sys.exit(f"no group {group!r}: choose one of {', '.join(groups)} by --group")
-    since = ".".join(__version__.split(".")[:2])
+    major, minor, *_ = __version__.split(".")
+    since = f"{major}.{int(minor) + 1}"  # the next release
     files = {
         folder / f"{name}.py": RULE.format(name=name, since=since),
         REPOSITORY / "tests" / "rules" / f"test_{name}.py": TEST.format(name=name, slug=slug),

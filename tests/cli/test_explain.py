@@ -102,6 +102,13 @@ def test_cause_of_findings_is_named_before_pages_of_its_rules() -> None:
     assert {"exposed-communication", "scheduler-gap"} <= rules_in(table)
 
 
+def test_a_page_lists_the_causes_of_its_rule() -> None:
+    assert (
+        "Causes: emptied, full, growing, off, workspace, pinned.\n"
+        in call("explain", "allocator-thrash").stdout
+    )
+
+
 def test_verbose_pages_explain_thresholds() -> None:
     for name in ("host-gap", "host", "checkpoint", "host code"):
         short, whole = call("explain", *name.split()).stdout, call("explain", *name.split(), "-v").stdout

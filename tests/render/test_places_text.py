@@ -1,7 +1,5 @@
 """Findings, facts, iterations and rules as text: where examples are, what they are named by, and lists."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -105,7 +103,9 @@ def test_a_device_is_named_where_findings_could_be_of_another() -> None:
 
 
 def rule(page: str, min_share: float = 0.05) -> Any:
-    return SimpleNamespace(slug="slow", group="ops", since="0.1", page=page, min_share=min_share, limits=None)
+    return SimpleNamespace(
+        slug="slow", group="ops", since="0.1", page=page, min_share=min_share, limits=None, causes=()
+    )
 
 
 def test_items_of_a_rule_s_page_hang_below_themselves(monkeypatch: pytest.MonkeyPatch) -> None:

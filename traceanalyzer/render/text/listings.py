@@ -37,6 +37,8 @@ def rule_page(rule: Rule, width: int = 80, *, verbose: bool = False) -> str:
     page.blank()
     for paragraph in paragraphs(rule):
         page.put(paragraph, indent=2 * paragraph.startswith("- "), hang=2)
+    if rule.causes:
+        page.put(f"Causes: {', '.join(rule.causes)}.", hang=2)
     page.blank()
     source = _MIN_SHARE_SOURCE if rule.min_share else _ZERO_SOURCE
     limits = [LimitInfo(MIN_SHARE, rule.min_share, source), *limits_of(rule.limits)]
