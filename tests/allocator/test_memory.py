@@ -1,7 +1,5 @@
 """The memory view and its blocks, against totals, torch's Mem columns, and odd events."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The command line of capture: options without torch, recordings on the CPU with it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from argparse import ArgumentParser, Namespace

@@ -1,7 +1,5 @@
 """The fixtures are what their page says, and the broken ones are made as they were."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

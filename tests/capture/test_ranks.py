@@ -1,7 +1,5 @@
 """Several processes that take every step together, on the CPU."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """What leaves a trace when it is scrubbed, and what must stay."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

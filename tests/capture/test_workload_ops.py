@@ -4,8 +4,6 @@ A pair shows its fault only if its variants differ where they should, and nowher
 which UPDATE_SNAPSHOTS=1 and -n 0 write anew.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from argparse import Namespace

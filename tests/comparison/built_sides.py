@@ -1,7 +1,5 @@
 """Sides, axes, faults and rows of comparisons, built by hand."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

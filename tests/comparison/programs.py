@@ -1,7 +1,5 @@
 """Programs for tests of comparisons: the same but for one thing."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

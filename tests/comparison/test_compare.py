@@ -1,7 +1,5 @@
 """Comparisons of built programs, of fixtures, and of recordings whose difference is known."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Comparisons of jobs, rank by rank: who sets the pace, who is late, missing, or does other work."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Which work of two recordings is the same, and rows of a comparison."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace

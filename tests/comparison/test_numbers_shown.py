@@ -1,7 +1,5 @@
 """Numbers and decisions of a comparison, each worked out by hand at either side."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What one recording is stored as, and rows of the ledger."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any

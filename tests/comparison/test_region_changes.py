@@ -1,7 +1,5 @@
 """Regions of both sides of a comparison."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sides and baselines: captures, ranks, folders, and what is stored of them."""
 
-from __future__ import annotations
-
 import importlib
 import json
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """When one step is longer than another, at one pace of their hosts, and how captures become one."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any

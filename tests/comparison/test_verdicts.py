@@ -1,7 +1,5 @@
 """The verdict of a comparison, its reasons, and the statistics below it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace

@@ -8,8 +8,6 @@ test_fuzz_cases.py tries it. Of `_KINDS` cases one is another input than a trace
 a command under limits of time and memory (commands.py).
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import shutil

@@ -1,7 +1,5 @@
 """The file of one case: some events of a real trace, changed, written and damaged."""
 
-from __future__ import annotations
-
 import gzip
 import random
 from functools import cache, lru_cache

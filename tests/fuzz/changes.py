@@ -1,7 +1,5 @@
 """Changes of the values and of the order of events."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any

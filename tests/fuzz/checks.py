@@ -1,7 +1,5 @@
 """What the analyzer must not do with a broken trace."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

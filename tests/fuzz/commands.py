@@ -1,7 +1,5 @@
 """Every command on a broken trace, in a process of its own under limits of time and memory."""
 
-from __future__ import annotations
-
 import gc
 import os
 import random

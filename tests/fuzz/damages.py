@@ -1,7 +1,5 @@
 """How a case is written, and damage to its bytes."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

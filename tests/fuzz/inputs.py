@@ -3,8 +3,6 @@
 Each kind writes its file into a folder and uses it as a user would; it returns the paths that a find would be kept by.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

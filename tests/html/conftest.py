@@ -1,7 +1,5 @@
 """One browser for all tests of pages, and a window of its own for each test that asks for one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

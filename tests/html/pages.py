@@ -1,7 +1,5 @@
 """Pages of traces, what a parser finds in them, and the JSON documents that they quote."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The page in a real browser: nothing leaves, nothing fails, everything moves, everybody can use it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path

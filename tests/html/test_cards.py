@@ -1,7 +1,5 @@
 """Cards of findings, and the elements that they are made of."""
 
-from __future__ import annotations
-
 import base64
 import json
 import zlib

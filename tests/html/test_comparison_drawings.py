@@ -1,7 +1,5 @@
 """The page of a comparison: its drawings are as long as what they show, its tables quote the JSON."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The page of a comparison: in a browser without message or request, its numbers those of the JSON, names escaped."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

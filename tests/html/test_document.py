@@ -1,7 +1,5 @@
 """The file: whole, small, the same every time; the command that writes it; what a notebook shows."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from dataclasses import replace

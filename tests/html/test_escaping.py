@@ -1,7 +1,5 @@
 """What a page shows of hostile or confidential names, and whose numbers it has."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -3,8 +3,6 @@
 Each page is opened once; `TRACEANALYZER_ALL=1` tries all shared traces and jobs.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The flame graph holds all GPU time, each nanosecond once, below what launched it; what the script gets of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The head of the page by itself: verdicts, the step in three bars, what to fix first, and what was recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A job's verdict, its ranks on one axis, and their waits by step: where bars and cells lie, and where they lead."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What leads where on a page in the browser: steps, idle stretches, ops and findings, and the ranks of a job."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

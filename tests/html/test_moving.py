@@ -1,7 +1,5 @@
 """The timeline in a real browser: by keyboard alone and by mouse, to the raw kernel of an occurrence, and back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

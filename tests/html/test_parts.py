@@ -1,7 +1,5 @@
 """Parts of the page: bars, evidence, books of devices, idle stretches, what fixes save, shapes of plots."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Points of the plots are true; the roofline draws ops below the device's peaks."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

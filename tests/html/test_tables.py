@@ -1,7 +1,5 @@
 """Tables and sections of a page, and the small picture of a notebook."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """The timeline's events, words and data for the script."""
 
-from __future__ import annotations
-
 import base64
 import json
 import zlib

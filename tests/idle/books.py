@@ -1,7 +1,5 @@
 """What the index tests ask of a trace: its books in the reference's terms."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Random traces: several devices, streams and threads, work that overlaps or lasts no time, lost launches, graphs."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from tests.support.trace_builder import PID, TraceBuilder

@@ -1,7 +1,5 @@
 """A trace with one long gap, and what its pieces are charged to."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tests.support.trace_builder import TraceBuilder

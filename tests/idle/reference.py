@@ -3,8 +3,6 @@
 Nothing here uses the package. Tests hold the indexes against it.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from bisect import bisect_right

@@ -1,7 +1,5 @@
 """The books of a trace: what the docs say of them, odd traces, and agreement with the slow reference."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Each cause by a small trace that has it, its order, words and confidence."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.idle.one_gap import FIRST, LATE, LOADER, US, gap, judged, pieces

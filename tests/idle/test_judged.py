@@ -1,7 +1,5 @@
 """What the rest of a gap is charged to, what recurs, and the known causes of shared traces."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

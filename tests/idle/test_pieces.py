@@ -1,7 +1,5 @@
 """Gaps and their segments: what events prove is cut out, the rest is judged."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace

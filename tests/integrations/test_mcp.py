@@ -1,7 +1,5 @@
 """The server as a client sees it, and answers to agents."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The plugin in real runs of pytest: a test within its limits, tests beyond them, and one that cannot be counted."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`on_trace_ready=traceanalyzer.watch()`: five lines per window on rank 0, of all ranks, beside the training."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """One window of a training: what each rank says and leaves, and what becomes of an analysis that fails."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Small jobs: ranks that compute, then reduce together, each with a clock of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

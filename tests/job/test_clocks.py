@@ -1,7 +1,5 @@
 """Planted clocks are recovered from the ends of collectives, by the median of ranks."""
 
-from __future__ import annotations
-
 import json
 from decimal import Decimal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What only the ranks together show: joint communication, groups, and programs of their own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Delays put into recorded jobs: the engine that puts them there, and a sample of what must be found."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Slow links: between two ranks by their ends, of a group beside groups that do the same, and by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

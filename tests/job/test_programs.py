@@ -1,7 +1,5 @@
 """What one rank runs that the others do not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Rates of collectives, messages without numbers, and planted delays."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """S = T / T_ideal of built, published and recorded jobs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Waiting in collectives, measured across ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Indexes of a trace: what fills their parameters, in which order, and by how many threads."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Numbering, looking up and edges, against what numpy and plain loops say."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal

@@ -1,7 +1,5 @@
 """Errors without credentials, short names, and sizes in JSON text."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Rows of a lane as columns and as a frame, and texts of rows."""
 
-from __future__ import annotations
-
 import copy
 import operator
 import pickle

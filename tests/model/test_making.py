@@ -1,7 +1,5 @@
 """Which indexes are made first and by how many threads, and how lanes and names of pandas come to be."""
 
-from __future__ import annotations
-
 import os
 import pickle
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """What findings, savings, steps and reports contain, and steps that the recorder measured."""
 
-from __future__ import annotations
-
 import gc
 from typing import Any
 

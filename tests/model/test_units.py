@@ -1,7 +1,5 @@
 """Times are exact to the nanosecond, and printed and typed as people read them."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Overlays of traces on disk and of tracks made by hand; archives of them, and what is in these."""
 
-from __future__ import annotations
-
 import io
 import json
 import tarfile

@@ -5,8 +5,6 @@ google/perfetto, src/trace_processor/plugins/perfetto_manifest/perfetto_manifest
 proto_trace_reader.cc, by which packets without a clock are on BOOTTIME of their file's machine (v59).
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Overlay files read back with Perfetto's own messages."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any

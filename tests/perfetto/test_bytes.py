@@ -1,7 +1,5 @@
 """What stands in the viewer's files, byte for byte: texts, slices that touch, lanes, details, clocks that drift."""
 
-from __future__ import annotations
-
 import io
 import json
 import zipfile

@@ -1,7 +1,5 @@
 """The overlay says what the report says; the archive has the originals byte for byte."""
 
-from __future__ import annotations
-
 import io
 import json
 import zipfile

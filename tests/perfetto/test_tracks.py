@@ -1,7 +1,5 @@
 """Tracks beside the trace: findings and their evidence, idle time, steps and counters."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """What Perfetto's own viewer makes of the files: our slices where the trace's are, and the first finding in view."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import re

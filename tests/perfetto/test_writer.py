@@ -1,7 +1,5 @@
 """The file format itself: numbers, texts from hostile traces, slices that overlap."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections import Counter as Tally

@@ -3,8 +3,6 @@
 Nothing leaves the machine: what the page asks for is answered from that package, and everything else is refused.
 """
 
-from __future__ import annotations
-
 import mimetypes
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A session in a world that notes what it does to torch."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ and how it ends are those of this process. In the fork `import torch` imports wh
 imports of it, and python's start is done by hand: the path, and a sitecustomize on it.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import importlib.abc

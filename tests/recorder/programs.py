@@ -1,7 +1,5 @@
 """Programs that know nothing of the recorder, and the command that records them."""
 
-from __future__ import annotations
-
 import atexit
 import gzip
 import json

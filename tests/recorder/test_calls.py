@@ -1,7 +1,5 @@
 """Calls of one function are counted wherever the program reaches it from, and it stays what it was."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Callable, Iterator

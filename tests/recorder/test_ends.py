@@ -1,7 +1,5 @@
 """How a recording ends otherwise: for the program's own profiler, with a failed device, or given up."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil

@@ -3,8 +3,6 @@
 They run on a stand-in for torch, each in a python of its own as a user starts it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The command's side: how it starts the program, what it makes of its reports, and what it leaves."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

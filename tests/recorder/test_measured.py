@@ -6,8 +6,6 @@ With TRACEANALYZER_ALL=1 also that of a run without anything, which takes a quie
 of a step, so that a busy machine changes them little; each may be tried five times.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

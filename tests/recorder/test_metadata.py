@@ -1,7 +1,5 @@
 """What a recording contains about its program: versions, device, command, commit, environment, and no secret."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

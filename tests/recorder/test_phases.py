@@ -1,7 +1,5 @@
 """The phases of a recording, each at its step: what is timed, what is recorded, and what is written at its end."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """The recorder within a program: which process records, and that no fault of it reaches the program."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

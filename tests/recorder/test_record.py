@@ -1,7 +1,5 @@
 """`traceanalyzer record` on real programs on the CPU: what is recorded, what is said, and that nothing else changes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

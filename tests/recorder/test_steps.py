@@ -1,7 +1,5 @@
 """Which of a program's events are its steps: of the first owner that recurs, of the best kind that recurs."""
 
-from __future__ import annotations
-
 import random
 import sys
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The execution trace of real steps: its ops and those of the profiler have the same ids."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

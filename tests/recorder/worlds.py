@@ -1,7 +1,5 @@
 """A torch whose profiler, clock and devices only note what a session does to them, and when."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Traces without GPU work: where the CPU time goes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

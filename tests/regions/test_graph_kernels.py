@@ -1,7 +1,5 @@
 """Kernels of replayed CUDA graphs: the layers of a model as repeated blocks of the tree."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Operations of regions, and the step's model FLOPs utilisation."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

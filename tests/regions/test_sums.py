@@ -1,7 +1,5 @@
 """Regions summed by module, function or phase."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tree of regions: what it consists of, and that it adds up."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

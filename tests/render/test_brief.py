@@ -1,7 +1,5 @@
 """The brief for somebody who repairs a program without the tool."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A comparison as text: what has a line, how many of each, and what the lines say."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

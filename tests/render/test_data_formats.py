@@ -1,7 +1,5 @@
 """Data for other tools: comparisons, speedscope, fingerprints, JSON, CSV, JUnit, SARIF and GitHub."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Findings as text: their names and grades, what they save and cost, and where to look."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

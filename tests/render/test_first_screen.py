@@ -1,7 +1,5 @@
 """The first screen: how long a finding is on it, which findings it shows, and what it explains below them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

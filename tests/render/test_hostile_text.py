@@ -1,7 +1,5 @@
 """Names come from the trace and run nothing, anywhere."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable

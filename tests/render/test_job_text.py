@@ -1,7 +1,5 @@
 """A job and its collectives as text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

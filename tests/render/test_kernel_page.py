@@ -1,7 +1,5 @@
 """What `traceanalyzer explain` says of the name of a kernel."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.cli.commands import call

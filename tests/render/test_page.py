@@ -1,7 +1,5 @@
 """Lines of a page, and numbers at which the text changes."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The report as JSON, JSON lines and Parquet, and tables of the files of a job."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Mapping, Sequence

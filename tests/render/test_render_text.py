@@ -1,7 +1,5 @@
 """The whole report as text."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any

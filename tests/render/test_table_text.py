@@ -1,7 +1,5 @@
 """The table and the memory view as text."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Programs for the tests of the replay whose segments and work are given one by one, without a trace."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Blocks of ranks that meet in collectives."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from traceanalyzer.replay.recurrence import Block, Layout

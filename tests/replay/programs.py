@@ -1,7 +1,5 @@
 """Small programs for the tests of the replay: steps of ops that launch kernels, as long as they are told."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Decisions of the replay, each by an example at either side of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any

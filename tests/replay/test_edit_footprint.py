@@ -1,7 +1,5 @@
 """What fixes take from a program, and when one fix does for another."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

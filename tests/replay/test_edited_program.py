@@ -1,7 +1,5 @@
 """What edits leave of a program, and put in its place, by segments and work given one by one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Each edit on a small program, on traces, and beside waits between streams: what is left of the step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

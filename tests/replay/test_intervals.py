@@ -1,7 +1,5 @@
 """A saving and its interval from planted replays, with numbers worked out by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Ranks replayed together, what one takes more than its peers, and what fixes save the whole job."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

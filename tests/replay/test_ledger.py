@@ -1,7 +1,5 @@
 """The ledger of measured pairs: what README says of it, what the package was calibrated with, and what is said now."""
 
-from __future__ import annotations
-
 import statistics
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the program of a trace is made of, and whose time each part is."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which steps stand for the program, and the device's side of it."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

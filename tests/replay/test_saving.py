@@ -1,7 +1,5 @@
 """Savings and their intervals, what bounds a step, and faults that are removed together."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The replay's loop: queue, edges and gaps by hand, and against a loop over every piece of work."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Sequence
 from dataclasses import replace

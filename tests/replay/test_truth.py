@@ -1,7 +1,5 @@
 """The replay against programs whose steps are known without the profiler; see docs/accuracy.md."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which calls wait for what, and what the profiler adds to a stretch: each limit from both sides."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What calls need at least, just below and just above each limit of its models, against counts made by hand."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

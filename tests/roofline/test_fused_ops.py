@@ -4,8 +4,6 @@
 `_weight_int4pack_mm`, `_grouped_mm`, causal attention by each backend, and four functions under torch.compile.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What calls need at least, and what devices, their units and links reach."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

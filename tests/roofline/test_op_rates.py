@@ -1,7 +1,5 @@
 """What is said of ops by their inputs, device and kernels: counts, order, names, and the limit that is nearest."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Ops and their kernels, end to end and as people read them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

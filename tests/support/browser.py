@@ -4,8 +4,6 @@ Without one the tests are skipped. `TRACEANALYZER_BROWSER=required` makes that a
 any other value is the path of the browser.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Iterator

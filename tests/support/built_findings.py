@@ -1,7 +1,5 @@
 """Hits of built traces, and the findings that they make."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

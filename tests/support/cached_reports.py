@@ -3,8 +3,6 @@
 Nothing here may be changed by a test: traces, analyses and reports are read-only.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import pickle

@@ -3,8 +3,6 @@
 A rule is made of many conditions, all of which hold in a program that shows it. In a copy some of them fail.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import deepcopy
 from random import Random

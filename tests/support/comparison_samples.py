@@ -1,7 +1,5 @@
 """Results of a comparison, made by hand: two recordings of which NEW is slower."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

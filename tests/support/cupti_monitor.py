@@ -6,8 +6,6 @@ launched may stand on a lane of its own and keeps its stream as `original_stream
 whose ids count from 2**40; counters are `C` events with one unnamed series.
 """
 
-from __future__ import annotations
-
 import gzip
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Steps with exchanges of experts and of pipeline stages."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

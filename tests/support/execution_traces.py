@@ -1,7 +1,5 @@
 """Execution traces of a few ops, and the profiler's trace of the same steps."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

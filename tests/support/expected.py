@@ -8,8 +8,6 @@ A program is one trace, or a job of several ranks. Its section has the measured 
 one line per finding in the order of the report: severity, saving in points, rule, cause, place, title.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

@@ -1,7 +1,5 @@
 """How exporters lay a trace out as JSON."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, Literal
 

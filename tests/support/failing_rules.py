@@ -1,7 +1,5 @@
 """Rules as a careless author writes them, run beside one that finds something."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any

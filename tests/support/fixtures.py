@@ -1,7 +1,5 @@
 """The recorded fixtures, and which rules have none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.support.paths import REPOSITORY

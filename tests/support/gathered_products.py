@@ -1,7 +1,5 @@
 """GEMMs of gathered rows and of joined messages."""
 
-from __future__ import annotations
-
 from tests.rules.kernel_programs import F32, Op
 
 GEMM = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_stage3"

@@ -1,7 +1,5 @@
 """Programs with one hot op."""
 
-from __future__ import annotations
-
 from tests.rules.kernel_programs import BF16, NVJET, US, Op, found
 from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer import Finding

@@ -5,8 +5,6 @@ A normal run tries the same examples each time, so that it fails for what was ch
 HYPOTHESIS_PROFILE=thorough pytest tests/timeline
 """
 
-from __future__ import annotations
-
 import os
 
 from hypothesis import HealthCheck, settings

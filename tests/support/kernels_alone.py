@@ -1,7 +1,5 @@
 """Recorded kernels that run alone."""
 
-from __future__ import annotations
-
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Trace
 

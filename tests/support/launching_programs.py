@@ -1,7 +1,5 @@
 """Programs that launch many short kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from tests.rules.launches import GEMM, loop

@@ -1,7 +1,5 @@
 """Recordings with marked steps, and what trace-health reports of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.support.cached_reports import selected

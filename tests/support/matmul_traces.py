@@ -1,7 +1,5 @@
 """A trace of two matrix products, a softmax and a copy, as `ops` and `table` show it."""
 
-from __future__ import annotations
-
 from tests.support.trace_builder import TraceBuilder
 
 BF16, F32 = "c10::BFloat16", "float"

@@ -1,7 +1,5 @@
 """Traces of several ranks merged into one file, marked as SGLang, Triton-distributed and TraceFusion do."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 python -m tests.support.notebook_page   # writes the outputs anew
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

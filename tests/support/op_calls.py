@@ -1,7 +1,5 @@
 """Calls of ops as a trace records them: shapes, element types, numbers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from traceanalyzer.tensors.signatures import Signature

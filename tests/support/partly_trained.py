@@ -1,7 +1,5 @@
 """Training steps of networks that are tuned in part."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.rules.programs import US

@@ -1,7 +1,5 @@
 """Paths of the repository, its fixtures and the shared traces. Importable without pytest."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

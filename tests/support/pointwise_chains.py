@@ -1,7 +1,5 @@
 """Chains of pointwise ops, and attention written by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Training steps of a recommender with embedding tables."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

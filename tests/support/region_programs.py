@@ -1,7 +1,5 @@
 """Programs of annotations, functions, repeated ops and backward nodes, for tests of regions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Calls remembered in place of what they do."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.support.trace_builder import TraceBuilder

@@ -1,7 +1,5 @@
 """Projections before and after upsampling, propagation and decoding."""
 
-from __future__ import annotations
-
 from tests.rules.kernel_programs import Op
 
 F32, LONG = "float", "long int"

@@ -1,7 +1,5 @@
 """Public bug reports rebuilt as traces: small files beside the shared traces."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Rules for tests of what runs rules: one that finds, one that does not, one that cannot, one that fails."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@ those are left out, another run shows how long it takes, and the list is made of
 test has does nothing.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """Texts that a test expects in full, kept as files: UPDATE_SNAPSHOTS=1 pytest rewrites them."""
 
-from __future__ import annotations
-
 import os
 
 from tests.support.paths import REPOSITORY

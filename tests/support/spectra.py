@@ -1,7 +1,5 @@
 """Ops on complex fields and on spectra."""
 
-from __future__ import annotations
-
 from tests.rules.kernel_programs import Op
 
 F32, BF16, LONG = "float", "c10::BFloat16", "long int"

@@ -3,8 +3,6 @@
 python -m tests.support.sql_page   # writes the answers anew
 """
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Sequence

@@ -9,8 +9,6 @@
 Every method that adds an event returns its event_id. Nothing is added that was not asked for.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable
 from copy import deepcopy

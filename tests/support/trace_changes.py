@@ -1,7 +1,5 @@
 """Changes of a trace's JSON that must not change its findings."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

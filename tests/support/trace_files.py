@@ -1,7 +1,5 @@
 """Files and parts of traces that tests of reading and commands share."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from collections.abc import Iterator

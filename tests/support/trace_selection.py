@@ -5,8 +5,6 @@
 What is true of one trace alone (its fault, its step without the profiler, torch's table) is always tested.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import zlib

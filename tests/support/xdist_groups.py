@@ -4,8 +4,6 @@ A group whose name begins with a blank comes before all that has no group, one t
 several processes each takes the largest group that is left.
 """
 
-from __future__ import annotations
-
 import pytest
 
 with_torch = pytest.mark.xdist_group(" torch")  # imported by one process only: that takes seconds

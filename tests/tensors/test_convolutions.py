@@ -1,7 +1,5 @@
 """Sizes and operations of convolutions by hand, and which of them others could do in passes, phases or by FFTs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

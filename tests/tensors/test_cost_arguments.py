@@ -1,7 +1,5 @@
 """Which argument of an op is which in the models of work: against counts made by hand."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Bytes and operations of ops by the numbers of their inputs: no two sizes alike, so that each counts in its place."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Lengths of Fourier transforms, their factors, and what transforms need."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

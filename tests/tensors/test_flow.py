@@ -1,7 +1,5 @@
 """Which values ops read and make, and what follows from that."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

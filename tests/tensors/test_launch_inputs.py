@@ -1,7 +1,5 @@
 """What indexing writes where the grids of its kernels are not all recorded."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

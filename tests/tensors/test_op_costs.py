@@ -1,7 +1,5 @@
 """The models of work against counts made by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.op_calls import BF16, F32, LONG, signature

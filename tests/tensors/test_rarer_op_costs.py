@@ -1,7 +1,5 @@
 """Bytes and operations of the less common ops, against counts made by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Shapes of results, element types, and constants, as torch's operators give them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

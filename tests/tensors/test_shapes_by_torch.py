@@ -1,7 +1,5 @@
 """The op table against torch itself: every call is recorded by torch's profiler, its result compared with the table."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Top-level ops in order, and the error where no shapes were recorded."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

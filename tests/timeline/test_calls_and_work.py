@@ -1,7 +1,5 @@
 """How calls nest, which op the user called, and work beside its launch and its op."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

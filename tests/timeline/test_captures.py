@@ -1,7 +1,5 @@
 """Captures of CUDA graphs: what they keep from usual steps, and how far they reach."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Which work communicates, what it is called, and how long it moves data and waits."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Device work, chains of launches, records without their other half, and clocks."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Iterations: what repeats within one mark, and what only looks like it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Exact, approximate and nested loops, and kernels that repeat."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace

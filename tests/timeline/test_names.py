@@ -1,7 +1,5 @@
 """What names of copies, collectives, launches and kernels mean."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Edges of the recording, of marks and of steps, and to whom time there belongs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Rows of views: what is missing, around them, and how they are grouped and chosen."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Calls that were stalled, and what happens once at the head of a program."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

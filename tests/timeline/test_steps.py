@@ -1,7 +1,5 @@
 """The window and the steps: which definition or mark holds, and which steps are cold, empty or cut."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which calls wait for the device, values that travel to the host and back, and what threads did."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

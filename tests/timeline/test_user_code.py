@@ -1,7 +1,5 @@
 """Whose code a frame of Python is, and the user's own call of a library."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The commands table, memory and ops: options, formats, files, exit codes and notes."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

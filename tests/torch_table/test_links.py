@@ -1,7 +1,5 @@
 """What torch infers about events: links, time, memory and kernels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The table as it is printed: order, notes, and unusual traces."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rows by shapes and stacks, in torch's floats."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

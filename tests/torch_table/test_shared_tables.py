@@ -1,7 +1,5 @@
 """Against torch's own tables of the shared traces: every row, every column, and the text."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.paths import SHARED

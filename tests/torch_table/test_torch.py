@@ -1,7 +1,5 @@
 """Against key_averages() of the torch that is installed, on captures of the CPU made here."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from pathlib import Path

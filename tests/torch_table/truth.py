@@ -1,7 +1,5 @@
 """The tables that torch itself made of the shared traces, and what ours are compared by."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from functools import cache, lru_cache
