@@ -11,7 +11,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,7 +75,8 @@ def watch(folder: str | Path | None = None, log: Log | None = None) -> Watch:
 
     Each window is analysed by a process of its own, while the training goes on.
     """
-    shown = log or partial(print, file=sys.stderr, flush=True)
+    # What standard error is when a line is printed: programs replace it.
+    shown = log or (lambda line: print(line, file=sys.stderr, flush=True))
     return Watch(None if folder is None else Path(folder), shown)
 
 
