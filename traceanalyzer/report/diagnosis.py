@@ -71,11 +71,7 @@ def view_of(analyses: Mapping[Rank, Analysis]) -> JobView | None:
 
 
 def report_of_ranks(ranks: Ranks, view: JobView | None, asked: Asked, as_peers: Sequence[int] = ()) -> Report:
-    """As `report_of`, wherever the traces are.
-
-    Args:
-        view: what `introduce` returned.
-    """
+    """As `report_of`, wherever the traces are; `view` is what `introduce` returned."""
     if asked.step_ms is not None:
         refused = ranks.each(too_short, dict.fromkeys(ranks.all), asked.step_ms).values()
         for reason in filter(None, refused):

@@ -33,11 +33,7 @@ from traceanalyzer.timeline.unprofiled import Unprofiled
 def replayed_together(
     ranks: Ranks, view: JobView, step_ms: GivenStep | None, first: Sequence[int] = ()
 ) -> JobForecast:
-    """The ranks replayed together; each of them is told what it does that its peers do not.
-
-    Args:
-        first: ranks that are among those replayed together, whoever waits for them.
-    """
+    """The ranks replayed together, these `first`; each of them is told what it does that its peers do not."""
     every = dict.fromkeys(sorted(view.waits))
     sample_alike(ranks, every)
     by_call = view.held_up_ns()

@@ -301,10 +301,8 @@ def timeline_of(
 ) -> Timeline:
     """The timeline of one trace, with about `most` events and `marks` occurrences.
 
-    Args:
-        findings: of this trace, with their positions in the report.
-        spans: (start, end) of what else is looked at closely.
-        said: what a name becomes in a confidential page, which has no annotations and lines; None to keep all.
+    Findings have their positions in the report, `spans` are (start, end) of what else is looked at closely; `said` is
+    what a name becomes in a confidential page, which has no annotations and lines.
     """
     events, steps = analysis.index(Events), analysis.index(Steps)
     kept = chosen(analysis, [finding for _, finding in findings], spans, most)

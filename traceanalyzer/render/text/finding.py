@@ -55,11 +55,7 @@ def short_paths(text: str) -> str:
 def put_fitted(
     page: Page, text: str, lines: int, *, indent: int = 0, hang: int = 0, style: str = "", whole: bool = False
 ) -> None:
-    """Put the text in at most so many lines: evidence goes first, then the last clauses.
-
-    Args:
-        whole: a sentence is never cut, even if it takes more lines: half a sentence of advice is none.
-    """
+    """Put the text in so many lines: without evidence, then without clauses; of a `whole` one no sentence is cut."""
     text = short_paths(text[: _MOST_ROOMS * _MOST_ROOMS * lines * page.width])
     sentences = [text[: end.start()] for end in re.finditer(r"(?<=[.]) (?=[A-Z`(]|\w+=)", text)]
     trials = (

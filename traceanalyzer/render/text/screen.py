@@ -110,11 +110,7 @@ def _speaking(traces: Sequence[TraceReport]) -> list[tuple[TraceReport, str]]:
 
 
 def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room: int) -> int:
-    """Those with something to do: a line of each at least, then as many as there is room for, first above `info`.
-
-    Returns:
-        how many of them say what to do.
-    """
+    """Those with something to do, a line of each at least, first above `info`; returns how many say what to do."""
     blocks = {
         number: [_block(page, number, found, report, detail) for detail in range(WHOLE + 1)]
         for number, found in findings.items()
