@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from itertools import pairwise
+from pathlib import Path
+
 import pytest
 
+from tests.support.execution_traces import Call, Tensor, written
 from tests.support.paths import SHARED
 from tests.support.region_programs import cached_gradients
 from traceanalyzer import Finding, diagnose, load
@@ -86,3 +91,20 @@ def test_a_hook_of_backward_repeats_the_forward_pass() -> None:
     assert (finding.evidence["ops_a_step"], finding.evidence["launches"]) == (8, 8)
     assert finding.evidence["gpu_ns"] == 16_000
     assert finding.title.startswith("The forward pass runs again in a backward hook")
+
+
+def test_a_matrix_is_factorized_once_for_all_right_hand_sides(tmp_path: Path) -> None:
+    """Each of three solves factorises it; no shapes are recorded."""
+    matrix, *sides = (Tensor(number, (64, 64)) for number in range(1, 6))
+    solves = [
+        Call("aten::linalg_solve", (matrix, side), (result,), inside="aten::linalg_lu_factor_ex")
+        for side, result in pairwise(sides)
+    ]
+    path = written(tmp_path, [solves] * 3)
+    recorded = json.loads(path.read_text())
+    for event in recorded["traceEvents"]:
+        event.get("args", {}).pop("Input Dims", None)
+    path.write_text(json.dumps(recorded))
+    (finding,) = diagnose(load(path), select=("computed-again",)).findings
+    assert (finding.cause, finding.confidence) == ("same-matrix", Confidence.HIGH)
+    assert finding.title.startswith("The same matrix is factorised again twice a step: 40.0 µs of GPU time")

@@ -147,16 +147,14 @@ def encoder(data: Tensor, mask: Tensor) -> list[Call]:
     ]
 
 
-@pytest.mark.parametrize(("index_of_masks", "ops"), [(2, 3), (3, 1)])
-def test_masks_are_copied_as_the_samples_they_belong_to(
-    tmp_path: Path, index_of_masks: int, ops: int
-) -> None:
+@pytest.mark.parametrize(("place", "ops"), [(0, 3), (16, 1)])
+def test_masks_are_copied_as_the_samples_they_belong_to(tmp_path: Path, place: int, ops: int) -> None:
     """Each sample is there 4 times, and so is its mask, which is multiplied by one of positions."""
     samples, positions = Tensor(12, (16, 2, 8, 64)), Tensor(15, (8, 8))
     copied, mask = Tensor(13, (16, 1, 8, 8)), Tensor(16, (16, 1, 8, 8))
     calls = [
         Call("aten::index", (Tensor(1, (4, 2, 8, 64)), Tensor(2, (16,))), (samples,)),
-        Call("aten::index", (Tensor(4, (4, 1, 8, 8)), Tensor(index_of_masks, (16,))), (copied,)),
+        Call("aten::index", (Tensor(4, (4, 1, 8, 8)), Tensor(2, (16,), offset=place)), (copied,)),
         Call("aten::ones", (), (positions,)),
         Call("aten::mul", (copied, positions), (mask,)),
         *encoder(samples, mask),

@@ -29,7 +29,10 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Call:
-    """An op with its tensors; `writes` are positions of arguments that it writes. `kernels` share `gpu`, ns."""
+    """An op with its tensors; `writes` are positions of arguments that it writes. `kernels` share `gpu`, ns.
+
+    An op inside of it, if `inside` names one, launches them.
+    """
 
     name: str
     reads: tuple[Tensor, ...]
@@ -37,6 +40,7 @@ class Call:
     writes: tuple[int, ...] = ()
     numbers: tuple[float, ...] = ()
     backward: bool = False
+    inside: str = ""
     kernels: tuple[str, ...] = ("void kernel()",)
     gpu: int = 20 * US
 
@@ -58,6 +62,8 @@ def nodes_of(steps: Sequence[Sequence[Call]]) -> list[dict[str, Any]]:
                 around = len(nodes) + 1
                 nodes.append(_node(around, "autograd::engine::evaluate_function: MulBackward0", 1))
             nodes.append(_node(len(nodes) + 1, call.name, around, call))
+            if call.inside:
+                nodes.append(_node(len(nodes) + 1, call.inside, len(nodes)))
     return nodes
 
 
@@ -76,6 +82,8 @@ def written(folder: Path, steps: Sequence[Sequence[Call]]) -> Path:
             if call.backward:
                 trace.op("autograd::engine::evaluate_function: MulBackward0", at, 24 * US)
             trace.op(call.name, at + US, 20 * US, **{"Input Dims": dims, "Input type": ["float"] * len(dims)})
+            if call.inside:
+                trace.op(call.inside, at + 2 * US, 18 * US)
             each = call.gpu // len(call.kernels)
             free = max(free, at + 9 * US)
             for place, kernel in enumerate(call.kernels):

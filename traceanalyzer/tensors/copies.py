@@ -155,11 +155,12 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An op in order: keys of what it reads and makes, -1 if unknown."""
+    """An op in order: keys of what it reads and makes, -1 if unknown, and parts that it reads after the first input."""
 
     form: Form
     keys: Sequence[int]
     made: int
+    indices: _Pattern = ()
 
 
 def on_copies(steps: Sequence[Step], min_times: float) -> Iterator[OnCopies]:
@@ -183,7 +184,7 @@ def on_copies(steps: Sequence[Step], min_times: float) -> Iterator[OnCopies]:
         result: _Parts = ()
         if form.entries and form.reads and form.made:
             times = form.made / form.reads[0].elements
-            pattern = form.pattern or (form.name, *(step.keys[1:] if min(step.keys) >= 0 else [position]))
+            pattern = form.pattern or (form.name, *(step.indices or [position]))
             result = (_Part(1.0, position, times, form.entries, pattern),) if times >= min_times else ()
         elif form.name in _JOINS:
             result = _joined(form, known)
@@ -283,7 +284,7 @@ def _joined(form: Form, known: list[_Parts]) -> _Parts:
         for read, parts in zip(form.reads, known, strict=True)
         for part in (parts or (_Part(),))
     ]
-    single = len({(part.maker, part.times) for part in joined}) == 1
+    single = len({(part.pattern, part.times) for part in joined}) == 1
     return (replace(joined[0], share=1.0),) if single else tuple(joined)
 
 
@@ -322,12 +323,15 @@ def steps_by_id(
     steps, values = [], flow.values
     for form, op in zip((forms[which] for which in number), recorded, strict=True):
         read: dict[int, list[int]] = {}
-        reads = zip(values.arguments_of(op).tolist(), values.read_by(op).tolist(), strict=True)
-        for argument, value in reads:
+        begin, end = values.reads_from[op : op + 2]
+        for argument, value in zip(
+            values.arguments_of(op).tolist(), values.read_by(op).tolist(), strict=True
+        ):
             read.setdefault(argument, []).append(value)
         keys = [read[each.argument].pop(0) if read.get(each.argument) else -1 for each in form.reads]
-        made = values.made_by(op)
-        steps.append(Step(form, keys, int(made[0]) if len(made) else -1))
+        made, others = values.made_by(op), slice(begin + 1, end)
+        indices = (*values.read[others].tolist(), *values.part[others].ravel().tolist())
+        steps.append(Step(form, keys, int(made[0]) if len(made) else -1, indices))
     return steps
 
 
