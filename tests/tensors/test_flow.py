@@ -136,6 +136,13 @@ def test_a_matrix_is_the_same_for_other_right_hand_sides(tmp_path: Path) -> None
     assert found.matrix_again[:6].tolist() == [-1, -1, 1, -1, 1, -1]
 
 
+@pytest.mark.parametrize(("side", "expected"), [(Z, [-1, 0]), (Y, [-1, -1])])
+def test_a_stored_matrix_is_the_same_in_each_step(tmp_path: Path, side: Tensor, expected: list[int]) -> None:
+    """But a benchmark solves for the same right-hand side."""
+    found = flow(tmp_path, [solve(X, Y, OUT)], [solve(X, side, OUT)])
+    assert found.matrix_again.tolist() == expected
+
+
 @pytest.mark.parametrize(("batch", "trains", "stored"), [(11, True, 2), (10, True, 0), (11, False, 0)])
 def test_training_computes_the_same_of_stored_tensors(
     tmp_path: Path, batch: int, trains: bool, stored: int

@@ -56,7 +56,7 @@ class Flow:
         view: bool (recorded,), whether an op only looks at its input in another way.
         again: int64 (recorded,), an earlier op of the same step that made the same; -1 for none.
         guessed: bool (recorded,), whether that holds only if numbers that Python passes are equal, too.
-        matrix_again: int64 (recorded,), an earlier op of the same step that solved for the same matrix; -1 for none.
+        matrix_again: int64 (recorded,), an earlier op that solved for the same matrix; -1 for none.
         user: int64 (recorded,), the next op, but views, that reads or writes the storage of a view or of a new tensor;
             -1 of none, and of ops that compute.
         constant: bool (recorded,), whether an op computes the same of weights alone in every step.
@@ -117,7 +117,7 @@ class Flow:
             view=view,
             again=again,
             guessed=guessed,
-            matrix_again=_matrix_again(recorded, values, keys, again),
+            matrix_again=_matrix_again(values, keys, again),
             user=_users(recorded, values, view),
             constant=_constant(recorded, values, view, same),
             stored=_stored(recorded, values, keys, same),
@@ -281,14 +281,15 @@ def _guesses(recorded: ExecutionTrace, values: Values, keys: Keys, first: Rows) 
     return length
 
 
-def _matrix_again(recorded: ExecutionTrace, values: Values, keys: Keys, again: Rows) -> Rows:
-    """As `Flow.matrix_again`."""
-    result, first = np.full(len(recorded), -1, np.int64), dict[tuple[int, int], int]()
+def _matrix_again(values: Values, keys: Keys, again: Rows) -> Rows:
+    """As `Flow.matrix_again`. A benchmark solves for the same right-hand side."""
+    result, first = np.full(len(again), -1, np.int64), dict[int, int]()
+    repeated = np.append(again >= 0, False)
     for op in np.flatnonzero(keys.matrix >= 0).tolist():
-        before = first.setdefault((int(recorded.step[op]), int(keys.matrix[op])), op)
+        before = first.setdefault(int(keys.matrix[op]), op)
         value = values.read_by(op)[0]
-        same = value == values.read_by(before)[0] or np.append(again, -1)[values.producer[value]] >= 0
-        if before != op and same:
+        same = value == values.read_by(before)[0] or repeated[values.producer[value]]
+        if same and keys.key[op] != keys.key[before]:
             result[op] = before
     return result
 
