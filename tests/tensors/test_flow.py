@@ -354,6 +354,72 @@ def test_ops_on_rows_need_what_later_ops_read(tmp_path: Path) -> None:
     assert found.read_share[:5].tolist() == [1 / 8, 1 / 8, 1.0, 1.0, 1.0]
 
 
+def shares(folder: Path, *calls: Call) -> list[float]:
+    """Share of each op's result that later ops read; what nobody reads is read by an op at the end."""
+    last = reader_of(calls[-1])
+    found = flow(folder, [*calls, last], [*calls, last])
+    return found.read_share[: len(calls)].tolist()
+
+
+FRAMES, RESIZED, INDEX = Tensor(50, (8, 3, 16, 16)), Tensor(51, (8, 3, 6, 6)), Tensor(52, (2,))
+TO_FLOAT = Call("aten::to", (Tensor(49, (8, 3, 16, 16)),), (FRAMES,))
+RESIZE = Call("aten::_upsample_bilinear2d_aa", (FRAMES,), (RESIZED,))
+TAKEN = Call("aten::index_select", (RESIZED, INDEX), (Tensor(53, (2, 3, 6, 6)),))
+
+
+def test_an_index_reads_as_much_as_it_takes(tmp_path: Path) -> None:
+    in_place = Call("aten::div_", (RESIZED, Tensor(54, (3, 1, 1))), (RESIZED,), writes=(0,))
+    assert shares(tmp_path, TO_FLOAT, RESIZE, in_place, TAKEN) == [0.25, 0.25, 0.25, 1.0]
+
+
+def test_a_resize_needs_whole_images_for_a_crop_of_each(tmp_path: Path) -> None:
+    crop = Tensor(51, (8, 3, 4, 4), strides=(108, 36, 6, 1))
+    read = Call("aten::mean", (crop,), (Tensor(53, (8,)),))
+    assert shares(tmp_path, TO_FLOAT, RESIZE, read) == [1.0, 1.0, 1.0]
+
+
+def test_writing_to_a_part_leaves_the_rest_needed(tmp_path: Path) -> None:
+    part = Tensor(51, (1, 3, 6, 6))
+    write = Call("aten::mul_", (part, W), (part,), writes=(0,))
+    calls = [
+        Call("aten::mean", (part,), (Tensor(55, (1,)),)),
+        write,
+        Call("aten::mean", (RESIZED,), (Tensor(53, (8,)),)),
+    ]
+    assert shares(tmp_path, TO_FLOAT, RESIZE, *calls)[:2] == [1.0, 1.0]
+
+
+HIDDEN, NORMED, LOGITS = Tensor(60, (8, 32)), Tensor(61, (8, 32)), Tensor(62, (8, 64))
+WEIGHT, CAST = Tensor(63, (64, 32)), Tensor(64, (64, 32))
+NORM = Call("aten::layer_norm", (HIDDEN,), (NORMED,))
+HEAD = Call("aten::linear", (NORMED, CAST), (LOGITS,))
+LAST_ROW = Call("aten::argmax", (Tensor(62, (1, 64), offset=7 * 64),), (Tensor(65, (1,)),))
+
+
+def test_rows_of_a_product_need_rows_of_its_data_and_all_weights(tmp_path: Path) -> None:
+    cast = Call("aten::to", (WEIGHT,), (CAST,))
+    assert shares(tmp_path, cast, NORM, HEAD, LAST_ROW) == [1.0, 1 / 8, 1 / 8, 1.0]
+
+
+def test_columns_of_a_product_need_all_of_its_data(tmp_path: Path) -> None:
+    columns = Call("aten::argmax", (Tensor(62, (8, 4), strides=(64, 1)),), (Tensor(65, (8,)),))
+    assert shares(tmp_path, NORM, HEAD, columns) == [1.0, 1 / 16, 1.0]
+
+
+def test_rows_of_a_transposed_view_are_columns(tmp_path: Path) -> None:
+    turned = Tensor(61, (32, 7), strides=(1, 32))
+    head = Call("aten::linear", (turned, Tensor(63, (64, 7))), (Tensor(62, (32, 64)),))
+    assert (
+        shares(tmp_path, Call("aten::layer_norm", (Tensor(60, (7, 32)),), (Tensor(61, (7, 32)),)), head, LAST_ROW)[0]
+        == 1.0
+    )
+
+
+def test_backward_needs_no_more_than_forward_reads(tmp_path: Path) -> None:
+    backward = Call("aten::mm", (Tensor(66, (64, 8)), NORMED), (Tensor(67, (64, 32)),), backward=True)
+    assert shares(tmp_path, NORM, HEAD, LAST_ROW, backward)[:2] == [1 / 8, 1 / 8]
+
+
 def test_ops_that_hand_values_on_to_each_other_alone_are_closed(tmp_path: Path) -> None:
     """The first product is read by the second one, or by another op as well."""
     calls = [mul(X, W, Y), mul(Y, W, Z), Call("aten::sum", (Z,), (OUT,))]

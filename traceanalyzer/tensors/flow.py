@@ -19,19 +19,17 @@ from traceanalyzer.model.trace import Trace
 from traceanalyzer.tensors.needed_values import (
     abandoned_ops,
     diagonal_sizes,
-    read_shares,
     steps_of_threads,
     unread_ops,
 )
 from traceanalyzer.tensors.ops.table import Kind, op_row
+from traceanalyzer.tensors.read_shares import DATA, read_shares
 from traceanalyzer.tensors.signatures import signatures_of
 from traceanalyzer.tensors.values import LEAF, Keys, Values, values_of
 from traceanalyzer.timeline.calls_and_work import Calls
 from traceanalyzer.timeline.names import STEP_MARK
 
 _MISSING = "no execution trace (NAME.et.json.gz beside the trace, or --tensors) shows which tensors ops read"
-# Position of a layer's data; its other inputs are weights.
-_DATA = {"aten::embedding": 1, "aten::addmm": 1, "aten::baddbmm": 1}
 # Pointwise ops in a row; noise schedules and line searches have fewer. Chosen.
 _LONG_CHAIN = 12
 # Share of the ops with equal shapes in two steps that run the same ops: data of some grows or shrinks. Chosen.
@@ -376,7 +374,7 @@ def _roles(recorded: ExecutionTrace, values: Values, view: Mask, same: Mask) -> 
         if rows[recorded.name[op]].kind not in _LAYERS and name != "aten::embedding":
             role[read] |= passed
             continue
-        data = values.arguments_of(op) == _DATA.get(name, 0)
+        data = values.arguments_of(op) == DATA.get(name, 0)
         role[read[~data]] |= _WEIGHT
         role[read[data]] |= passed if name in _MATRIX_PRODUCTS else _AS_DATA
     return role

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, Value, distinct, no_rows
+from traceanalyzer.model.arrays import Mask, Rows, Value, distinct, no_rows
 from traceanalyzer.model.execution_trace import Access, ExecutionTrace, Layout
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.tensors.ops.table import Kind, op_row
@@ -36,7 +36,7 @@ def unread_ops(recorded: ExecutionTrace, values: Values, view: Mask) -> tuple[Ma
     unread, needed_value = _unread_if(recorded, values, view, lasting & ~seems)
     outer = recorded.outer & ~view
     parts = _unread_results(recorded, values, outer & ~unread, needed_value)
-    return _as_step_before(recorded, outer & unread), _as_step_before(recorded, parts)
+    return as_step_before(recorded, outer & unread), as_step_before(recorded, parts)
 
 
 def _unread_if(recorded: ExecutionTrace, values: Values, view: Mask, lasting: Mask) -> tuple[Mask, Mask]:
@@ -114,7 +114,7 @@ def abandoned_ops(recorded: ExecutionTrace, values: Values, unread: Mask) -> Mas
             lost.add(end)
     result = np.zeros(len(recorded), bool)
     result[[op for op, reached in leads_to.items() if reached <= lost]] = True
-    return _as_step_before(recorded, result)
+    return as_step_before(recorded, result)
 
 
 def _saved_for_backward(recorded: ExecutionTrace) -> Mask:
@@ -141,30 +141,6 @@ def _last_without_backward(recorded: ExecutionTrace, values: Values) -> list[int
     last = np.append(np.flatnonzero(np.diff(steps)), len(steps) - 1) if len(steps) else no_rows()
     ops: list[int] = values.results[last[~np.isin(steps[last], trained)]].tolist()
     return ops
-
-
-def read_shares(recorded: ExecutionTrace, values: Values, view: Mask, diagonal: Rows) -> Floats:
-    """Share of the result of each op on rows that later ops need; 1 of other ops, of what may last, and of diagonals.
-
-    An op on rows needs as much of its inputs as others need of its result.
-    """
-    ops = len(recorded)
-    on_rows = np.array([op_row(name).row_wise for name in recorded.names], bool)[recorded.name]
-    on_rows &= diagonal == 0
-    lasts = (values.replaced == ops) | ~values.freed | values.on_cpu | (values.elements == 0)
-    share, needed = np.ones(ops), dict[int, dict[tuple[int, int], float]]()
-    for op in np.flatnonzero(recorded.outer & ~view)[::-1].tolist():
-        made = values.made_by(op)
-        if on_rows[op] and len(made) == 1 and not lasts[made[0]] and not len(values.overwritten_by(op)):
-            share[op] = min(sum(needed.get(int(made[0]), {(0, 0): 1.0}).values()), 1.0)
-        begin, end = values.reads_from[op : op + 2]
-        for value, (offset, elements) in zip(
-            values.read[begin:end].tolist(), values.part[begin:end, :2].tolist(), strict=True
-        ):
-            part = min(elements / max(int(values.elements[value]), 1), 1.0) * share[op]
-            parts = needed.setdefault(value, {})
-            parts[offset, elements] = max(part, parts.get((offset, elements), 0.0))
-    return _as_step_before(recorded, share)
 
 
 # What is needed of a value, other than the diagonal of its matrices of n x n elements, which is n.
@@ -201,7 +177,7 @@ def diagonal_sizes(recorded: ExecutionTrace, values: Values, view: Mask, unread:
             needs[value] = _joint([int(needs[value]), size])
         over = values.overwritten_by(op)
         needs[over] = [_joint([each, needed]) for each in needs[over].tolist()]
-    return _as_step_before(recorded, sizes)
+    return as_step_before(recorded, sizes)
 
 
 def _joint(needs: list[int]) -> int:
@@ -217,7 +193,7 @@ def _diagonal_read(elements: int, layout: Layout) -> int:
     return length if 1 < length == step - 1 and batches else _ALL
 
 
-def _as_step_before(recorded: ExecutionTrace, of_ops: NDArray[Value]) -> NDArray[Value]:
+def as_step_before(recorded: ExecutionTrace, of_ops: NDArray[Value]) -> NDArray[Value]:
     """The same, with the last step as the one before it, where both run the same ops: nothing shows what it frees."""
     parts = {
         (int(recorded.thread[rows[0]]), step): rows

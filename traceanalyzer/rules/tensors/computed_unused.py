@@ -13,6 +13,7 @@ from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTi
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.ops.table import Kind, op_row
+from traceanalyzer.timeline.backward_nodes import outer_nodes_of
 
 # Kernels, or ops nested in an op, that make some of its results alone: op, bits of the results, kernel, nested op.
 _MAKERS = (
@@ -32,6 +33,10 @@ _ADVICE = {
     "distribution instead of its covariance_matrix.",
     "partly-read": "Slice the input before the ops, for example head(hidden[:, -1:]).",
 }
+_TRIM = (
+    " In a graph network on sampled nodes, call trim_to_layer() of torch_geometric.utils before each layer: it leaves out "
+    "nodes and edges that no later layer needs, which saves more than these ops."
+)
 
 
 class Limits:
@@ -47,7 +52,9 @@ class Limits:
 
 
 @rule(since="0.4", claims=Claims.WORK, specificity=3, min_share=0.02, limits=Limits, causes=tuple(_ADVICE))
-def computed_unused(flow: Flow, idle: IdleTime, work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
+def computed_unused(
+    flow: Flow, calls: Calls, idle: IdleTime, work: Work, gpus: Gpus, limits: Limits
+) -> Iterator[Hits]:
     """Ops compute what no op reads.
 
     What it looks for: with an execution trace (NAME.et.json.gz beside the trace), ops whose results no needed
@@ -82,7 +89,9 @@ def computed_unused(flow: Flow, idle: IdleTime, work: Work, gpus: Gpus, limits: 
         yield from _unread_hits("unread-results", flow, unread & lost, idle, limits, Confidence.MEDIUM)
         yield from _unread_hits("unread-results", flow, unread & ~lost, idle, limits, Confidence.LOW)
     yield from _diagonals(flow, gpus, limits)
-    yield from _partly_read(flow, ~unread & (flow.read_share[flow.number] <= limits.max_read_share), limits)
+    yield from _partly_read(
+        flow, calls, ~unread & (flow.read_share[flow.number] <= limits.max_read_share), limits
+    )
 
 
 def _unread_hits(
@@ -191,21 +200,32 @@ def _diagonals(flow: Flow, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
             )
 
 
-def _partly_read(flow: Flow, chosen: Mask, limits: Limits) -> Iterator[Hits]:
+def _partly_read(flow: Flow, calls: Calls, chosen: Mask, limits: Limits) -> Iterator[Hits]:
+    """These ops, and the nodes of backward that they recorded: what nobody reads has no gradient."""
     members, shares = flow.ops[chosen], flow.read_share[flow.number][chosen]
-    pieces, owner = members.launched()
+    nodes, recorder = outer_nodes_of(calls, members)
+    others = ~np.isin(nodes.rows, members.outer_op.rows)
+    pieces, owner = members.joined([members, nodes[others]]).launched()
+    share = np.append(shares, shares[recorder[others]])[owner]
     for device, of_device in pieces.by_device():
-        on_device = pieces.device == device
-        needed = clamp_to_floor(of_device.dur_ns * shares[owner[on_device]], of_device, limits.floor_ns)
+        needed = clamp_to_floor(of_device.dur_ns * share[pieces.device == device], of_device, limits.floor_ns)
         yield Hits(
             **reduce_to(of_device, needed),
             cause="partly-read",
             message="later ops read {read} of the results of {ops_a_step} ops a step: {by_ops:of these ops' time}. "
-            "They take {gpu} of GPU time a step{at_lines}",
-            advice=_ADVICE["partly-read"],
+            "They take {gpu} of GPU time a step" + " with their backward" * bool(others.any()) + "{at_lines}",
+            advice=_ADVICE["partly-read"] + _TRIM * _sums_over_edges(flow, chosen),
             confidence=Confidence.HIGH,
             evidence={**_evidence(members, of_device), "read_share": float(shares.min())},
         )
+
+
+def _sums_over_edges(flow: Flow, chosen: Mask) -> bool:
+    """Whether the ops read what a scatter has summed, as layers of a graph network do."""
+    read = flow.values.read[np.isin(flow.values.reads, flow.number[chosen])]
+    makers = distinct(flow.values.producer[read])
+    names = {flow.recorded.names[flow.recorded.name[op]] for op in makers[makers >= 0].tolist()}
+    return any(op_row(name).kind is Kind.SCATTER for name in names)
 
 
 def _evidence(members: Calls, *spent: Work) -> dict[str, Any]:
