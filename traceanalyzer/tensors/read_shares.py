@@ -18,6 +18,8 @@ from traceanalyzer.tensors.values import Values
 DATA = {"aten::embedding": 1, "aten::addmm": 1, "aten::baddbmm": 1}
 _LOOKUPS = frozenset({"aten::index_select", "aten::index"})
 _BY_ELEMENT = (Kind.POINTWISE, Kind.COPY)
+# More parts than these are taken for all. Chosen.
+_MOST_PARTS = 64
 Parts = Mapping[Hashable, Layout]
 """What is read of a value: key of a part, equal for equal parts, to its layout."""
 
@@ -36,13 +38,14 @@ def read_shares(recorded: ExecutionTrace, values: Values, view: Mask, diagonal: 
         if len(made) == 1 and not lasts[made[0]] and not diagonal[op]:
             parts = needs.get(int(made[0]), {})
         size = int(values.elements[made[0]]) if parts else 0
-        length = _independent(recorded, op, row, size, parts) if parts else 0
+        length = _independent(recorded, op, row, size, parts) if len(parts) <= _MOST_PARTS and parts else 0
         if length:
             by_element = 1 if row.kind is Kind.GEMM else length
-            share[op] = min(
-                sum(_touched(part, by_element) for part in parts.values()) * by_element / size, 1.0
-            )
-        for value, read in _reads(recorded, values, op, row, parts if length else {}, length):
+            touched = sum(_touched(part, by_element) for part in parts.values())
+            share[op] = min(touched * by_element / size, 1.0)
+        if share[op] == 1:
+            parts = {}
+        for value, read in _reads(recorded, values, op, row, parts, length):
             maker = values.producer[value]
             # What lies outside of the part that forward reads has no gradient.
             if maker < 0 or recorded.backward[maker] or not recorded.backward[op]:
@@ -104,8 +107,8 @@ def _reads(
         elif parts and whole == elements and row.kind not in _BY_ELEMENT and argument == DATA.get(name, 0):
             count = size // length
             rows = min(sum(_touched(part, length) for part in parts.values()), count)
-            # A step of the whole size: they may lie anywhere.
-            yield value, {("rows", *parts): ((rows, whole), (whole // count, 1))}
+            # Equal parts of a result need equal rows. A step of the whole size: these may lie anywhere.
+            yield value, {hash(("rows", *parts)): ((rows, whole), (whole // count, 1))}
         elif argument == 0 and name in _LOOKUPS and len(made) == 1:
             index, indices = (
                 tuple(values.read[place + 1 : end].tolist()),

@@ -8,6 +8,7 @@ from traceanalyzer.model.arrays import Mask, Rows, distinct
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, rule
+from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.signatures import Signature, tensors
 from traceanalyzer.tensors.top_ops import with_inputs, without_views
 
@@ -27,7 +28,7 @@ class Limits:
 
 
 @rule(since="0.4", claims=Claims.WORK, specificity=3, min_share=0.02, limits=Limits)
-def unmerged_adapter(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
+def unmerged_adapter(calls: Calls, idle: IdleTime, flow: Flow | None, limits: Limits) -> Iterator[Hits]:
     """Inference computes low-rank adapters (LoRA) that could be merged into the weights.
 
     What it looks for: in steps without a backward pass, a linear layer followed by two more of a low rank, a
@@ -37,17 +38,18 @@ def unmerged_adapter(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[H
     Bad: PeftModel with LoRA layers in generate(). Good: model.merge_and_unload() before serving.
     How sure: with recorded shapes the rank is checked. Confidence is medium: ids of tensors are not compared.
     When it is wrong: several adapters share the base weights, and requests switch between them. Where the stacks show
-    set_adapter(), nothing is reported.
+    set_adapter(), it is reported only if an execution trace shows that each layer reads the same adapter every time.
     Source: "LoRA: Low-Rank Adaptation of Large Language Models" (Hu et al., 2021), section 4.1.
     Saving: the time of the adapters' ops.
     """
     ops = calls[calls.is_top_op & (calls.step >= 0)]
-    if ops.name.matches(_NODES).any() or any(map(_SWITCH.search, calls.events.user_code.names)):
+    if ops.name.matches(_NODES).any():
         return
     ops, number, signatures = with_inputs(without_views(ops).in_order())
     begin, end = _adapters(ops, number, signatures, limits)
     steps = max(len(distinct(ops.step[begin])), 1)
-    if len(begin) < limits.min_adapters * steps:
+    switched = any(map(_SWITCH.search, calls.events.user_code.names))
+    if len(begin) < limits.min_adapters * steps or (switched and not _is_single(flow, ops, begin)):
         return
     edges = np.zeros(len(ops) + 1, np.int64)
     edges[begin + 1] += 1
@@ -61,7 +63,12 @@ def unmerged_adapter(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[H
         message="{adapters} low-rank adapters a step are computed beside their linear layers: they take {cpu} of CPU "
         "time, {gpu} of GPU time and {launches} launches a step{at_lines}",
         advice="Merge the adapter into the weights before serving: model.merge_and_unload() of PEFT, or weight += "
-        "scale * (B @ A). If requests switch between adapters, group them by adapter.",
+        "scale * (B @ A). "
+        + (
+            "All recorded requests use the same adapter: set_adapter() goes as well."
+            if switched
+            else "If requests switch between adapters, group them by adapter."
+        ),
         confidence=Confidence.MEDIUM,
         evidence={
             "adapters": round(len(begin) / steps),
@@ -90,6 +97,25 @@ def _adapters(ops: Calls, number: Rows, signatures: list[Signature], limits: Lim
     }
     first = first[np.array([low[kind] for kind in zip(*kinds, strict=True)], np.bool_)]
     return place[first], place[first + len(_ADAPTER) - 1]
+
+
+def _is_single(flow: Flow | None, ops: Calls, begin: Rows) -> bool:
+    """Whether the ids of tensors show that each base layer has one adapter in all of its calls."""
+    if flow is None:
+        return False
+    number_of = dict(zip(flow.ops.rows.tolist(), flow.number.tolist(), strict=True))
+    adapters: dict[int, set[int]] = {}
+    place = np.flatnonzero(~ops.name.matches(_BETWEEN))
+    for base, down in zip(begin, place[np.searchsorted(place, begin) + 1], strict=True):
+        pair = [number_of.get(int(ops.rows[at]), -1) for at in (base, down)]
+        weights = [
+            flow.values.storage[flow.values.read_by(op)[flow.values.arguments_of(op) == 1]]
+            for op in pair
+            if op >= 0
+        ]
+        if len(weights) == 2 and all(map(len, weights)):
+            adapters.setdefault(int(weights[0][0]), set()).add(int(weights[1][0]))
+    return bool(adapters) and all(len(each) == 1 for each in adapters.values())
 
 
 def _low_rank(layers: list[Signature], max_share: float) -> bool:
