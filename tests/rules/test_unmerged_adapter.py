@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.rules.kernel_programs import BF16, Op, found, program
+from tests.support.execution_traces import Call, Tensor, written
 from tests.support.paths import SHARED
 from tests.support.trace_builder import content_of, load_bytes
 from traceanalyzer import diagnose, load
@@ -41,6 +44,36 @@ def test_adapters_between_which_requests_switch_are_left() -> None:
     name, ids = "peft/tuners/tuners_utils.py(2615): set_adapter", {"Python id": 1, "Python parent id": None}
     content["traceEvents"].append({**op, "cat": "python_function", "name": name, "args": ids})
     assert found(load_bytes(json.dumps(content).encode()), RULE) == []
+
+
+def adapted(layer_number: int, adapter: int) -> list[Call]:
+    """One of four layers of 64 inputs and outputs with an adapter of rank 8."""
+    base, down, up = (Tensor(1_000 * part + 10 * layer_number) for part in (1, 2, 3))
+    weights = replace(base, shape=(64, 64)), replace(down, shape=(8, 64)), replace(up, shape=(64, 8))
+    if adapter:
+        weights = weights[0], *(replace(weight, storage=weight.storage + adapter) for weight in weights[1:])
+    x, low, wide = Tensor(1, (32, 64)), Tensor(2, (32, 8)), Tensor(3, (32, 64))
+    return [
+        Call("aten::linear", (x, weights[0]), (Tensor(4, (32, 64)),)),
+        Call("aten::linear", (x, weights[1]), (low,)),
+        Call("aten::linear", (low, weights[2]), (wide,)),
+        Call("aten::mul", (wide,), (Tensor(5, (32, 64)),), numbers=(2.0,)),
+        Call("aten::add", (Tensor(4, (32, 64)), Tensor(5, (32, 64))), (Tensor(6, (32, 64)),)),
+    ]
+
+
+@pytest.mark.parametrize(("second", "reported"), [(0, 1), (1, 0)], ids=["the same adapter", "another one"])
+def test_requests_that_switch_to_the_same_adapter(tmp_path: Path, second: int, reported: int) -> None:
+    requests = [call for adapter in (0, second) for number in range(4) for call in adapted(number, adapter)]
+    path = written(tmp_path, [requests] * 3)
+    content = json.loads(path.read_text())
+    op = next(event for event in content["traceEvents"] if event.get("cat") == "cpu_op")
+    name, ids = "peft/tuners/tuners_utils.py(2615): set_adapter", {"Python id": 1, "Python parent id": None}
+    content["traceEvents"].append({**op, "cat": "python_function", "name": name, "args": ids})
+    path.write_text(json.dumps(content))
+    findings = diagnose(load(path), select=(RULE,)).findings
+    assert [one.evidence["adapters"] for one in findings] == [8] * reported
+    assert all("use the same adapter" in one.advice for one in findings)
 
 
 @pytest.mark.parametrize(

@@ -410,7 +410,9 @@ def test_rows_of_a_transposed_view_are_columns(tmp_path: Path) -> None:
     turned = Tensor(61, (32, 7), strides=(1, 32))
     head = Call("aten::linear", (turned, Tensor(63, (64, 7))), (Tensor(62, (32, 64)),))
     assert (
-        shares(tmp_path, Call("aten::layer_norm", (Tensor(60, (7, 32)),), (Tensor(61, (7, 32)),)), head, LAST_ROW)[0]
+        shares(
+            tmp_path, Call("aten::layer_norm", (Tensor(60, (7, 32)),), (Tensor(61, (7, 32)),)), head, LAST_ROW
+        )[0]
         == 1.0
     )
 
