@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.rules.programs import US, found
+from tests.support.execution_traces import Call, Tensor, written
 from tests.support.trace_builder import TraceBuilder
+from traceanalyzer import diagnose, load
 from traceanalyzer.model.finding import Confidence
 
 LONG, F32, BF16 = "long int", "float", "c10::BFloat16"
@@ -114,3 +118,27 @@ def test_backward_of_the_product_is_saved_too(
     (plain,) = found(training(*forward), "one-hot")
     (one,) = found(training(*forward, (name, 900, [SEEN, SEEN], types, sequence)), "one-hot")
     assert one.cost_ns == pytest.approx(plain.cost_ns + 4 * saved_us * US, rel=1e-5)
+
+
+def test_every_product_that_reads_the_tensor_is_followed(tmp_path: Path) -> None:
+    """Ids of tensors show two products behind five other ops; another product reads other tensors."""
+    mask, float_mask, probs, others = (Tensor(storage, tuple(SEEN)) for storage in (2, 3, 4, 5))
+    results = [Tensor(storage, tuple(SEEN)) for storage in (6, 7, 8)]
+    calls = [
+        Call("aten::one_hot", (Tensor(1, tuple(INDEX)),), (mask,), numbers=(float(CLASSES),), gpu=430 * US),
+        Call("aten::to", (mask,), (float_mask,), gpu=700 * US),
+        *[Call("aten::exp", (probs,), (others,), gpu=300 * US)] * 5,
+        Call("aten::mul", (float_mask, others), (results[0],), gpu=2_000 * US),
+        Call("aten::mul", (probs, others), (results[1],), gpu=1_000 * US),
+        Call("aten::mul", (others, float_mask), (results[2],), gpu=2_000 * US),
+        Call("mine::read", tuple(results)),
+    ]
+    path = written(tmp_path, [calls] * 3)
+    content = json.loads(path.read_text())
+    for event in content["traceEvents"]:
+        if event.get("name") in ("aten::one_hot", "aten::to") and event.get("cat") == "cpu_op":
+            event["args"] |= {"Concrete Inputs": ["", str(CLASSES)], "Input type": [LONG, ""]}
+    path.write_text(json.dumps(content))
+    (one,) = diagnose(load(path), select=("one-hot",)).findings
+    assert one.evidence["readers"] == {"aten::mul": 3 * 2 * 2_000 * US}
+    assert one.evidence["converting_ns"] == 3 * 700 * US

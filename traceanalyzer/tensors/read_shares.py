@@ -125,7 +125,7 @@ def _reads(
 def _looked_up(layout: Layout, shape: list[int], size: int, indices: int) -> Layout:
     """The part of a tensor that a result of this size has by so many indices along a dimension; all of it if unclear.
 
-    Of several dimensions that fit it is the last: its elements lie in most rows. A mask has more elements than it takes.
+    Of several dimensions that fit it is the last: its elements lie in most rows. A mask has more than it takes.
     """
     dims = _split(layout, shape)
     for place in range(len(dims) - 1, -1, -1):

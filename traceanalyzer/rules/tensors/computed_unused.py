@@ -34,8 +34,8 @@ _ADVICE = {
     "partly-read": "Slice the input before the ops, for example head(hidden[:, -1:]).",
 }
 _TRIM = (
-    " In a graph network on sampled nodes, call trim_to_layer() of torch_geometric.utils before each layer: it leaves out "
-    "nodes and edges that no later layer needs, which saves more than these ops."
+    " In a graph network on sampled nodes, call trim_to_layer() of torch_geometric.utils before each layer. It leaves "
+    "out nodes and edges that no later layer needs, which saves more than these ops."
 )
 
 
@@ -64,11 +64,13 @@ def computed_unused(
     the generator's step. Of a convolution's or norm's backward whose input gradient is read, the part that
     computes gradients of weights counts.
     `diagonal`: products, and ops element by element, that make a matrix of which later ops read the diagonal.
-    `partly-read`: work on rows of which later ops read a small part, such as logits of all positions.
+    `partly-read`: work on rows of which later ops read a small part, such as logits of all positions, frames of
+    which an index takes some, or nodes of which the seeds are read; with the backward of these ops.
     Why it costs: the GPU computes it, and the CPU launches it.
     Bad: optimizer over the head alone, but backbone parameters with requires_grad. Good: requires_grad_(False)
     on the backbone, or torch.no_grad() around it.
     Bad: head(hidden)[:, -1]. Good: head(hidden[:, -1:]).
+    Bad: resize(frames).index_select(1, index). Good: resize(frames.index_select(1, index)).
     Bad: torch.diag(phi @ cov @ phi.T). Good: ((phi @ cov) * phi).sum(-1).
     How sure: tensors are identified by their ids. For what is partly read, and in training, confidence is
     high. Without a backward pass it is low for unread results: a benchmark may drop what users read.

@@ -41,8 +41,8 @@ def one_hot(calls: Calls, work: Work, gpus: Gpus, flow: Flow | None) -> Iterator
     Bad: F.one_hot(target, 150).permute(0, 3, 1, 2).float() in a Dice loss; one_hot(x, words).float() @ table.
     Good: gather and scatter_add along the classes for a Dice loss; class indices for cross_entropy; an
     embedding for a product with a table; bincount to count; index_add to sum rows.
-    How sure: only one_hot creates such tensors. Which ops read them is concluded from the order of ops, and
-    from dtypes and sizes.
+    How sure: only one_hot creates such tensors. Which ops read them is known by an execution trace. Without one it
+    is concluded from the order of ops, and from dtypes and sizes.
     When it is wrong: the program changes the one-hot tensor before use, for example to smooth or mix labels.
     Saving: the time of the one-hot tensor and its product, minus the time that gather or an embedding takes.
     Source: torch.nn.functional.one_hot in PyTorch's documentation (the result is int64); measured on an H100,
@@ -54,8 +54,9 @@ def one_hot(calls: Calls, work: Work, gpus: Gpus, flow: Flow | None) -> Iterator
     if len(masks) == 0:
         return
     uses = Uses()
+    readers = {} if flow is None else _readers(flow, ops, masks.tolist())
     for place in masks.tolist():
-        uses.follow(place, every)
+        uses.follow(place, every, readers.get(place))
     launcher, recorder = work.op.index_of_enclosing(ops), recording_ops(calls, ops, work)
     making, converted, read = (
         np.isin(launcher, places) for places in (masks, uses.converted, [*uses.instead])
@@ -99,18 +100,22 @@ class Uses:
     multiplied: list[int] = field(default_factory=list)
     factors: list[int] = field(default_factory=list)
 
-    def follow(self, mask: int, ops: Sequence[Signature]) -> None:
-        """Add the uses of the one-hot tensor that the op at this position makes; none if the classes are unknown."""
+    def follow(self, mask: int, ops: Sequence[Signature], readers: Sequence[int] | None) -> None:
+        """Add the uses of the one-hot tensor that the op at this position makes; none if the classes are unknown.
+
+        Args:
+            readers: ops that read it or a copy of it; None if ids of tensors are not recorded.
+        """
         try:
             index, classes = math.prod(ops[mask].shape(0)), int(ops[mask].scalar(1))
         except UNREADABLE:
             return
         elements, hops, kind = index * classes, 0, "long int"
-        for place in range(mask + 1, len(ops)):
+        for place in range(mask + 1, len(ops)) if readers is None else readers:
             op = ops[place]
             if is_view(op.name):
                 continue
-            hops += 1
+            hops += readers is None
             sizes = [math.prod(shape) for shape in tensors(op)]
             if hops > _HOPS or op.name == "aten::one_hot":
                 return
@@ -126,10 +131,32 @@ class Uses:
                 before = range(place - 1, max(place - _NEAR, -1), -1)
                 made = [back for back in before if back not in self.converted and _makes(ops[back], elements)]
                 self.factors += made[:1]
-                return
+                if readers is None:
+                    return
             elif op.name in _GEMMS and sizes[:1] == [elements] and op.shape(0)[-1] == classes:
                 self.instead[place] = _op("embedding", [[*op.shape(1)], [index]], op.types[1], "long int")
                 return
+
+
+def _readers(flow: Flow, ops: Calls, masks: Sequence[int]) -> dict[int, list[int]]:
+    """Positions of the ops of forward that read a one-hot tensor or a copy of it, of each op that makes one."""
+    recorded, values = flow.recorded, flow.values
+    numbers = dict(zip(flow.ops.rows.tolist(), flow.number.tolist(), strict=True))
+    steps = ops.step.tolist()
+    place_of = {(steps[at], numbers[row]): at for at, row in enumerate(ops.rows.tolist()) if row in numbers}
+    forward = (recorded.outer & ~flow.view & ~recorded.backward)[values.reads]
+    reads, read = values.reads[forward], values.read[forward]
+    found = dict[int, list[int]]()
+    for mask in masks:
+        of_mask = set[int]()
+        copies = [numbers[int(ops.rows[mask])]] if int(ops.rows[mask]) in numbers else []
+        while copies:
+            readers = {*reads[np.isin(read, values.made_by(copies.pop()))].tolist()} - of_mask
+            of_mask |= readers
+            copies += [op for op in readers if op_row(recorded.names[recorded.name[op]]).kind is Kind.COPY]
+        places = sorted(place_of[steps[mask], op] for op in of_mask if (steps[mask], op) in place_of)
+        found |= {mask: places} if places else {}
+    return found
 
 
 def _makes(op: Signature, elements: int) -> bool:
