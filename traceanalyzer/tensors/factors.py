@@ -1,7 +1,5 @@
 """Cholesky factorisations whose factor the program has already: of L @ L.T, or of a diagonal matrix."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask

@@ -1,7 +1,5 @@
 """How much of the result of each op later ops read, in an execution trace."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Hashable, Iterator, Mapping
