@@ -21,7 +21,7 @@ _BACK_AND_FORTH = 2
 _ADVICE = {
     "product-of-copies": "Apply the linear layer before the rows are gathered: multiply the rows once by each part of "
     "its weight, then gather and add the results. The result is the same.",
-    "encoded-copies": "Run these layers once on each item, then gather, expand or repeat their results.",
+    "encoded-copies": "Run these layers once on each item, then gather, expand, repeat or unfold their results.",
 }
 
 
