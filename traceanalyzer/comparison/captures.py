@@ -16,11 +16,7 @@ from traceanalyzer.model.records import dataclass
 
 _MEANS = ("count", "ns", "exposed_ns", "bytes")
 # Column -> how rows are put together; lists one after the other. Rows that are alike in all others are one.
-_RULES = {
-    **dict.fromkeys((*_MEANS, "mean_ns", "samples", "medians"), "sum"),
-    "least": "min",
-    "most": "max",
-}
+_RULES = dict.fromkeys((*_MEANS, "mean_ns", "samples", "medians"), "sum") | {"least": "min", "most": "max"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,10 +63,8 @@ def region_changes(base: RegionTimes, new: RegionTimes) -> tuple[RegionChange, .
     """
     if not base or not new:
         return ()
-    of_gpu = base[()].gpu_ns + new[()].gpu_ns >= base[()].cpu_ns + new[()].cpu_ns
-    times = [
-        {path: one.gpu_ns if of_gpu else one.cpu_ns for path, one in side.items()} for side in (base, new)
-    ]
+    of = "GPU" if base[()].gpu_ns + new[()].gpu_ns >= base[()].cpu_ns + new[()].cpu_ns else "CPU"
+    times = [{path: getattr(one, f"{of.lower()}_ns") for path, one in side.items()} for side in (base, new)]
     kinds = {path: one.kind for side in (base, new) for path, one in side.items()}
     deltas = {path: times[1].get(path, 0.0) - times[0].get(path, 0.0) for path in kinds}
     inside: dict[Path, list[Path]] = {}
@@ -90,7 +88,7 @@ def region_changes(base: RegionTimes, new: RegionTimes) -> tuple[RegionChange, .
     for name, kind in named:
         base_ns, new_ns = (_of_name(name, side) for side in times)
         delta = (new_ns or 0) - (base_ns or 0)
-        found.append(RegionChange(name, kind, "GPU" if of_gpu else "CPU", base_ns, new_ns, delta))
+        found.append(RegionChange(name, kind, of, base_ns, new_ns, delta))
     least = _LEAST * max(side[()] for side in times)
     listed = (one for one in found if abs(one.delta_ns) >= max(least, 1.0))
     return tuple(sorted(listed, key=lambda one: (-abs(one.delta_ns), one.name)))

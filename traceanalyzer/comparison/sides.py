@@ -55,7 +55,7 @@ def verdict_of(
     times = f"{formatting.times(step.base_ns, step.new_ns)} a step ({percent(step.difference)})"
     # All that is known of a side is one step, a large part of which is a cold start.
     cold = _names(
-        sides, lambda side: side.steps == 1 and any("cold-start" in one.rules for one in side.faults)
+        sides, lambda one: one.steps == 1 and any("cold-start" in each.rules for each in one.faults)
     )
     if inputs:
         why, settle = inputs, "record both with the same inputs"

@@ -97,12 +97,8 @@ def run(words: Sequence[str], options: dict[str, Any], say: Say) -> Outcome:
 
 def _environment(options: dict[str, Any]) -> dict[str, str]:
     paths = [str(_HOOK), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
-        VARIABLE: json.dumps(options),
-        f"{VARIABLE}_NOTES": options["notes"],
-    }
+    ours = {VARIABLE: json.dumps(options), f"{VARIABLE}_NOTES": options["notes"]}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **ours}
 
 
 def _remove_leftovers(folder: str) -> None:
@@ -134,12 +130,9 @@ def _forwarded() -> Iterator[tuple[list[subprocess.Popen[bytes]], list[int]]]:
             program.send_signal(number)
 
     numbers = [number for name in _FORWARDED if (number := getattr(signal, name, None)) is not None]
+    numbers = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]  # nohup
     with contextlib.suppress(ValueError):  # not the main thread, which alone gets signals
-        before = {
-            number: signal.signal(number, handle)
-            for number in numbers
-            if signal.getsignal(number) != signal.SIG_IGN  # nohup
-        }
+        before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield programs, early
     finally:
@@ -209,10 +202,8 @@ class _Reports:
             self.say(self.failed)
         # Ranks of one job together, in their order; every other process by itself.
         ranks = sorted((one.rank, path) for path, one in self.written.items() if one.world > 1)
-        jobs = [
-            [path for _, path in ranks],
-            *([path] for path, one in self.written.items() if one.world <= 1),
-        ]
+        alone = [[path] for path, one in self.written.items() if one.world <= 1]
+        jobs = [[path for _, path in ranks], *alone]
         return Outcome(exit_code, tuple(tuple(map(Path, job)) for job in jobs if job), problem, rivals)
 
 

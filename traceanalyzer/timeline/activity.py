@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -94,23 +95,18 @@ class Activity:
 
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting, work: DeviceWork, profiler: ProfilerRows) -> Self:
-        cpu = trace.lanes.cpu
+        cpu, named = trace.lanes.cpu, partial(matching, trace.lanes.cpu, "name")
         launching = _launching_threads(trace, nesting, work)
         on_thread = launching[nesting.thread] & (nesting.thread >= 0)
         call = matching(cpu, "category", CALL_CATEGORIES.__contains__)
-        overhead = matching(cpu, "category", "overhead".__eq__)
+        overhead, is_op = matching(cpu, "category", "overhead".__eq__), nesting.op == np.arange(len(cpu))
         chosen = {
-            "data_loading": on_thread & matching(cpu, "name", names.DATA_LOADING.search),
-            "compilation": on_thread & ~call & matching(cpu, "name", names.is_compilation),
-            "module_loading": ((on_thread & call) | overhead)
-            & matching(cpu, "name", names.MODULE_LOADING.search),
-            "allocator": on_thread & call & matching(cpu, "name", names.ALLOCATOR.search),
-            "host_collective": (nesting.thread >= 0)
-            & ~call
-            & matching(cpu, "name", names.HOST_COLLECTIVE.search),
-            "dispatching": on_thread
-            & ((nesting.op == np.arange(len(cpu))) | call)
-            & (pick(nesting.op, nesting.parent) < 0),
+            "data_loading": on_thread & named(names.DATA_LOADING.search),
+            "compilation": on_thread & ~call & named(names.is_compilation),
+            "module_loading": ((on_thread & call) | overhead) & named(names.MODULE_LOADING.search),
+            "allocator": on_thread & call & named(names.ALLOCATOR.search),
+            "host_collective": (nesting.thread >= 0) & ~call & named(names.HOST_COLLECTIVE.search),
+            "dispatching": on_thread & (is_op | call) & (pick(nesting.op, nesting.parent) < 0),
         }
         rows = {activity: np.flatnonzero(mask) for activity, mask in chosen.items()}
         sets = {activity: _covered_by(nesting, members) for activity, members in rows.items()}

@@ -77,10 +77,8 @@ def unexplained(work: Kernels, by_name: Mask) -> Mask:
     blocks = Texts.column(work.trace.lanes.gpu, "grid", work.row).numbers(product_of)
     sms = {device.ordinal: device.sms for device in work.trace.meta.devices}
     which, ordinals = numbered(work.device)
-    share = (
-        blocks
-        / np.array([sms.get(ordinal) or _LEAST_SMS for ordinal in ordinals.tolist()], np.float64)[which]
-    )
+    sms_of = np.array([sms.get(ordinal) or _LEAST_SMS for ordinal in ordinals.tolist()], np.float64)
+    share = blocks / sms_of[which]
     return kernel & (share > 0) & (share <= FEW_BLOCKS) & ~work.op_name.matches(TORCHS_OP)
 
 

@@ -20,9 +20,8 @@ from traceanalyzer.timeline.nesting import Nesting
 
 KINDS = ("compute", "communication", "copy_h2d", "copy_d2h", "copy_p2p", "copy_d2d", "copy_other", "memset")
 # Accelerators that write categories of their own, by how those begin.
-_ACCELERATORS = {name.lower(): name for name in ("MTIA", "XPU", "HPU", "PRIVATEUSE1")} | {
-    "ascend": "Ascend NPU"
-}
+_ACCELERATORS = {name.lower(): name for name in ("MTIA", "XPU", "HPU", "PRIVATEUSE1")}
+_ACCELERATORS["ascend"] = "Ascend NPU"
 _OTHER = KINDS.index("copy_other")
 
 

@@ -153,10 +153,8 @@ def too_deep(value: Any) -> bool:
     """Whether a parsed JSON value is nested deeper than that; looks at no more levels."""
     level = [value]
     for _ in range(MAX_NESTING):
-        members = (
-            one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)
-        )
-        level = [inner for outer in members for inner in outer]
+        nested = [one for one in level if isinstance(one, dict | list)]
+        level = [inner for one in nested for inner in (one.values() if isinstance(one, dict) else one)]
         if not level:
             return False
     return True
