@@ -62,12 +62,9 @@ def _initializer(record: Any, fields: _Fields) -> FunctionType:
     missing = defaults.count(dataclasses.MISSING)
     if dataclasses.MISSING in defaults[missing:]:
         raise TypeError(f"{record.__qualname__}: a field without a default follows one with a default")
-    factories = {
-        f"new_{place}": field.default_factory
-        for place, field in enumerate(fields)
-        if defaults[place] is _FACTORY
-    }
-    code = _template(tuple(one is _FACTORY for one in defaults), hasattr(record, "__post_init__"))
+    made = [default is _FACTORY for default in defaults]
+    factories = {f"new_{place}": field.default_factory for place, field in enumerate(fields) if made[place]}
+    code = _template(tuple(made), hasattr(record, "__post_init__"))
     names = {f"field_{place}": field.name for place, field in enumerate(fields)}
     code = code.replace(
         co_varnames=tuple(names.get(name, name) for name in code.co_varnames),
@@ -88,12 +85,11 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 @cache
 def _template(factories: tuple[bool, ...], checked: bool) -> CodeType:
     """The code of an `__init__` for fields of which some have a factory; `checked`: whether it ends in a check."""
-    lines = [f"def __init__(self, {', '.join(f'field_{place}' for place in range(len(factories)))}): pass"]
+    lines = [f"def __init__(self, {', '.join(f'field_{place}' for place in range(len(factories)))}):"]
     for place, factory in enumerate(factories):
         name = f"field_{place}"
         value = f"new_{place}() if {name} is FACTORY else {name}" if factory else name
         lines.append(f" set_field(self, {name!r}, {value})")
-    lines[0] = lines[0].removesuffix(" pass")
     lines.append(" self.__post_init__()" if checked else " return")
     scope: dict[str, Any] = {}
     exec("\n".join(lines), scope)
@@ -112,9 +108,8 @@ def _equality(names: list[str]) -> dict[str, Any]:
 
 @recursive_repr()
 def _repr(self: Any) -> str:
-    shown = [
-        f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self) if field.repr
-    ]
+    fields = [field.name for field in dataclasses.fields(self) if field.repr]
+    shown = [f"{name}={getattr(self, name)!r}" for name in fields]
     return f"{self.__class__.__qualname__}({', '.join(shown)})"
 
 
@@ -147,9 +142,5 @@ def _set_state(self: Any, state: list[Any]) -> None:
         object.__setattr__(self, name, value)
 
 
-_FROZEN: dict[str, Any] = {
-    "__setattr__": _set,
-    "__delattr__": _delete,
-    "__getstate__": _get_state,
-    "__setstate__": _set_state,
-}
+_FROZEN: dict[str, Any] = {"__setattr__": _set, "__delattr__": _delete}
+_FROZEN |= {"__getstate__": _get_state, "__setstate__": _set_state}

@@ -15,13 +15,8 @@ from traceanalyzer.read.columns.collector import Collector
 from traceanalyzer.read.columns.quirks import AUTOGRAD_PID
 from traceanalyzer.read.text.batches import Batches
 
-_FLAGS = {
-    "record_shapes": "shapes",
-    "with_stack": "stacks",
-    "with_flops": "flops",
-    "with_modules": "modules",
-    "profile_memory": "memory",
-}
+_FLAGS = {"record_shapes": "shapes", "with_stack": "stacks", "with_flops": "flops"}
+_FLAGS |= {"with_modules": "modules", "profile_memory": "memory"}
 _VERSION_KEYS = regex(r"version$")
 _READ_ELSEWHERE = {"deviceProperties", "distributedInfo", "baseTimeNanoseconds", "traceEvents", *_FLAGS}
 

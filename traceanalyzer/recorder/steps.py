@@ -178,9 +178,19 @@ def watch(step: Step, restart: Restart, every_call_of: str | None = None) -> Wat
         events.kind = CALL
         events.patches.on_undo(watch_calls(every_call_of, lambda: step(CALL)))
         return events
+    import torch
+
+    def capturing(*args: Any, **kwargs: Any) -> None:
+        events.graphs = True
+
+    def ended(*args: Any, **kwargs: Any) -> None:
+        if not _compiling():
+            events.event(BACKWARD, torch)
+
     _watch_optimizers(events)
-    _watch_graphs(events)
-    _watch_backward(events)
+    events.patches.watch(torch.cuda.CUDAGraph, "capture_begin", before=capturing)
+    events.patches.watch(torch.cuda.CUDAGraph, "replay", after=lambda _, graph: events.event(GRAPH, graph))
+    events.patches.watch(torch.autograd, "backward", after=ended)
     _watch_modules(events)
     return events
 
@@ -205,26 +215,6 @@ def _watch_optimizers(events: Watch) -> None:
 
     events.patches.watch(optimizer.Optimizer, "__init__", before=constructing)
     events.patches.on_undo(optimizer.register_optimizer_step_post_hook(stepped).remove)
-
-
-def _watch_graphs(events: Watch) -> None:
-    import torch
-
-    def capturing(*args: Any, **kwargs: Any) -> None:
-        events.graphs = True
-
-    events.patches.watch(torch.cuda.CUDAGraph, "capture_begin", before=capturing)
-    events.patches.watch(torch.cuda.CUDAGraph, "replay", after=lambda _, graph: events.event(GRAPH, graph))
-
-
-def _watch_backward(events: Watch) -> None:
-    import torch
-
-    def ended(*args: Any, **kwargs: Any) -> None:
-        if not _compiling():
-            events.event(BACKWARD, torch)
-
-    events.patches.watch(torch.autograd, "backward", after=ended)
 
 
 class _Modules:

@@ -69,10 +69,9 @@ DATA_LOADING = regex(
     re.IGNORECASE,
 )
 HOST_COLLECTIVE = regex(r"^gloo:")  # carried out by threads of the CPU
-PROFILER_OVERHEAD = regex(
-    r"^(Activity Buffer Request|Buffer Flush|Instrumentation|Resource|UVM Activity Init)$"
-)
-BUFFER_OVERHEAD = regex(r"^(Activity Buffer Request|Buffer Flush)$")
+_BUFFERS = "Activity Buffer Request|Buffer Flush"
+PROFILER_OVERHEAD = regex(rf"^({_BUFFERS}|Instrumentation|Resource|UVM Activity Init)$")
+BUFFER_OVERHEAD = regex(rf"^({_BUFFERS})$")
 
 COMMUNICATION = regex(
     r"^(void )?(ncclDevKernel|ncclKernel|ncclSymk|rccl|mscclpp|hcom)|msccl|nvshmem|pplx|oneccl"

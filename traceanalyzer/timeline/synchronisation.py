@@ -50,15 +50,8 @@ class SyncCalls:
         name = Texts.column(trace.lanes.cpu, "name", row).ranks()
         row = row[np.lexsort((name, nesting.thread[row], nesting.start_ns[row], nesting.end_ns[row]))]
         whole = matching(trace.lanes.cpu, "name", DEVICE_SYNC.search)[row]
-        return cls(
-            row=row,
-            start_ns=nesting.start_ns[row],
-            end_ns=nesting.end_ns[row],
-            thread=pick(nesting.thread, row),
-            copy=copies[row],
-            whole_device=whole,
-            profiler=_profilers_own(trace, nesting, row, whole),
-        )
+        columns = nesting.start_ns[row], nesting.end_ns[row], pick(nesting.thread, row), copies[row], whole
+        return cls(row, *columns, profiler=_profilers_own(trace, nesting, row, whole))
 
 
 def _blocking_copies(trace: Trace, nesting: Nesting, calls: Mask) -> Mask:

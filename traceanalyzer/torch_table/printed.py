@@ -94,17 +94,9 @@ def table_notes(trace: Trace, averages: KeyAverages, *, python_functions: bool =
         yield "FLOPs need shapes, which were not recorded"
 
 
-SORTS: Mapping[str, str] = {
-    "cpu_time_total": "cpu_us",
-    "self_cpu_time_total": "self_cpu_us",
-    "device_time_total": "device_us",
-    "self_device_time_total": "self_device_us",
-    "cpu_memory_usage": "cpu_bytes",
-    "self_cpu_memory_usage": "self_cpu_bytes",
-    "device_memory_usage": "device_bytes",
-    "self_device_memory_usage": "self_device_bytes",
-    "count": "calls",
-}
+_SUMS = ("cpu", "self_cpu", "device", "self_device")
+SORTS = {f"{name}_time_total": f"{name}_us" for name in _SUMS}
+SORTS |= {f"{name}_memory_usage": f"{name}_bytes" for name in _SUMS} | {"count": "calls"}
 AVERAGES: Mapping[str, str] = {"cpu_time": "cpu_us", "device_time": "device_us"}
 DEVICE_WORDS = ("cuda", "xpu", "privateuse1")
 
