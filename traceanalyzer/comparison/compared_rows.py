@@ -59,8 +59,7 @@ def compared_row(pair: Pair, tables: tuple[Table, Table]) -> ComparedRow:
 def corrected(rows: Sequence[ComparedRow], *, comparable: bool) -> list[Row]:
     """The rows with Holm's correction: a test that does not hold among so many is no difference.
 
-    Args:
-        comparable: whether both had the same inputs; else nothing is said of rows that got others.
+    Unless the inputs of both sides are `comparable`, nothing is said of rows that got others.
     """
     kept = iter(holm([one.row.p for one in rows if one.tested]))
     result = []
@@ -94,8 +93,7 @@ def _sum(table: Table, parts: Parts, column: str) -> float:
 def note_of(base: WorkSide | None, new: WorkSide | None, *, alike: bool) -> tuple[str, bool]:
     """(what differs beside time, whether the same op got inputs of other sizes).
 
-    Args:
-        alike: whether both sides are one op or kernel, so that types and shapes can be compared.
+    Types and shapes are compared where both sides are one op or kernel, and so `alike`.
     """
     if base is None or new is None:
         return "", False

@@ -26,8 +26,7 @@ _MIN_CHANGE_SHARE = 0.01  # of the step, by which it must have changed; chosen
 def fault_changes(base: Faults, new: Faults, got_share: float | None) -> tuple[FaultChange, ...]:
     """Every fault of either side; gone and new ones first, the largest saving before.
 
-    Args:
-        got_share: what the step really lost (0 to 1, negative where it got longer), where that is known.
+    The step really lost `got_share` (0 to 1, negative where it got longer), where that is known.
     """
     result = [_change(first, second) for first, second in _pairs(base, new)]
     gone = [one for one in result if one.status == "gone"]

@@ -39,12 +39,7 @@ _OPPOSED = 0.05
 def verdict_of(
     axes: Axes, because: Sequence[str], inputs: str, identical: bool, sides: Both, waterfall: Waterfall | None
 ) -> Verdict:
-    """What is said of the step.
-
-    Args:
-        inputs: in what the two had other inputs; empty where they had not.
-        identical: whether the recordings say the same to the nanosecond.
-    """
+    """What is said of the step; `inputs` says in what the two had other inputs, `identical` if all is the same."""
     step = axes.step
     if identical:
         why = "the recordings are the same to the nanosecond"
@@ -194,11 +189,7 @@ _SAME = (Word.SAME, Word.UNKNOWN)
 
 
 def compared(base: Side, new: Side) -> Comparison:
-    """What changed from one side to the other.
-
-    Args:
-        base, new: one capture at least each, and one rank at least in each capture.
-    """
+    """What changed from one side to the other: of each at least one capture of at least one rank."""
     sides = _by_rank(base), _by_rank(new)
     pair = slowest(sides[0]), slowest(sides[1])
     chosen = sides[0][pair[0]], sides[1][pair[1]]

@@ -49,10 +49,9 @@ def holm(p: Sequence[float | None]) -> list[bool]:
 
 
 def log_interval(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """95 % interval of log(new / base) of the mean step: captures are drawn first, then steps within each.
+    """95 % interval of log(new / base) of the mean step, given the steps of each capture in ns.
 
-    Args:
-        base, new: of each capture its steps, in ns.
+    Captures are drawn first, then steps within each.
     """
     generator = np.random.default_rng(_SEED)
     drawn = [_means(side, generator) for side in (base, new)]

@@ -63,11 +63,7 @@ _MODULE = "nn.Module: "
 
 
 def regions_of(trace: Trace, nesting: Nesting, rows: Rows) -> tuple[Rows, NDArray[np.object_]]:
-    """(number of each row's region, the distinct regions), "" where there is none.
-
-    Args:
-        rows: of `trace.cpu`, int64; -1 for none.
-    """
+    """(number of the region of each row of `trace.cpu` in `rows`, the distinct regions); "" where there is none."""
     marks = nesting.annotation & ~matching(trace.cpu, "name", lambda name: name.startswith(_STEP))
     marked = nearest_marked(nesting.parent, marks, pick(nesting.parent, rows))
     annotation = codes_at(trace.cpu, "name", marked)

@@ -142,8 +142,7 @@ def inherited(parent: Rows | Small, marked: Mask) -> Rows:
 def marked_right_around(parent: Rows, op: Rows, marked: Mask) -> Rows:
     """The marked ops with marked rows in them and no other op between; int64, each once.
 
-    Args:
-        op: the innermost op that is or contains each row, -1 for none.
+    `op` is the innermost op that is or contains each row, -1 for none.
     """
     above = pick(op, parent[marked])
     return distinct(above[(above >= 0) & pick(marked, above)])
@@ -169,8 +168,7 @@ def nearest_marked(parent: Rows | Small, marked: Mask, rows: Rows) -> Rows:
 def outermost(parent: Rows | Small, op: Rows | Small) -> Rows:
     """For each row the last that is reached by going from op to the op around it, -1 for none; int64 (rows,).
 
-    Args:
-        op: the innermost op that is or contains each row, -1 for none.
+    `op` is the innermost op that is or contains each row, -1 for none.
     """
     ops = np.flatnonzero(op == np.arange(len(op)))
     above = pick(op, parent[ops])

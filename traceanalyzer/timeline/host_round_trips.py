@@ -42,11 +42,7 @@ class HostRoundTrips:
     thread: Rows
 
     def freed_ns(self, max_share: float) -> Rows:
-        """The end of each trip with the gap in which the host's tensors are freed, if there is no more in it.
-
-        Args:
-            max_share: of the trip, that freeing takes at most.
-        """
+        """The end of each trip, with the gap in which its tensors are freed where that is at most this share."""
         short = self.next_ns - self.end_ns <= max_share * (self.end_ns - self.start_ns)
         return np.where(short, self.next_ns, self.end_ns)
 

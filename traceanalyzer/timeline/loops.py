@@ -61,8 +61,7 @@ def step_edges(ops: Calls) -> list[int]:
 def exact_loops(kind: Rows, group: Rows, min_repeats: int) -> list[Loop]:
     """The loop of each group that covers most ops, in each place where it runs, such as once in each layer.
 
-    Args:
-        kind, group: int64 (ops,), equal for equal ops; from 0, sorted. No loop reaches from one group into the next.
+    Of each op its kind and group, from 0, sorted; int64 (ops,). No loop reaches from one group into the next.
     """
     groups = int(group[-1]) + 1 if len(group) else 0
     # First op, period and repeats.
@@ -109,11 +108,8 @@ def _runs(same: Mask) -> tuple[Rows, Rows]:
 def approximate_loops(kind: Rows, group: Rows, min_repeats: int, min_share: float) -> list[Loop]:
     """At most one loop for each group, whose repeats differ in length or in the ops between.
 
-    A loop begins with an op that recurs at about the same distance.
-
-    Args:
-        kind, group: int64 (ops,), equal for equal ops; both from 0, group sorted.
-        min_share: share of its group's ops that a loop covers at least.
+    A loop begins with an op that recurs at about the same distance, and covers `min_share` of its group's ops at least.
+    Of each op its kind and group as in `exact_loops`.
     """
     if len(kind) == 0:
         return []
@@ -182,10 +178,7 @@ class NestedLoops:
 def nested_loops(kind: Rows, group: Rows, min_repeats: int) -> NestedLoops:
     """Loops whose repeats may differ in some ops, each with the loops inside its repeats.
 
-    Inside a repeat, equal ops that run twice in a row are a loop as well.
-
-    Args:
-        kind, group: int64 (ops,), equal for equal ops, from 0; sorted. No loop reaches from one group into the next.
+    Equal ops that run twice in a row inside a repeat are a loop as well. Of each op kind and group as in `exact_loops`.
     """
     owner, pending = np.full(len(kind), -1, np.int64), np.ones(len(kind), bool)
     cut = np.append(True, np.diff(group) != 0)[: len(kind)]

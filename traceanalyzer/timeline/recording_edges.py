@@ -48,10 +48,8 @@ def known_from(
 ) -> Mapping[int, int]:
     """Device -> ns from which on the recording tells what it did; the start of its first work at the latest.
 
-    Args:
-        begins: int64 (steps,), where the steps begin on the CPU.
-        start: of the recording, or of the first step in it.
-        in_mark_ns: when the program marks its first step; None where nothing does.
+    Steps begin at `begins` on the CPU, the recording or the first step at `start`; the program marks a step first at
+    `in_mark_ns`, None where it marks none.
     """
     known_ns = {}
     for device in distinct(work.device).tolist():

@@ -165,8 +165,7 @@ class Selection(ABC):
     def by(self, *keys: Key) -> Iterator[tuple[Any, Self]]:
         """(key, the rows that have it), most time first; ties by key. Several keys give tuples.
 
-        Args:
-            keys: `Texts`, int64 arrays or masks, parallel to the rows; of a mask the key is 0 or 1.
+        Keys are `Texts`, int64 arrays or masks, parallel to the rows; of a mask the key is 0 or 1.
         """
         if len(self) == 0:
             return

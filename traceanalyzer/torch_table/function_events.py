@@ -84,11 +84,7 @@ class FunctionEvents:
 
 
 def all_events(trace: Trace, *, python: bool) -> FunctionEvents:
-    """Every event with the ids and threads that the file gives, before torch's corrections.
-
-    Args:
-        python: also python_function rows.
-    """
+    """Every event with the ids and threads that the file gives, before torch's corrections."""
     main = stopping_thread(trace)
     parts = [_cpu(trace, main), _gpu(trace, main)]
     if python:
@@ -229,11 +225,7 @@ def _column(parts: list[_Part], key: str) -> NDArray[Any]:
 
 
 def function_events(trace: Trace, *, python_functions: bool = False) -> FunctionEvents:
-    """Every event that torch counts, before memory is looked at.
-
-    Args:
-        python_functions: also the python_function rows, as torch 2.12 and 2.13 do.
-    """
+    """Every event that torch counts, before memory is looked at; python rows are counted by torch 2.12 and 2.13."""
     events = _with_overhead_ids(trace, all_events(trace, python=python_functions))
     dropped = np.array([_NOT_COUNTED.match(name) is not None for name in events.names] + [False])
     counted = ~dropped[events.name]

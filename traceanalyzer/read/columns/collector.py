@@ -142,10 +142,7 @@ class Collector:
     """
 
     def __init__(self, passed_over: int = 0) -> None:
-        """
-        Args:
-            passed_over: how many events of other ranks came before the first.
-        """
+        """`passed_over` events of other ranks came before the first."""
         self.groups: dict[tuple[str, str, frozenset[str]], RowGroup] = {}
         self.heads = Codes()
         self.lanes: dict[str, int] = {}
@@ -160,11 +157,9 @@ class Collector:
         self.absolute_times = False
 
     def add(self, batch: Sequence[Any], text: Callable[[], bytes], others: Mask | None = None) -> None:
-        """Keep a batch.
+        """Keep a batch, but of the `others`, which are of another rank, only the number; bool (events,).
 
-        Args:
-            text: gives its JSON, needed only where a double cannot hold a time.
-            others: which of the events are of another rank, and only counted; shape (events,).
+        Its JSON is asked for only where a double cannot hold a time.
         """
         starts = starts_of(batch, text)
         codes = fates_of(batch)

@@ -51,8 +51,7 @@ def walk(text: bytes | bytearray, start: int = 0, depth: int = 0) -> Iterator[Br
 def outer_keys(text: bytes | bytearray, key: bytes, depth: int = 0) -> Iterator[int]:
     """Where a string begins that is `key`, quotes included, and belongs to the outermost object.
 
-    Args:
-        text: JSON in which `depth` brackets are open already.
+    In the text, which is JSON, `depth` brackets are open already.
     """
     if key not in text:
         return
@@ -126,11 +125,7 @@ class _State:
 
 
 def event_ends(text: bytearray, start: int) -> int | None:
-    """Index of the closing brace of the last event that a comma follows; None where there is none.
-
-    Args:
-        text: events separated by commas, from index `start` on.
-    """
+    """Index of the closing brace of the last event from `start` on that a comma follows; None where there is none."""
     last_complete, closed = -1, -1
     for brackets in walk(text, start):
         over = np.flatnonzero(brackets.depth < 0)

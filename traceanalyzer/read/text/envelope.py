@@ -41,8 +41,7 @@ class Envelope:
     def find_events(self, buffer: bytearray, *, all_read: bool = False) -> int | None:
         """Where the first event may start: after the bracket of a bare array or of the outermost traceEvents.
 
-        Args:
-            all_read: nothing follows; then a list within a header that is no JSON is taken, too.
+        Once all is read, a list within a header that is no JSON is taken, too.
         """
         first = _first_byte(buffer)
         if buffer[first : first + 1] == b"[":
