@@ -36,7 +36,6 @@ CALLS |= {"count": "float64", "least": "int64", "most": "int64"}
 TOTALS = {"counter": "str", "count": "float64", "least": "float64", "most": "float64"}
 IDLE = {"cause": "str", "outer": "str", "op": "str", "ns": "float64"}  # ns per recorded step
 HOST = {"name": "str", "part": "int64", "count": "float64", "mean_ns": "float64"}  # without the profiler
-TABLES: Mapping[str, Mapping[str, str]]
 TABLES = {"work": WORK, "calls": CALLS, "totals": TOTALS, "idle": IDLE, "host": HOST}
 SAMPLES = 16
 
