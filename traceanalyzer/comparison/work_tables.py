@@ -51,8 +51,6 @@ def exposed_ns(work: DeviceWork) -> Rows:
 
 def uncovered(start: Rows, end: Rows) -> tuple[Rows, Rows]:
     """Each interval without what those that started before it cover; they come by start."""
-    if len(start) == 0:
-        return start, end
     reached = np.maximum.accumulate(end)
     begin = np.maximum(start, np.append(start[:1], reached[:-1]))
     return begin, np.maximum(end, begin)
@@ -68,18 +66,13 @@ def regions_of(trace: Trace, nesting: Nesting, rows: Rows) -> tuple[Rows, NDArra
     marked = nearest_marked(nesting.parent, marks, pick(nesting.parent, rows))
     annotation = codes_at(trace.cpu, "name", marked)
     modules, module = _modules(trace, nesting, rows)
-    pair, first = _grouped([annotation, module])
+    pair, first = grouped([annotation, module])
     names = texts_of(trace.cpu, "name")
     around = [region_name(str(names[code])) if code >= 0 else "" for code in annotation[first].tolist()]
     inside = [plain_name(str(modules[code])) if code >= 0 else "" for code in module[first].tolist()]
     places = zip(around, inside, strict=True)
     values, number = _numbered([" > ".join(filter(None, parts)) for parts in places])
     return number[pair], values
-
-
-def _grouped(keys: Sequence[Rows]) -> tuple[Rows, Rows]:
-    """As `grouped`, also of no rows."""
-    return grouped(keys) if len(keys[0]) else (keys[0], keys[0])
 
 
 def _numbered(texts: Sequence[str]) -> tuple[NDArray[np.object_], Rows]:
@@ -185,7 +178,7 @@ def _named(
 def put_counts(table: pd.DataFrame, number: Rows, step: Rows, steps: int) -> None:
     """Columns count, least and most: rows of each number in a step."""
     size = len(table)
-    pair, first = _grouped([number, step])
+    pair, first = grouped([number, step])
     inside = np.bincount(pair, minlength=len(first)).astype(np.int64)
     owner = number[first]
     least, most = np.full(size, np.iinfo(np.int64).max), np.zeros(size, np.int64)
@@ -243,7 +236,7 @@ def _calls_table(trace: Trace, nesting: Nesting, calls: Calls, step: Rows, chose
             rows = rows[nesting.top_op(rows) == rows]
         outer, op = nesting.top_op(rows), pick(nesting.op, rows)
         texts = [_named(trace.cpu, "name", of, plain_name) for of in (outer, op, rows)]
-        number, first = _grouped([code for code, _ in texts])
+        number, first = grouped([code for code, _ in texts])
         columns = zip(("outer", "op", "name"), texts, strict=True)
         part = pd.DataFrame({name: values[code[first]] for name, (code, values) in columns})
         part["counter"] = counter
@@ -285,7 +278,7 @@ def _idle_table(analysis: Analysis, nesting: Nesting, chosen: Chosen) -> pd.Data
     piece = accounting.piece[selected]
     rows = idle.op[piece], nesting.top_op(idle.op[piece])
     op, outer = (_named(trace.cpu, "name", of, plain_name) for of in rows)
-    number, first = _grouped([idle.cause[piece], op[0], outer[0]])
+    number, first = grouped([idle.cause[piece], op[0], outer[0]])
     table = pd.DataFrame({"op": op[1][op[0][first]], "outer": outer[1][outer[0][first]]})
     table["cause"] = [CAUSES[one] for one in idle.cause[piece[first]].tolist()]
     table["ns"] = np.bincount(number, accounting.dur_ns[selected], len(first)) / chosen.count
@@ -300,7 +293,7 @@ def host_table(trace: Trace, program: Program) -> pd.DataFrame:
     selected = np.flatnonzero(~segments.gap & (program.timeline.row >= 0))
     name = _named(trace.cpu, "name", program.timeline.row[selected], plain_name)
     part = segments.kind[selected] % _PARTS
-    number, first = _grouped([name[0], part])
+    number, first = grouped([name[0], part])
     table = pd.DataFrame({"name": name[1][name[0][first]], "part": part[first]})
     count = np.bincount(number, minlength=len(first))
     table["count"] = count / steps

@@ -66,8 +66,6 @@ def distinct(values: NDArray[Value]) -> NDArray[Value]:
 
 def distinct_pairs(first: Rows, second: Rows) -> tuple[Rows, Rows]:
     """The pairs that occur, each once and sorted, as two int64 arrays; by numbers, as numpy sorts rows as texts."""
-    if len(first) == 0:
-        return first, second
     _, row = grouped([first, second])
     order = row[np.lexsort((second[row], first[row]))]
     return first[order], second[order]

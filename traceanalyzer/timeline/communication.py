@@ -60,8 +60,6 @@ class Kernels:
 
 def communicating(work: Kernels) -> Mask:
     """Which kernels exchange data with other devices; bool of shape (work,)."""
-    if len(work.row) == 0:
-        return np.zeros(0, np.bool_)
     kernel = work.is_kernel
     by_name = kernel & _told(work)
     perhaps = unexplained(work, by_name)

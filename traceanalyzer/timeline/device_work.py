@@ -28,11 +28,8 @@ _OTHER = KINDS.index("copy_other")
 def find(keys: Rows, wanted: Rows) -> Rows:
     """For each wanted id the first position that has it in `keys`, -1 for none; NULL_INT matches nothing."""
     order = np.argsort(keys, kind="stable")
-    position = np.minimum(np.searchsorted(keys[order], wanted), max(len(keys) - 1, 0))
-    if len(keys) == 0:
-        return np.full(len(wanted), -1, np.int64)
-    rows = order[position]
-    return np.where((keys[rows] == wanted) & (wanted != NULL_INT), rows, -1)
+    rows = np.append(order, -1)[np.searchsorted(keys[order], wanted)]
+    return np.where((pick(keys, rows) == wanted) & (wanted != NULL_INT), rows, -1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class HiddenWaits:
         issued = np.sort(nesting.start_ns[matching(trace.lanes.cpu, "name", STREAM_WAIT.search)])
         for device in distinct(work.device).tolist():
             entry = np.flatnonzero((work.device == device) & (work.call >= 0))
-            if len(entry) == 0 or len(distinct(work.stream[entry])) < 2:
+            if len(distinct(work.stream[entry])) < 2:
                 continue
             before = pick(entry, previous_equal(work.stream[entry]))
             ended = pick(work.end_ns, before, 0)

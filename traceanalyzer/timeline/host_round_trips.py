@@ -106,8 +106,6 @@ def _following(nesting: Nesting, thread: Rows, end: Rows) -> Rows:
 
 def _closed(keys: list[Rows], copies: Rows, down: Rows, up: Rows) -> Mask:
     """Trips whose kinds of copies, by step, size and direction, have no copy that belongs to no trip."""
-    if len(down) == 0:
-        return np.empty(0, bool)
     number, _ = grouped(keys)
     paired = np.zeros(len(number), bool)
     paired[down] = paired[up] = True

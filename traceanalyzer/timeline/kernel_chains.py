@@ -81,8 +81,6 @@ class KernelChains:
 
     def longer_than(self, kernels: int) -> Self:
         """The chains with more whole kernels than that, numbered anew."""
-        if len(self.chain) == 0:
-            return self
         long = np.bincount(self.chain, weights=self.whole)[self.chain] > kernels
         numbers = np.cumsum(starts_of_runs(self.chain[long])) - 1
         return type(self)(self.entry[long], numbers, self.whole[long], self.sized)

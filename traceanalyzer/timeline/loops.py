@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, median, medians, narrowed, numbered
+from traceanalyzer.model.arrays import Rows, distinct, grouped, medians, narrowed, numbered, starts_of_runs
 from traceanalyzer.model.lanes import Codes
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
@@ -99,7 +99,7 @@ def _places_of(kind: Codes, low: int, high: int, begin: int, period: int, least:
             yield Loop(start, period, repeats, start + period * repeats)
 
 
-def _runs(same: Mask) -> tuple[Rows, Rows]:
+def _runs(same: NDArray[np.bool_]) -> tuple[Rows, Rows]:
     """Start and length of each stretch of True."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], same, [False]))))
     return edges[::2], edges[1::2] - edges[::2]
@@ -146,14 +146,11 @@ def _medians(number: Rows, values: Rows, size: int) -> NDArray[np.float64]:
 
 def _rarest(candidates: Rows, groups: Rows, repeats: Rows, covered: Rows) -> Rows:
     """The candidate of each group that recurs least often, among those that cover about as much as its best."""
-    if len(candidates) == 0:
-        return candidates
     best = np.zeros(int(groups.max()) + 1, np.int64)
     np.maximum.at(best, groups[candidates], covered[candidates])
     good = candidates[covered[candidates] >= _SIMILAR_COVER * best[groups[candidates]]]
     order = good[np.lexsort((-covered[good], repeats[good], groups[good]))]
-    first: Rows = order[np.append(True, np.diff(groups[order]) != 0)]
-    return first
+    return order[starts_of_runs(groups[order])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +178,13 @@ def nested_loops(kind: Rows, group: Rows, min_repeats: int) -> NestedLoops:
     Equal ops that run twice in a row inside a repeat are a loop as well. Of each op kind and group as in `exact_loops`.
     """
     owner, pending = np.full(len(kind), -1, np.int64), np.ones(len(kind), bool)
-    cut = np.append(True, np.diff(group) != 0)[: len(kind)]
+    cut = starts_of_runs(group)
     loops: list[tuple[int, Rows, int, Rows]] = []
     for _ in range(_MAX_ROUNDS):
         places = np.flatnonzero(pending)
         if len(places) == 0:
             break
-        stretch = np.cumsum(cut)
+        stretch = np.cumsum(cut, dtype=np.int64)
         found = list(_even_loops(kind, places, stretch, min_repeats))
         looped = np.isin(stretch[places], [stretch[starts[0]] for starts, _, _ in found])
         rest = places[~looped & (owner[places] >= 0)]
@@ -214,20 +211,19 @@ def nested_loops(kind: Rows, group: Rows, min_repeats: int) -> NestedLoops:
 def _even_loops(kind: Rows, places: Rows, stretch: Rows, min_repeats: int) -> Iterator[Place]:
     """(starts of the repeats, end, kinds of a usual repeat) of a loop in each stretch, of which `places` are whole."""
     before = np.append(-1, kind[places][:-1])
-    before[np.append(True, np.diff(stretch[places]) != 0)] = -1
+    before[starts_of_runs(stretch[places])] = -1
     # A loop begins with an op, or with an op after a certain other one: a sum of two branches, say, after a norm.
     first = np.append(np.full(len(places), -2), before)
     places = np.tile(places, 2)
     pair, _ = grouped([stretch[places], kind[places], first])
     order = np.argsort(pair, kind="stable")
     again = np.flatnonzero(np.diff(pair[order]) == 0)
-    if len(again) == 0:
-        return
     of_two = order[again] >= len(places) // 2
     owner, place, following = pair[order[again]], places[order[again]], places[order[again + 1]]
     usual = _medians(owner, following - place, int(pair.max()) + 1)[owner]
     near = (following - place >= _NEAR[0] * usual) & (following - place <= _NEAR[1] * usual) & (usual > 1)
-    fresh = np.append(True, (np.diff(owner) != 0) | ~near[:-1])
+    fresh = starts_of_runs(owner)
+    fresh[1:] |= ~near[:-1]
     run = (np.cumsum(fresh) - 1)[near]
     if len(run) == 0:
         return
@@ -268,7 +264,7 @@ def _loop_at(kind: Rows, anchors: Rows, bounds: tuple[int, ...], *, same: bool) 
     """As of `_even_loops`, with one of the anchors in each repeat; None where repeats have too little in common."""
     starts, end = _whole_repeats(kind, anchors, *bounds)
     body, length = _usual_repeat(kind, starts, end, _SAME if same else _ALIKE), np.diff(starts)
-    if len(distinct(body)) < 2 or (same and length.max() > _EVEN * median(length)):
+    if len(distinct(body)) < 2 or (same and length.max() > _EVEN * medians(length)):
         return None
     return starts, end, body
 
@@ -303,8 +299,6 @@ def _usual_repeat(kind: Rows, starts: Rows, end: int, least: float) -> Rows:
 
 def _twice(kind: Rows, places: Rows, stretch: Rows) -> list[Place]:
     """Equal ops that run at least twice in a row, as of `_even_loops`."""
-    if len(places) == 0:
-        return []
     number, _ = numbered(stretch[places])
     found = []
     for loop in exact_loops(kind[places], number, 2):

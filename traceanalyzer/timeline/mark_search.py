@@ -10,7 +10,7 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Ns, Rows, distinct, numbered
+from traceanalyzer.model.arrays import Mask, Ns, Rows, distinct, numbered, starts_of_runs
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.text_queries import regex
@@ -198,13 +198,12 @@ class _Annotations:
 
 def _outermost(group: Ns, start: Ns, end: Ns) -> Mask:
     """Which begin when all before them in their group have ended; ordered by group and start."""
-    if len(group) == 0:
-        return np.zeros(0, bool)
     # By rank, each group after the one before, so that one running maximum does for all.
     instants = distinct(np.concatenate((start, end)))
     begins, ends = (np.searchsorted(instants, edges) + group * len(instants) for edges in (start, end))
-    free = begins[1:] >= np.maximum.accumulate(ends)[:-1]
-    return np.concatenate(([True], free | (group[1:] != group[:-1])))
+    free = starts_of_runs(group)
+    free[1:] |= begins[1:] >= np.maximum.accumulate(ends)[:-1]
+    return free
 
 
 _LEAST = 3  # repeats: fewer may be chance, as forward and backward of a net of one layer

@@ -167,8 +167,6 @@ class Selection(ABC):
 
         Keys are `Texts`, int64 arrays or masks, parallel to the rows; of a mask the key is 0 or 1.
         """
-        if len(self) == 0:
-            return
         codes = [key.code if isinstance(key, Texts) else key for key in keys]
         number, first = grouped([code.astype(np.int64) if code.dtype == np.bool_ else code for code in codes])
         order = np.argsort(number, kind="stable")
