@@ -361,13 +361,13 @@ def test_samples_without_device_belong_to_device_0() -> None:
     names = ("SM Clock (MHz)", "Power (W)", "GPU Temperature (C)", "Memory Clock (MHz)", "Fan (RPM)")
     for value, name in enumerate(names):
         trace.event(ph="C", name=name, ts=1.0, pid="Counters", args={"": float(value)})
-    samples = Analysis(trace.load()).index(ClockSamples)
-    assert {kind: value.tolist() for kind, value in samples.value.items()} == {
+    samples = Analysis(trace.load()).index(ClockSamples).of
+    assert {kind: value.tolist() for kind, (_, _, value) in samples.items()} == {
         "clock": [0],
         "power": [1],
         "temperature": [2],
     }
-    assert [device.tolist() for device in samples.device.values()] == [[0]] * 3
+    assert [device.tolist() for device, _, _ in samples.values()] == [[0]] * 3
 
 
 def test_power_without_a_clock_says_which_torch_records_clocks() -> None:
@@ -384,7 +384,7 @@ def test_samples_are_ordered_by_device_and_time() -> None:
     for device, at, mhz in ((1, 1, 5), (0, 4, 3), (1, 3, 6), (0, 2, 2)):
         pid = f"GPU {device} Counters"
         trace.event(ph="C", name="SM Clock (MHz)", ts=float(at), pid=pid, args={"": float(mhz)})
-    samples = Analysis(trace.load()).index(ClockSamples)
-    assert samples.device["clock"].tolist() == [0, 0, 1, 1]
-    assert samples.at_ns["clock"].tolist() == [2_000, 4_000, 1_000, 3_000]
-    assert samples.value["clock"].tolist() == [2, 3, 5, 6]
+    device, at_ns, value = Analysis(trace.load()).index(ClockSamples).of["clock"]
+    assert device.tolist() == [0, 0, 1, 1]
+    assert at_ns.tolist() == [2_000, 4_000, 1_000, 3_000]
+    assert value.tolist() == [2, 3, 5, 6]
