@@ -7,8 +7,7 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Floats, distinct, grouped, medians_of_kinds
 from traceanalyzer.model.short_names import short_kernel
-from traceanalyzer.rule import Claims, Confidence, Hits, Severity, Unavailable, Work, rule
-from traceanalyzer.rule.hits import reduce_to
+from traceanalyzer.rule import Claims, Confidence, Hits, Severity, Unavailable, Work, reduce_to, rule
 from traceanalyzer.timeline.collective_work import collective_names, collectives_of
 
 

@@ -4,8 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Unavailable, Work, rule
-from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Unavailable, Work, gpu_time_evidence, rule
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 

@@ -7,9 +7,8 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.replay.edits import DropSpans, FetchInTime, ShrinkGaps
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, rule
+from traceanalyzer.rule import MEASURED_SHARE, Calls, Claims, Hits, IdleTime, LostTime, Work, reduce_to, rule
 from traceanalyzer.rule.cpu_gaps import CallsAfterCpuGaps
-from traceanalyzer.rule.hits import MEASURED_SHARE, reduce_to
 from traceanalyzer.timeline.repeated_kernels import RepeatedKernels, usual_at_place
 from traceanalyzer.timeline.unprofiled import FETCH_NS, Unprofiled
 

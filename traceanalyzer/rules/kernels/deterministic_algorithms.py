@@ -7,8 +7,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Floats, sums_of
 from traceanalyzer.replay.edits import Drop, Scale
-from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, rule
-from traceanalyzer.rule.evidence_texts import op_times
+from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, op_times, rule
 from traceanalyzer.tensors.ops.table import is_view
 from traceanalyzer.tensors.signatures import signatures_of, tensors
 

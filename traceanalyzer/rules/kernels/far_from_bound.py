@@ -11,9 +11,8 @@ from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.roofline.gpus import Gpu, Gpus
 from traceanalyzer.roofline.lower_bounds import CONTENDED, bound_of
 from traceanalyzer.roofline.op_rates import call_times, shapes_of
-from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, reduce_to, rule
 from traceanalyzer.rule.evidence_texts import kernel_times
-from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.ops.strides import adds_transposed, reduced_dimension, stride_reason
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, largest_odd_size

@@ -12,9 +12,8 @@ from traceanalyzer.model.text_queries import regex
 from traceanalyzer.roofline.gpus import Gpu, Gpus, first_of, speedup
 from traceanalyzer.roofline.lower_bounds import bound_of, least_ns
 from traceanalyzer.roofline.op_rates import shapes_of
-from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, clamp_to_floor, reduce_to, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
-from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import (
     ITEM_BYTES,

@@ -7,8 +7,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows, distinct, ranges, starts_of_runs
 from traceanalyzer.replay.rewrites import Fuse
 from traceanalyzer.roofline.gpus import Gpu, Gpus, reached_flops_per_ns
-from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, rule
-from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, gpu_time_evidence, rule
 from traceanalyzer.rule.messages import times
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.ops.table import flops_of

@@ -6,8 +6,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.short_names import short_kernel
-from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, rule
-from traceanalyzer.rule.hits import MEASURED_SHARE, reduce_to
+from traceanalyzer.rule import MEASURED_SHARE, Claims, Confidence, Hits, Unavailable, Work, reduce_to, rule
 from traceanalyzer.timeline.repeated_kernels import (
     RepeatedKernels,
     losing,

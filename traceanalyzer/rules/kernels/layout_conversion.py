@@ -7,9 +7,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Floats
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.rule import Claims, Confidence, Hits, Work, rule
-from traceanalyzer.rule.evidence_texts import gpu_time_evidence
-from traceanalyzer.rule.hits import reduce_to
+from traceanalyzer.rule import Claims, Confidence, Hits, Work, gpu_time_evidence, reduce_to, rule
 from traceanalyzer.timeline import kernel_families as families
 
 # The first input has four or five dimensions.

@@ -6,9 +6,8 @@ import numpy as np
 
 from traceanalyzer.model.arrays import median
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, reduce_to, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence, named_ops
-from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.ops.strides import is_strided
 from traceanalyzer.timeline import kernel_families as families

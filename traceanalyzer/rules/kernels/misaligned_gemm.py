@@ -7,8 +7,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.roofline.gpus import Gpu, Gpus, reached_flops_per_ns
 from traceanalyzer.roofline.lower_bounds import product_bytes_ns
-from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, rule
-from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, gpu_time_evidence, rule
 from traceanalyzer.rule.hits import Numbers, clamp_to_floor, reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.ops.table import flops_of

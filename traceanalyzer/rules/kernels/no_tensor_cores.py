@@ -8,9 +8,8 @@ from traceanalyzer.model.arrays import Floats, grouped, sums_of
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.roofline.gpus import Gpu, Gpus, first_of, speedup
 from traceanalyzer.roofline.lower_bounds import product_bytes_ns
-from traceanalyzer.rule import Claims, Confidence, Hits, Work, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, Work, clamp_to_floor, reduce_to, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence, named_ops
-from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import is_half
 from traceanalyzer.timeline import kernel_families as families

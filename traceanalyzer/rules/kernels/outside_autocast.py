@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 from traceanalyzer.roofline.gpus import Gpu, Gpus, speedup
-from traceanalyzer.rule import Claims, Confidence, Hits, Work, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, Work, clamp_to_floor, reduce_to, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
-from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import is_half
 from traceanalyzer.timeline import kernel_families as families

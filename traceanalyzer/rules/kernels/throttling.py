@@ -12,8 +12,7 @@ from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, median
 from traceanalyzer.model.lanes import Columns
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import NULL_INT, Trace, floats, ints, matching
-from traceanalyzer.rule import Claims, Hits, Unavailable, Work, rule
-from traceanalyzer.rule.hits import reduce_to
+from traceanalyzer.rule import Claims, Hits, Unavailable, Work, reduce_to, rule
 
 _CAUSES = {
     "thermal": (

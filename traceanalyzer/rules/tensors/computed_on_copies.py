@@ -7,9 +7,8 @@ import numpy as np
 from traceanalyzer.model.arrays import distinct
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.lower_bounds import REACHED
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, clamp_to_floor, reduce_to, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence
-from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.copies import Form, OnCopies, on_copies, steps_by_id, steps_by_size
 from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.ops.table import Kind, is_view, op_row

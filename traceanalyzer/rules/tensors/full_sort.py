@@ -7,9 +7,7 @@ import numpy as np
 
 from traceanalyzer.model.arrays import sums_of
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, rule
-from traceanalyzer.rule.evidence_texts import gpu_time_evidence
-from traceanalyzer.rule.hits import reduce_to
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, gpu_time_evidence, reduce_to, rule
 from traceanalyzer.tensors.flow import Flow, confidence_of
 from traceanalyzer.tensors.ops.table import Kind, is_view, op_row, result_shape
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Shape, Signature, tensors

@@ -10,9 +10,8 @@ from traceanalyzer.model.arrays import Floats, Mask
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.lower_bounds import bound_of, reached_ns
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, reduce_to, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence, op_times
-from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.tensors.flow import Flow, confidence_of
 from traceanalyzer.tensors.ops.shapes import UNREADABLE
 from traceanalyzer.tensors.ops.table import Kind, is_view, op_row, result_shape

@@ -9,9 +9,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, distinct, grouped, starts_of_runs
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import short_ops
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, rule
-from traceanalyzer.rule.evidence_texts import gpu_time_evidence
-from traceanalyzer.rule.hits import reduce_to
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, gpu_time_evidence, reduce_to, rule
 from traceanalyzer.tensors.ops.shapes import UNREADABLE
 from traceanalyzer.tensors.ops.table import Kind, is_view, op_row, result_shape
 from traceanalyzer.tensors.signatures import Shape, Signature, shape_text, tensors

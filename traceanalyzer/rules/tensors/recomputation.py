@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.replay.edits import CapOps, Drop
-from traceanalyzer.rule import Calls, Claims, Hits, Kind, LostTime, Work, rule
-from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule import Calls, Claims, Hits, Kind, LostTime, Work, gpu_time_evidence, rule
 from traceanalyzer.rule.messages import times
 from traceanalyzer.timeline.backward_nodes import directly_inside, recomputed_ops
 

@@ -8,8 +8,7 @@ from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, no_rows, p
 from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
 from traceanalyzer.replay.edits import Drop
-from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Unavailable, Work, rule
-from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Unavailable, Work, gpu_time_evidence, rule
 from traceanalyzer.tensors.flow import Flow
 
 _NODE = r"^[^:]+Backward\d*$"

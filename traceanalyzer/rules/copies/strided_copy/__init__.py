@@ -8,9 +8,8 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Rows
 from traceanalyzer.replay.edits import DropWork, Insert, Resize
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, gpu_time_evidence, op_times, rule
 from traceanalyzer.rule.consistency import ASSUMED
-from traceanalyzer.rule.evidence_texts import gpu_time_evidence, op_times
 from traceanalyzer.rules.copies.strided_copy.copied_tensors import (
     appended_shape,
     carried,
