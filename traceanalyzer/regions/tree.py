@@ -4,8 +4,6 @@ A node of backward is a leaf beside the op that recorded it. Time between two op
 holds both. So every nanosecond of the CPU's timeline, every launch and every piece of work is in one node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import field
 
@@ -171,7 +169,7 @@ class Tree:
     blocks: tuple[RepeatedBlock, ...] = field(repr=False)
 
     @staticmethod
-    def of(events: Events, called: CalledOps, timeline: CpuTimeline, begins: Rows, ends: Rows) -> Tree:
+    def of(events: Events, called: CalledOps, timeline: CpuTimeline, begins: Rows, ends: Rows) -> "Tree":
         """The tree of the steps [begins, ends)."""
         spans = CodeSpans.of(events, int(timeline.threads[0]), begins, ends)
         rows = _item_rows(events, called, timeline, spans)

@@ -1,7 +1,5 @@
 """What edits take from a program, segment by segment and kernel by kernel: two fixes are compared by it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Self
 
@@ -91,7 +89,7 @@ class Footprint:
         leaves, late_ns = bool(edited.added_ns.any()), program.late_ns - edited.late_ns
         return cls(cpu, work, dropped, ~edited.alive, emptied, woken, moved, leaves, late_ns)
 
-    def holds(self, other: Footprint, share: float = _INSIDE) -> bool:
+    def holds(self, other: Self, share: float = _INSIDE) -> bool:
         """Whether so much of what the other drops, and of the gaps that it shrinks, goes by this, too.
 
         What the other only quickens is another change.
@@ -101,7 +99,7 @@ class Footprint:
         inside += other.work_ns[self.emptied & other.dead].sum()
         return bool(inside >= share * max(other.cpu_ns.sum() + other.work_ns.sum(), 1.0))
 
-    def leads_to(self, other: Footprint, launch: NDArray[np.int64]) -> bool:
+    def leads_to(self, other: Self, launch: NDArray[np.int64]) -> bool:
         """Whether most of the other's CPU time lies between a wait that this takes away and the next launch.
 
         A result is copied to the host, the host works on it, and only then goes on to launch. Where few of the waits
@@ -125,7 +123,7 @@ class Footprint:
         data = ops and float(copied_ns.sum()) >= _DATA_NS * np.count_nonzero(copied_ns) > 0
         return bool((recurs or data) and other.cpu_ns[after].sum() >= _INSIDE * whole)
 
-    def prepares(self, other: Footprint, launch: NDArray[np.int64]) -> bool:
+    def prepares(self, other: Self, launch: NDArray[np.int64]) -> bool:
         """Whether most of this one's CPU time lies right before launches of most of what the other moves aside.
 
         The host makes the data, and then copies them: made on the device, neither takes time.
@@ -142,7 +140,7 @@ class Footprint:
         enough = before[distinct(upto[moved])].sum() >= _INSIDE * whole
         return bool(enough and fed_ns >= _INSIDE * other.moved_ns.sum())
 
-    def is_backward_of(self, other: Footprint, autograd: Autograd) -> bool:
+    def is_backward_of(self, other: Self, autograd: Autograd) -> bool:
         """Whether most of what this takes is the backward of ops of which the other takes something."""
         own_ns, other_ns = (
             taken.cpu_ns + np.bincount(autograd.launch, taken.work_ns, len(taken.cpu_ns))

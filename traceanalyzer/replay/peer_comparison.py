@@ -5,8 +5,6 @@ what follows a gap; the device's by the sum of what computes. A rank whose host 
 is not told: under the profiler one of two equal hosts is 10 to 20 % slower.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -84,7 +82,7 @@ class ExcessOverPeers(Excess, GivenByJob):
     """
 
     rows: Rows
-    edit: MatchPeers
+    edit: "MatchPeers"
 
     @classmethod
     def of(cls, more: Excess, trace: Trace, program: Program) -> Self:

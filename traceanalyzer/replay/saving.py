@@ -7,8 +7,6 @@ more. Of all this it is the part that holds the truth in four of five unseen pai
 above what the device leaves of the longest plausible step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import field, replace
 from typing import Self
@@ -72,7 +70,7 @@ class Forecast:
         loading_ns: that a recorded step waits for data.
     """
 
-    replays: Replays
+    replays: "Replays"
     step: StepEstimate
     wider: float = 1.0
     given_ns: tuple[float, float, float] = (0.0, 0.0, 0.0)

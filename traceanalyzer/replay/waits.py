@@ -1,7 +1,5 @@
 """Where the CPU waits for the device, for which streams, and what the call costs beside the waiting."""
 
-from __future__ import annotations
-
 from typing import Self
 
 import numpy as np
@@ -113,8 +111,8 @@ class _Part:
     copy: Rows
     streams: Mask
 
-    def where(self, kept: Mask) -> _Part:
-        return _Part(*(getattr(self, name)[kept] for name in self.__slots__))
+    def where(self, kept: Mask) -> Self:
+        return type(self)(*(getattr(self, name)[kept] for name in self.__slots__))
 
 
 class LaunchOrder:

@@ -1,7 +1,5 @@
 """The devices of a trace with what they can do at most."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Self
 
@@ -19,34 +17,6 @@ GUESSED_RATE = "guessed_rate"
 """Evidence of a finding whose saving rests on the guessed rate of an unknown device: it may be nothing."""
 
 _UNKNOWN_GBPS = 300.0  # the L4, the slowest device for servers
-
-
-def speedup(gpu: Gpu, kind: str, now: str, then: str) -> float | None:
-    """How many times as quick well-shaped work is; None where the device's rates are not known.
-
-    Args:
-        kind: matmul, convolution or attention.
-        now, then: kinds of arithmetic, as in `Peaks.tflops`.
-    """
-    if gpu.peaks is None:
-        return None
-    word = {"convolution": "conv"}.get(kind, kind)
-    own = kind != "convolution" or (gpu.capability or (0, 0)) >= _CONVOLUTIONS_OF_ITS_OWN
-    before = gpu.peaks.reached_tflops(word if own else "matmul", now)
-    after = gpu.peaks.reached_tflops(word, then)
-    return max(after / before, 1.0) if before and after else None
-
-
-def reached_flops_per_ns(gpu: Gpu, kind: str, *arithmetic: str) -> float | None:
-    """Operations in a nanosecond that well-shaped work reaches, in the first arithmetic that the device has."""
-    rates = (gpu.peaks.reached_tflops(kind, one) for one in arithmetic) if gpu.peaks else ()
-    rate = next((rate for rate in rates if rate is not None), None)
-    return None if rate is None else rate * 1e3
-
-
-def first_of(gpu: Gpu, *arithmetic: str) -> str | None:
-    """The first of these kinds of arithmetic that the device has a rate for; None where none is known."""
-    return next((one for one in arithmetic if gpu.peaks and one in gpu.peaks.tflops), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +67,31 @@ class Gpus:
         """Peak rate of each device's memory, GB/s; one that is not known is taken for a slow one."""
         result = [self[ordinal].peaks for ordinal in ordinals.tolist()]
         return np.array([peaks.gbps if peaks else _UNKNOWN_GBPS for peaks in result], np.float64)
+
+
+def speedup(gpu: Gpu, kind: str, now: str, then: str) -> float | None:
+    """How many times as quick well-shaped work is; None where the device's rates are not known.
+
+    Args:
+        kind: matmul, convolution or attention.
+        now, then: kinds of arithmetic, as in `Peaks.tflops`.
+    """
+    if gpu.peaks is None:
+        return None
+    word = {"convolution": "conv"}.get(kind, kind)
+    own = kind != "convolution" or (gpu.capability or (0, 0)) >= _CONVOLUTIONS_OF_ITS_OWN
+    before = gpu.peaks.reached_tflops(word if own else "matmul", now)
+    after = gpu.peaks.reached_tflops(word, then)
+    return max(after / before, 1.0) if before and after else None
+
+
+def reached_flops_per_ns(gpu: Gpu, kind: str, *arithmetic: str) -> float | None:
+    """Operations in a nanosecond that well-shaped work reaches, in the first arithmetic that the device has."""
+    rates = (gpu.peaks.reached_tflops(kind, one) for one in arithmetic) if gpu.peaks else ()
+    rate = next((rate for rate in rates if rate is not None), None)
+    return None if rate is None else rate * 1e3
+
+
+def first_of(gpu: Gpu, *arithmetic: str) -> str | None:
+    """The first of these kinds of arithmetic that the device has a rate for; None where none is known."""
+    return next((one for one in arithmetic if gpu.peaks and one in gpu.peaks.tflops), None)

@@ -1,7 +1,5 @@
 """Rules over one trace: hits, claims, savings, findings. Whatever happens in one rule, the others go on."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
@@ -90,7 +88,7 @@ def judge(rules: Iterable[Rule], analysis: Analysis, scope: Scope, forecast: For
 
 
 def _without_failed(
-    pending: list[PendingFinding], judge: _Judge
+    pending: list[PendingFinding], judge: "_Judge"
 ) -> tuple[dict[PendingFinding, _Result], dict[str, BaseException]]:
     """(what becomes of each, the error of each rule that fails only now): a rule that fails keeps no time of others."""
     errors: dict[str, BaseException] = {}
@@ -153,7 +151,7 @@ def _outcome(ran: _Ran, results: Sequence[_Result], error: BaseException | None)
     return replace(ran.outcome, why=_UNSAID) if results else ran.outcome
 
 
-def _made(claimed: Sequence[PendingFinding], judge: _Judge) -> dict[PendingFinding, _Result]:
+def _made(claimed: Sequence[PendingFinding], judge: "_Judge") -> dict[PendingFinding, _Result]:
     """What becomes of each. Delays that the recorder measured come first: their time is nobody else's to save.
 
     Those that take all launches off the CPU come last, on top of what is said of it before.

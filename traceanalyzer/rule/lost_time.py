@@ -1,7 +1,5 @@
 """Time that was lost on devices, and by which occurrence."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -170,7 +168,7 @@ class LostTime:
         return cls.all_of(idle[owner >= 0], owner[owner >= 0])
 
     @classmethod
-    def joined(cls, parts: Sequence[LostTime]) -> Self:
+    def joined(cls, parts: Sequence[Self]) -> Self:
         """All of them; nothing of none."""
         nothing = np.empty(0, np.int64)
         owner, device, start, end = (

@@ -6,11 +6,10 @@ product reads the parts of a row that cat joins one by one. What mixes other dat
 copied in the same way if all that it is computed of is.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Self
 
 import numpy as np
 
@@ -122,8 +121,8 @@ class Form:
     pattern: _Pattern = ()
     random: bool = False
 
-    @staticmethod
-    def of(op: Signature) -> Form:
+    @classmethod
+    def of(cls, op: Signature) -> Self:
         every, made = tensors(op), result_shape(op)
         if made is None and op.name == "aten::index" and len(every) == 2 and "bool" not in op.types:
             made = (*every[1], *every[0][1:])
@@ -142,7 +141,7 @@ class Form:
             tiled = op.name == "aten::repeat"
             outer, inner = math.prod(every[0][: along + (not tiled)]), every[0][along] if tiled else 1
             pattern = outer, (size or 0) // math.prod(every[0]), inner
-        return Form(op.name, reads, size, (size or 0) // width if width else 0, item_bytes, pattern, random)
+        return cls(op.name, reads, size, (size or 0) // width if width else 0, item_bytes, pattern, random)
 
     def is_mask(self, read: _Read) -> bool:
         return read.argument == _MASK and op_row(self.name).kind is Kind.ATTENTION

@@ -1,7 +1,5 @@
 """The op and inputs that each piece of GPU work was launched by, asked once per distinct op and inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Self
 
@@ -31,7 +29,7 @@ class Indexed:
     rows: Rows
 
     @classmethod
-    def of(cls, trace: Trace, row: Rows, number: Rows, signatures: int) -> Indexed:
+    def of(cls, trace: Trace, row: Rows, number: Rows, signatures: int) -> Self:
         """
         Args:
             row: rows of `trace.gpu`.

@@ -1,10 +1,8 @@
 """An op's recorded inputs: shapes, element types, numbers and strides, and the distinct ones of a trace."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import orjson
 
@@ -54,14 +52,14 @@ class Signature:
     scalars: tuple[str, ...]
     strides: tuple[Any, ...] = ()
 
-    @staticmethod
+    @classmethod
     def parsed(
-        name: str, dims: str | None, types: str | None, scalars: str | None, strides: str | None = None
-    ) -> Signature:
+        cls, name: str, dims: str | None, types: str | None, scalars: str | None, strides: str | None = None
+    ) -> Self:
         """From the JSON text of the trace's columns; what is missing or damaged is empty."""
         shapes, kinds, values, steps = (_listed(text) for text in (dims, types, scalars, strides))
         kinds = [_TYPES.get(str(kind), str(kind)) for kind in kinds]
-        return Signature(name, tuple(shapes), tuple(kinds), tuple(map(str, values)), tuple(steps))
+        return cls(name, tuple(shapes), tuple(kinds), tuple(map(str, values)), tuple(steps))
 
     def stride(self, position: int) -> tuple[int, ...] | None:
         """Strides of a tensor input in elements; None where they are not recorded."""

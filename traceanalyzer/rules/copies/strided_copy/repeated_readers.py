@@ -1,9 +1,8 @@
 """Ops that read data which a copy wrote several times."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
+from typing import Self
 
 import numpy as np
 
@@ -33,7 +32,7 @@ class Repeated:
     kept: frozenset[int]
 
     @classmethod
-    def of(cls, copy: Signature) -> Repeated | None:
+    def of(cls, copy: Signature) -> Self | None:
         """The tensor that `copy_` of an expanded tensor writes, None if unknown."""
         written, steps = layout_of(copy, 1) or ((), ())
         if not steps or not math.prod(written) or not steps[-1] or copy.dims[0] != list(written):
