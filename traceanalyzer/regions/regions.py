@@ -9,15 +9,15 @@ from typing import ClassVar, Self
 import numpy as np
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, numbered
-from traceanalyzer.model.containment import inherited
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, grouped, numbered, pick
+from traceanalyzer.model.containment import depths, inherited
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import matching
-from traceanalyzer.regions.graph_kernels import with_graph_kernels
-from traceanalyzer.regions.tree import Pieces, Tree, subtree_totals
+from traceanalyzer.regions.tree import KERNEL, MIN_REPEATS, Nodes, Pieces, Tree, subtree_totals
 from traceanalyzer.replay.cpu_timeline import CpuTimeline, program_threads
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import Ints, Kind, as_ints
@@ -28,9 +28,55 @@ from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_rates import call_times
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+from traceanalyzer.timeline.loops import nested_loops
 from traceanalyzer.timeline.nesting import CalledOps
 from traceanalyzer.timeline.selection import Events
 from traceanalyzer.timeline.synchronisation import SyncCalls
+
+
+def with_graph_kernels(
+    tree: Tree, events: Events, work: DeviceWork, entries: Rows, launched: Rows
+) -> tuple[Tree, Rows]:
+    """(the tree with nodes for the kernels of graphs, the node of each entry).
+
+    The kernels of a stream in a replay are searched for repeated blocks, such as the layers of a model. Blocks and
+    kernels have no CPU time: the call that replays the graph has it.
+
+    Args:
+        entries: int64 (work,), entries of `work` in the tree's steps.
+        launched: int64 (work,), the node that launched each.
+    """
+    order = np.lexsort((work.start_ns[entries], work.device[entries], work.call[entries]))
+    order = order[work.shared[entries[order]]]
+    if len(order) == 0:
+        return tree, launched
+    chosen = entries[order]
+    group, _ = grouped([work.call[chosen], work.device[chosen]])
+    texts = Texts.column(events.trace.lanes.gpu, "name", work.row[chosen])
+    short = np.array([short_kernel(str(name)) for name in texts.names], object)
+    words, word = np.unique(short.astype(str), return_inverse=True)
+    name, used = numbered(word[texts.code])
+    names = words[used].tolist()
+    loops = nested_loops(name, group, MIN_REPEATS)
+    nodes = Nodes(tree.parent.tolist(), tree.kind, tree.name)
+    loop_node = np.full(len(loops.parent), -1, np.int64)
+    calls = []
+    for loop, (outer, starts, body) in enumerate(
+        zip(loops.parent.tolist(), loops.starts, loops.body, strict=True)
+    ):
+        base = launched[order[starts[0]]] if outer < 0 else loop_node[outer]
+        block = ", ".join(dict.fromkeys(names[kernel] for kernel in body.tolist()))
+        loop_node[loop] = nodes.child(int(base), "block", block)
+        calls.append(np.full(len(starts), loop_node[loop]))
+    parent = np.where(loops.owner >= 0, pick(loop_node, loops.owner), launched[order])
+    node = launched.copy()
+    node[order] = nodes.children(parent, np.full(len(order), KERNEL), name, names)
+    parents = np.array(nodes.parent, np.int64)
+    added = np.bincount(np.concatenate((*calls, node[order])), minlength=len(parents))
+    added[: len(tree.calls)] += tree.calls
+    kinds, texts_of_nodes = tuple(nodes.kind), tuple(nodes.name)
+    return Tree(parents, depths(parents), kinds, texts_of_nodes, added, tree.pieces, tree.blocks), node
+
 
 # Time of a nearly empty kernel: one launch for many repeats saves it of each. 1.1 to 2 us, H200.
 KERNEL_FLOOR_NS = 2_000.0
