@@ -239,11 +239,7 @@ class Regions:
         return inherited(self.tree.parent, inside) >= 0
 
     def without(self, nodes: Sequence[int], *, on_host: bool = False) -> DropRegion:
-        """The edit that removes all CPU time and launches of these nodes and all below.
-
-        Args:
-            on_host: the CPU computes there: copies from the device right before go, too, and copies to it right after.
-        """
+        """The edit that removes CPU time and launches of these nodes and all below; if `on_host`, copies around too."""
         inside = self.below(nodes)[self.tree.pieces.node]
         return self._drop(inside | self._copies_around(inside), stall=True) if on_host else self._drop(inside)
 

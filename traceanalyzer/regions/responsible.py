@@ -113,12 +113,7 @@ class Responsible:
 def responsible_regions(
     regions: Regions, min_share: float, packages: Collection[str | None] = (None,)
 ) -> Iterator[Responsible]:
-    """Regions without a layer of the model, the one with most CPU time first.
-
-    Args:
-        min_share: of the predicted step, that the CPU is in each at least.
-        packages: of the program: nobody changes the functions of other packages.
-    """
+    """Regions without layers, with `min_share` of the predicted step, longest first; `packages` are the program's."""
     tree, share = regions.tree, regions.share
     layers, stepping = _holds_layers(regions), _in_optimizer(regions)
     kinds = list(zip(tree.kind, tree.name, strict=True))

@@ -418,11 +418,7 @@ class _Builder:
 def _pairs(
     phase: Rows, span: Rows, start: Rows, parent: Rows, depth: Rows
 ) -> tuple[Rows, Rows, Rows, Rows, Rows]:
-    """Every span with every phase that it has something of, and those around it.
-
-    Returns:
-        (pair of each input, -1 outside of spans; phase, span, start and pair around of each pair).
-    """
+    """(pair of each input, -1 outside of spans; phase, span, start and pair around of each pair of phase and span)."""
     levels: list[tuple[Rows, Rows, Rows]] = []
     at = pick(depth, span)
     above = np.empty((3, 0), np.int64)

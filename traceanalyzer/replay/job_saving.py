@@ -99,11 +99,7 @@ class JobForecast:
         return job_step({**self.blocks, **self.made(changing, "typical")}, self.base.steps)
 
     def saving(self, fixes: Fixes, alone: Saving) -> Saving:
-        """What the fixes save the job.
-
-        Args:
-            alone: what they save a rank whose peers come in time: as wide is the interval.
-        """
+        """What the fixes save the job; as wide as `alone`, for a rank whose peers come in time, is the interval."""
         share = (self.base.ns - self.edited(fixes).ns) / (self.base.ns + self.lacking_ns)
         scale = math.sqrt(abs(share) * abs(1 - share) / max(alone.share * (1 - alone.share), LEAST**2, 1e-9))
         low = share - max((alone.share - alone.low_share) * min(scale, 1.0), LEAST)

@@ -65,11 +65,7 @@ class _Rank(State):
 
 
 def job_step(blocks: Mapping[int, Block], steps: float) -> JobStep:
-    """Replay all ranks together.
-
-    Args:
-        blocks: rank -> its program; all of the same steps.
-    """
+    """Replay all ranks together: rank -> its program, all of the same `steps`."""
     runs = max(-(-_MIN_STEPS // max(int(steps), 1)), 3) + 1
     ranks = {rank: _Rank(block) for rank, block in blocks.items()}
     expected = Counter(stretch.meet for block in blocks.values() for stretch in block.stretches)

@@ -146,11 +146,7 @@ class Forecast:
         return max(waiting_ms * 1e6 - self.loading_ns, 0.0)
 
     def doubt(self, step_ms: float, waiting_ms: float = 0.0) -> str | None:
-        """Why a step of `step_ms` without the profiler cannot be of this run; None where it can.
-
-        Args:
-            waiting_ms: of it, waits for late batches, which a recorded step may not have.
-        """
+        """Why a step of `step_ms`, of it `waiting_ms` for late batches, cannot be of this run; None where it can."""
         recorded = self.step.traced_ns
         late_ns = Forecast._late_ns(self, waiting_ms) if waiting_ms else 0.0
         if step_ms * 1e6 - late_ns > recorded * (1 + _NOISE):
@@ -271,11 +267,7 @@ def evidence(edits: Sequence[Edit], left: EditedProgram) -> str:
 
 
 def possible_bounds(base: tuple[Step, Step, Step], wholes: Sequence[float] = ()) -> tuple[Bound, ...]:
-    """The bound; two where the device idles at one of the slowdowns and at another does not.
-
-    Args:
-        wholes: how long the step is at each, where it was measured.
-    """
+    """The bound; two if the device idles at one slowdown alone; `wholes` is how long the step was measured at each."""
     wholes = wholes or [step.ns for step in base]
     idle = [1 - step.gpu_ns / max(whole, 1.0) for step, whole in zip(base, wholes, strict=True)]
     least, most = (chosen(range(len(idle)), key=idle.__getitem__) for chosen in (min, max))

@@ -70,12 +70,7 @@ class Gpus:
 
 
 def speedup(gpu: Gpu, kind: str, now: str, then: str) -> float | None:
-    """How many times as quick well-shaped work is; None where the device's rates are not known.
-
-    Args:
-        kind: matmul, convolution or attention.
-        now, then: kinds of arithmetic, as in `Peaks.tflops`.
-    """
+    """How many times as quick well-shaped work is in other arithmetic, as in `Peaks.tflops`; None where unknown."""
     if gpu.peaks is None:
         return None
     word = {"convolution": "conv"}.get(kind, kind)

@@ -86,11 +86,7 @@ def bound_of(op: Signature) -> OpCost | None:
 
 
 def least_ns(work: OpCost, peaks: Peaks, arithmetic: str | None) -> float:
-    """Time at the device's peaks, ns: of arithmetic or of memory, whichever is longer.
-
-    Args:
-        arithmetic: kind of arithmetic that the kernels used; the op's own where unknown.
-    """
+    """Time at the device's peaks, ns: of `arithmetic`, the op's where unknown, or of memory, whichever is longer."""
     rate = peaks.tflops.get(arithmetic or work.arithmetic or "")
     compute = work.flops / (rate * 1e3) if work.flops and rate else 0.0
     return max(compute, (work.bytes or 0) / peaks.gbps)

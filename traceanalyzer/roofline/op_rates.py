@@ -31,11 +31,7 @@ from traceanalyzer.timeline.steps import Steps
 def call_times(
     number: Rows, kernels: Texts, signatures: list[Signature], peaks: Peaks, indexed: Indexed | None = None
 ) -> tuple[Floats, Floats]:
-    """(what well-shaped calls take, what each needs at the peaks), ns by signature; 0 where no model knows.
-
-    Args:
-        number: signature of each piece of work; those that do not occur are left out.
-    """
+    """(what well-shaped calls take, what each needs at the peaks), ns by signature; 0 where no model knows."""
     reached, least = np.zeros(len(signatures)), np.zeros(len(signatures))
     for which, names in _kernels(number, kernels).items():
         op = signatures[which]

@@ -70,11 +70,7 @@ def unknown_marks(advice: str) -> list[str]:
 
 
 def adapt_to_recording(advice: str, dialect: str) -> str:
-    """The advice for the torch and the platform that recorded the trace: what that torch may lack says what it needs.
-
-    Args:
-        dialect: `Meta.dialect`; empty where nothing is known.
-    """
+    """The advice for torch and platform of the trace, `Meta.dialect`: what that torch may lack says what it needs."""
     marked = {mark[1]: FEATURES[mark[1]] for mark in _MARK.finditer(advice)}
     on_rocm, on_xpu, on_mtia = (dialect.endswith(platform) for platform in _PLATFORMS)
     era = _ERA.match(dialect)

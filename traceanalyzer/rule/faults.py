@@ -56,11 +56,7 @@ class FaultOf:
 def faults_of(
     all_pending: Sequence[PendingFinding], findings: Sequence[Finding], forecast: Forecast | None
 ) -> FaultOf:
-    """Group the findings of one trace.
-
-    Args:
-        forecast: None where the program cannot be replayed: every finding is a fault of its own.
-    """
+    """Group the findings of one trace, parallel to what each was made of; without a forecast each is a fault."""
     linked, partly, earlier = _linked(all_pending, findings, forecast)
     number = _groups(len(findings), linked)
     savings: list[Saving | None] = []

@@ -52,11 +52,7 @@ class Scope:
 def group_hits(
     rule: str, order: Claims, hits: Iterable[Hits], within: Scope | None = None
 ) -> Iterator[PendingFinding]:
-    """The hits of one rule, apart by device; hits without occurrences give none.
-
-    Args:
-        within: count only what overlaps its window, or loses time there; None counts all of the trace.
-    """
+    """The hits of one rule, apart by device; with a window, only what overlaps `within` it or loses time there."""
     for hit in hits:
         if len(hit.occurrences):
             yield from _by_device(rule, order, hit, within)

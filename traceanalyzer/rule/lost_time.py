@@ -214,11 +214,7 @@ class LostTime:
 
 
 def split_waiting(work: Work, lost: LostTime, transfer_ns: Rows) -> tuple[LostTime, LostTime]:
-    """(waiting, transfer): the parts of the time lost in collectives, which wait first and move data at their end.
-
-    Args:
-        transfer_ns: int64 (work,), how long each collective moves data.
-    """
+    """(waiting, transfer) of the time lost in collectives, which wait first and move data for `transfer_ns` at last."""
     moves_ns = (work.end_ns - transfer_ns)[lost.owner]
     waiting = replace(lost, end_ns=np.clip(moves_ns, lost.start_ns, lost.end_ns))
     moving = replace(lost, start_ns=np.clip(moves_ns, lost.start_ns, lost.end_ns))

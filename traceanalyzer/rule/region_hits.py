@@ -48,11 +48,7 @@ LAUNCHING = tuple(remedy for remedy in _ADVICE if remedy not in ON_HOST)
 def region_hits(
     gaps: IdleTime, leading: Leading, min_sure_share: float, remedies: Collection[str] = LAUNCHING
 ) -> Iterator[tuple[Hits, Rows]]:
-    """(hits, positions of its idle time in `gaps`) for each responsible region with some of this idle time.
-
-    Args:
-        min_sure_share: least low end of a saving's interval.
-    """
+    """(hits, positions of its idle time in `gaps`) of each responsible region that surely saves `min_sure_share`."""
     inside = leading.around((gaps.start_ns + gaps.end_ns) // 2)
     for place, (region, saving) in enumerate(leading.each):
         members = np.flatnonzero(inside == place)

@@ -314,11 +314,7 @@ def steps_by_size(forms: Sequence[Form], number: Sequence[int]) -> list[Step]:
 def steps_by_id(
     forms: Sequence[Form], number: Sequence[int], flow: Flow, recorded: Sequence[int]
 ) -> list[Step]:
-    """Ops with the ids of their tensors.
-
-    Args:
-        recorded: the op of the execution trace that each is.
-    """
+    """Ops with the ids of their tensors; `recorded` is the op of the execution trace that each is."""
     steps, values = [], flow.values
     for form, op in zip((forms[which] for which in number), recorded, strict=True):
         read: dict[int, list[int]] = {}

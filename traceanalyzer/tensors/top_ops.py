@@ -12,14 +12,7 @@ Sequence = tuple[Calls, Rows, list[Signature]]
 
 
 def require_shapes(signatures: Iterable[Signature], shows: str) -> None:
-    """Continue only if the inputs of some op were recorded.
-
-    Args:
-        shows: what the shapes would show, the end of a sentence such as "what is sliced".
-
-    Raises:
-        Unavailable: no op has recorded inputs.
-    """
+    """Raise Unavailable unless inputs of some op were recorded; `shows` ends the sentence: "shows what is sliced"."""
     if not any(op.dims for op in signatures):
         raise Unavailable(f"no shapes recorded: record_shapes=True {shows}")
 

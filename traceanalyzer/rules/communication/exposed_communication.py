@@ -233,12 +233,7 @@ def _transfer_hits(
     exposed_share: float,
     **evidence: int,
 ) -> Hits:
-    """Hits for transfer: a part of what moves data while nothing computes is saved.
-
-    Args:
-        rest_ns: int64 (collectives,), without waiting.
-        moved_ns: int64 (collectives,), time of transfer while nothing computes.
-    """
+    """Hits for transfer: a part of `moved_ns`, in which nothing computes, is saved; `rest_ns` is without waiting."""
     kind = name.split(" ")[0]
     fix: Drop | DropWork | Resize = Resize(collectives.entries, rest_ns - limits.gain_share * moved_ns)
     if may_be_needless(kind, collectives):

@@ -282,11 +282,7 @@ def _dimension_order(shape: Sequence[int], steps: Sequence[int]) -> tuple[int, .
 
 
 def growing_cats(work: Work, concatenations: Mask, times: float) -> Mask:
-    """Which of the concatenations append to what another one made, or make what another appends to; bool (work,).
-
-    Args:
-        times: how many times larger than all its other inputs together the largest input of such a cat is.
-    """
+    """Which concatenations append to another's result, `times` as large as all else, or make it; bool (work,)."""
     number, signatures = signatures_of(work.events.trace, work[concatenations].op.rows)
     grows = [_growth(op, times) if op.name == "aten::cat" else None for op in signatures]
     before, after = ({growth[side] for growth in grows if growth} for side in (0, 1))

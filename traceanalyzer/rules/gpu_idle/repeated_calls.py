@@ -199,11 +199,7 @@ def _hits(
     limits: Limits,
     confidence: Confidence,
 ) -> Hits:
-    """Hits for loops of the same ops: one repeat of each, and of its backward, does the work of all.
-
-    Args:
-        nodes, recorder: nodes of backward, and position in `members` of the op that recorded each.
-    """
+    """Hits for loops of the same ops: one repeat does the work of all; `recorder` recorded each of the `nodes`."""
     period, repeat = loops[0].period, recorder // loops[0].period
     ops = members[np.arange(0, len(members), period)]
     loop_of = np.repeat(np.arange(len(loops)), [len(loop.first_ops) for loop in loops])

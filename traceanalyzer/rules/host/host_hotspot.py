@@ -95,11 +95,7 @@ def host_hotspot(
 
 
 def _hits(calls: Calls, lost: LostTime, key: str, parts: dict[str, int], *, again: bool) -> Hits:
-    """Hits for an op, or for a function and the ops in it that compute.
-
-    Args:
-        parts: time in ns of the ops in a function; empty for an op, and for a function that does not compute.
-    """
+    """Hits for an op or a function; `parts` is the ns of ops in a function that computes, else empty."""
     is_op = not isinstance(calls, HostCalls)
     computes = is_op or bool(parts)
     lines = calls.line.sums(calls.dur_ns) if is_op else {}

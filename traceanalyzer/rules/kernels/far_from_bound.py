@@ -318,11 +318,7 @@ def _in_one_kernel(pieces: Work, fixed: Floats, cpu_ns: int) -> Replace:
 
 
 def reason(op: Signature, kind: str, blocks: Rows, sms: int | None) -> str:
-    """The end of a sentence; empty where the trace does not show it.
-
-    Args:
-        blocks: blocks of its kernels' grids, those of one call or of all.
-    """
+    """The end of a sentence, empty if the trace does not show it; `blocks` are those of one call's grids or of all."""
     if reduces_nothing(op):
         return ": the dimension that it reduces has one element, so that its input is only copied"
     try:

@@ -165,11 +165,7 @@ def sequential_calls(allocations: Calls) -> Calls:
 
 
 def calls_in_steady_steps(allocations: Calls, steps: Steps, spike: float) -> Calls:
-    """The calls of steps that do not stand out, and none unless most steps have such calls.
-
-    Args:
-        spike: a step stands out where they take more than this times the median step.
-    """
+    """The calls of steps below `spike` times the median step, and none unless most steps have such calls."""
     allocations = allocations[allocations.step >= 0]
     once = standing_out(
         np.zeros_like(allocations.step), allocations.step, allocations.dur_ns, len(steps), spike

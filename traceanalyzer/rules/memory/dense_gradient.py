@@ -196,11 +196,7 @@ def _parts_by_shape(calls: Calls, work: Work, few: Collection[Shape]) -> Floats:
 def _hits(
     work: Work, gradients: Calls, marks: Calls, parts: Floats, details: dict[str, Any], limits: Limits
 ) -> Iterator[Hits]:
-    """What is measured, with what sparse gradients change; nothing where they take as long.
-
-    Args:
-        parts: part of each pass over gradients that the tables take, parallel to the work.
-    """
+    """What sparse gradients change, nothing if they take as long; of each pass `parts` is the share of the tables."""
     fills, touched = _fills_of(work, gradients), details["touched_share"]
     parts = np.where(fills, 1.0, parts) * (1 - touched)
     spent, needless = work[parts > 0], parts[parts > 0]

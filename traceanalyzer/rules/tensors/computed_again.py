@@ -219,11 +219,7 @@ def _index_tensors(ops: Calls, nodes: Calls, calls: Calls, idle: IdleTime, limit
 
 
 def _forward_twice(ops: Calls, nodes: Calls, limits: Limits) -> tuple[Calls, Calls]:
-    """Forward ops in a row that no backward pass follows, equal to a row that one does follow.
-
-    Returns:
-        (those whose equal row is in a hook of backward, the others).
-    """
+    """(forward ops without backward, equal to a row with it that is in a hook of backward; those of other rows)."""
     forward, size = without_views(ops[~ops.inside(nodes)]).in_order(), limits.min_pass_ops
     if len(forward) < 2 * size:
         return forward[:0], forward[:0]

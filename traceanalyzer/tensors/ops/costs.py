@@ -187,12 +187,7 @@ def attention(op: Signature, first: int, causal: int, *, heads_first: bool, back
 
 @at_positions
 def recurrent(op: Signature, first: int, passes: int) -> OpCost:
-    """A cuDNN layer.
-
-    Args:
-        first: position of the mode; hidden size and layers follow.
-        passes: operations as a multiple of those forward.
-    """
+    """A cuDNN layer with its mode at `first`, then hidden size and layers; `passes` times the operations forward."""
     steps, width, types = op.shape(0), op.shape(0)[-1], op.types[0]
     mode, hidden, layers = (int(op.scalar(first + i)) for i in (0, 1, 3))
     directions = 2 if op.scalars[first + 7] == "True" else 1

@@ -321,12 +321,7 @@ def full_advice(advice: str, cause: str, forecast: Forecast | None, whole: str) 
 
 
 def obstacles(eager: Work, steps: Steps, stops: float, limits: Limits) -> list[str]:
-    """Conditions for one CUDA graph that the step does not meet yet.
-
-    Args:
-        eager: the work in the steps that no graph launched.
-        stops: waits for the device between the launches of a step.
-    """
+    """What keeps a step from one CUDA graph; no graph launched the `eager` work, and the CPU waits at its `stops`."""
     same = same_steps(eager.events.trace, eager.events.work, steps) if len(steps) > 1 else 1.0
     reasons = {
         "the CPU waits for the GPU only at the end of a step (at present it also waits between launches, "

@@ -87,12 +87,7 @@ class Part:
 
 
 def launching_part(calls: Calls, eager: Work, min_share: float) -> Part | None:
-    """The part that launches most, None if no part stands out.
-
-    Args:
-        eager: the kernels of the steps that no graph launched.
-        min_share: of a thread's ops that a loop covers at least.
-    """
+    """The part that launches most `eager` work, as a loop over `min_share` of a thread's ops; None if none does."""
     outer = calls[calls.is_top_op & (calls.step >= 0)]
     outer = outer[~outer.inside(calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)])]
     loop = _loop(outer, eager, min_share) if len(outer) else None
