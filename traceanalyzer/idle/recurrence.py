@@ -19,24 +19,14 @@ _MOST = 0.5  # of the later parts; chosen
 
 @dataclass(frozen=True, slots=True)
 class StandingOut:
-    """Per part: it lies in a step that stands out for its key.
-
-    Attributes:
-        leading: all such steps of the key are in the first third; bool (parts,).
-        alone: it is the only such step of the key; bool (parts,).
-    """
+    """Per part, of steps that stand out for its key: all are in the first third (`leading`), or it is the only one."""
 
     leading: Mask
     alone: Mask
 
 
 def standing_out(key: Rows, step: Rows, ns: Rows, steps: int, spike: float) -> StandingOut:
-    """Which parts lie in steps where their key takes far more than usual.
-
-    Args:
-        key: what recurs, numbered from 0; step: position, -1 for before the first; ns: what it took; (parts,) each.
-        spike: a key stands out in a step where it takes more than this times its median over all steps.
-    """
+    """Which parts, by key and step (-1 before the first), lie where their key takes over `spike` times its median."""
     inside = step >= 0
     keys = int(key.max(initial=-1)) + 1
     sums = np.bincount(key[inside] * steps + step[inside], ns[inside], keys * steps).reshape(keys, steps)

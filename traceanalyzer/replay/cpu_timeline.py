@@ -76,12 +76,7 @@ def _open_at(nesting: Nesting, thread: int, instant: int) -> Rows:
 
 
 def program_threads(nesting: Nesting, steps: Steps, is_op: Mask, launches: Rows, low: int, high: int) -> Rows:
-    """The main thread, and those that run in its place; int64, numbers as in `Nesting`.
-
-    Args:
-        launches: rows of the calls that started work; a thread with neither ops nor these is no part of the program.
-        low, high: where to look.
-    """
+    """The main thread, and those in its place from `low` to `high` that run or launch something; as in `Nesting`."""
     # The thread whose annotations mark the steps; without marks the one that starts most work.
     marks = np.flatnonzero(nesting.annotation) if steps.marked else np.empty(0, np.int64)
     marks = marks[

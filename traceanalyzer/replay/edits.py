@@ -58,11 +58,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DropSpans:
-    """Stretches of CPU time [starts, ends) go, with what they launch: loading, compilation, a round trip.
-
-    Attributes:
-        stall: the CPU stood still in them, and what comes after them may have run cold.
-    """
+    """CPU time [starts, ends) goes, with what it launches: a round trip; after a `stall` work may have run cold."""
 
     kind: ClassVar[Kind] = "drop"
     starts_ns: Ints

@@ -27,12 +27,7 @@ MOST_TOGETHER = 16
 
 @dataclass(frozen=True, slots=True)
 class RankForecast:
-    """What the job's replay needs of one rank's, beside its blocks.
-
-    Attributes:
-        step: as if the others came in time.
-        meets: whether any of its work is a collective that another rank's trace has.
-    """
+    """What the job's replay needs of one rank: its `step` if others came in time, and whether it `meets` them."""
 
     step: StepEstimate
     steps: float

@@ -108,12 +108,7 @@ class RemainingShare:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MatchPeers:
-    """CPU time and compute shrink to what the rank's peers take; what they do not do at all goes.
-
-    Attributes:
-        left: of the CPU's segments.
-        work_left: share of the compute that stays.
-    """
+    """CPU time and compute shrink to what the peers take, by `left` and `work_left`; what they do not do goes."""
 
     left: RemainingShare
     work_left: float
@@ -138,11 +133,7 @@ def late_share(more_ns: float, held_ns: float, step_ns: float) -> float:
 def excess_by_rank(
     breakdowns: Mapping[int, StepBreakdown], waits_ns: Mapping[int, float], step_ns: Mapping[int, float]
 ) -> dict[int, Excess]:
-    """What each rank takes more than the median of the others; without those that run another program, or no more.
-
-    Args:
-        waits_ns, step_ns: rank -> what the others wait for it in a recorded step, and how long that is.
-    """
+    """What each rank takes more than the median of the others, without those that run another program, or no more."""
     ranks = list(breakdowns)
     if len(ranks) < 2:
         return {}

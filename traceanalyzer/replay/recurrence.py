@@ -64,12 +64,7 @@ class Block:
     stretches: list[Stretch]
 
     def period_ns(self, blocks: int, settled: float) -> float:
-        """Time from block to block, all work of each done: of two alike, else the mean over all but the first.
-
-        Args:
-            blocks: how many to run at most after the first.
-            settled: share by which two may differ.
-        """
+        """Time from block to block: of two alike within `settled`, else the mean of `blocks` after the first."""
         state = State(self)
         first = before = state.run()
         last = 0.0
@@ -144,11 +139,7 @@ class Layout:
     """What blocks of one program have in common at any slowdown: where they are cut, what is in each stretch."""
 
     def __init__(self, schedule: Schedule, *, meeting: bool = False) -> None:
-        """Cut where something waits, where another stream waits for something, and every few launches.
-
-        Args:
-            meeting: cut around the collectives at which ranks meet, too.
-        """
+        """Cut where something waits or is waited for, every few launches, and around collectives if `meeting`."""
         size = len(schedule.stream)
         every = np.arange(0, size, _STRETCH)
         edges = schedule.edge_to, schedule.edge_from + 1

@@ -106,11 +106,7 @@ class GraphLaunch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compile:
-    """The step is compiled: neighbouring pointwise kernels fuse, and CPU time is the wrapper's. Trust the sign only.
-
-    Attributes:
-        pointwise: entries of `DeviceWork` that fuse with such neighbours.
-    """
+    """The step is compiled: neighbouring `pointwise` work fuses, and CPU time is the wrapper's. Trust the sign only."""
 
     kind: ClassVar[Kind] = "rewrite"
     pointwise: Ints

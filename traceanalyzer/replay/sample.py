@@ -27,11 +27,7 @@ _MAX_ROWS_OF_ONE = 100_000  # of a single step: a part of it knows nothing of wh
 
 @dataclass(frozen=True, slots=True)
 class JointSteps(GivenByJob):
-    """Steps that are replayed on every rank of a job; only the job gives it.
-
-    Attributes:
-        number: int64, as in the marks, which all ranks count alike.
-    """
+    """Steps that are replayed on every rank of a job; only the job gives it, by the `number` that all ranks count."""
 
     number: Rows
 

@@ -360,11 +360,7 @@ _Steps = tuple[Step, Step, Step]
 
 @dataclass(frozen=True, slots=True)
 class Replays:
-    """Replays of a program with any edits.
-
-    Attributes:
-        slowdown: by how much the profiler is taken to have slowed the CPU.
-    """
+    """Replays of a program with any edits, whose CPU the profiler is taken to have slowed by `slowdown`."""
 
     program: Program
     slowdown: Slowdown

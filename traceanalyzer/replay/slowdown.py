@@ -39,12 +39,7 @@ _LOW_OF_RANKS, _HIGH_OF_RANKS = 0.6, 1.65
 
 @dataclass(frozen=True, slots=True)
 class Slowdown:
-    """Traced over unprofiled CPU time of a program.
-
-    Attributes:
-        low, typical, high: the range; nine of ten programs lie within. All equal where the user pinned it.
-        basis: one sentence on where it is from.
-    """
+    """Traced over unprofiled CPU time; nine of ten programs lie in the range, all equal where the user pinned it."""
 
     low: float
     typical: float

@@ -12,12 +12,7 @@ from traceanalyzer.model.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The link between host and device.
-
-    Attributes:
-        gbps: peak of one direction, GB/s (1e9 bytes).
-        source: the document that the number is from.
-    """
+    """The link between host and device; `gbps` is the peak of one direction (1e9 bytes/s), by the document `source`."""
 
     name: str
     gbps: float

@@ -48,12 +48,7 @@ ASSUMED = "assumed"
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A check that a finding failed.
-
-    Attributes:
-        dropped: the finding was left out; otherwise it was demoted.
-        doubted: it is of low confidence now.
-    """
+    """A check that a finding failed: it was left out (`dropped`) or demoted, or is of low confidence (`doubted`)."""
 
     rule: str
     cause: str

@@ -266,11 +266,7 @@ class CallsAfterCpuGaps(Calls):
         return names.sums(np.full(_SAMPLES, reached[-1] // _SAMPLES))
 
     def calls_ns(self, function: str, whole: float) -> Rows:
-        """How long the calls of a user's function take, where each is one of these stretches; else empty.
-
-        Args:
-            whole: share of each stretch that calls cover, of each call that stretches do, and of all calls.
-        """
+        """How long calls of a user's function take, if they and these stretches share `whole` of each; else empty."""
         code, steps = self.events.user_code, self.events.steps
         spans = intervals.union(self.start_ns, self.end_ns)
         rows = np.flatnonzero(np.isin(code.code, np.flatnonzero(code.names == function)))

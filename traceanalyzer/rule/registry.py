@@ -27,11 +27,7 @@ _ASKED = ("gpu_share",)  # evidence that each question has: the verdict weighs i
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A file of rules that cannot be imported, or whose rules are declared wrongly: all others run.
-
-    Attributes:
-        slug: of the rule that it should hold, by the file's name.
-    """
+    """A file of rules that cannot be imported or declares them wrongly, by the `slug` that it should hold."""
 
     slug: str
     file: str

@@ -71,11 +71,7 @@ def fault_severity(members: Iterable[Severity], cost_share: float, saving: Savin
 
 
 def job_severity(finding: Finding, saving: Saving | None) -> Severity:
-    """Of a finding of one rank, by what it saves the job: nothing while the rank waits for others anyway.
-
-    Args:
-        saving: of the job's step; None where there is none to grade by, as of waiting, which is others' doing.
-    """
+    """Of a finding of one rank, by what it saves the job, if known: nothing while the rank waits for others anyway."""
     if saving is not None and finding.severity is not Severity.INFO:
         most = Severity.LOW if finding.evidence.get(GUESSED_RATE) else Severity.HIGH
         return graded(finding.cost_share, saving).at_most(most)

@@ -142,12 +142,7 @@ _Part = tuple[int, int]
 
 @dataclass(slots=True)
 class _Content:
-    """What a storage holds: numbers that are equal for equal content.
-
-    Attributes:
-        rest: of what no later op has written.
-        parts: of what later ops have written; parts do not overlap.
-    """
+    """What a storage holds, in numbers equal for equal content: `parts`, which do not overlap, and the `rest` of it."""
 
     rest: int
     parts: dict[_Part, int] = field(default_factory=dict)
@@ -181,11 +176,7 @@ class _Walk:
         self._writes: list[tuple[int, int]] = []
 
     def add(self, op: int, nested: Iterable[int]) -> None:
-        """The values that an op reads and makes.
-
-        Args:
-            nested: ops in it. What they make may last: autograd saves it for backward.
-        """
+        """The values that an op reads and makes; what `nested` ops make may last: autograd saves it for backward."""
         tensors = self._of(op)
         contents = self.read(op, tensors)
         inner = [self._of(place) for place in nested]

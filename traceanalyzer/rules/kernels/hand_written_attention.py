@@ -106,11 +106,7 @@ def _calls_per_step(pieces: Work, backward: Mask) -> str:
 
 
 def attention_spans(work: Work, most: int) -> tuple[Work, Rows, Mask]:
-    """(the pieces of every attention, the number of its attention for each, whether each attention is of backward).
-
-    Args:
-        most: pieces of work between a product and the softmax.
-    """
+    """(pieces of all attention, number of each one's, which are of backward); `most` between product and softmax."""
     names = work.op.name
     if not (names.matches(_SOFTMAX) | names.matches(_SOFTMAX_BACKWARD)).any():
         return work[np.empty(0, np.int64)], np.empty(0, np.int64), np.empty(0, bool)

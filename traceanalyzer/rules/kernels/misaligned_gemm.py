@@ -99,11 +99,7 @@ def _hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
 
 
 def _aligned_ns(pieces: Work, size: Rows, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Numbers:
-    """What each would take when aligned: by its operations where shapes and peaks are known.
-
-    Args:
-        size: the largest size of each that is not aligned; padded, a small one is several times as large.
-    """
+    """What each takes when aligned, by its operations if known; a small unaligned `size`, padded, is far larger."""
     guess = pieces.dur_ns / np.where(pieces.name.matches(_ODD), limits.speedup_odd, limits.speedup)
     rate, number = reached_flops_per_ns(gpu, "matmul", "bf16", "fp16"), inputs.number[pieces.entries]
     if not rate:

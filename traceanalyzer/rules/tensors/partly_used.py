@@ -107,12 +107,7 @@ def _advice(chain: Chain) -> str:
 
 
 class OpsInOrder:
-    """Ops, those of each thread's step in a row, with what they read and make.
-
-    Attributes:
-        number, signatures: of each op, and what the numbers stand for.
-        edges: positions after the last op of each thread's step.
-    """
+    """Ops, those of each thread's step in a row up to `edges`, with what they read and make by `number`."""
 
     def __init__(self, number: Rows, signatures: Sequence[Signature], group: Rows) -> None:
         self.number, self.signatures = number, signatures

@@ -61,11 +61,7 @@ def next_length(length: int) -> int:
 
 
 def fft_cost(op: Signature) -> OpCost:
-    """Each dimension is a pass over memory; a complex one takes 5 n log2(n) operations, a real one half as many.
-
-    Raises:
-        LookupError: the inputs do not say how long it is.
-    """
+    """Each dimension is a pass over memory; a complex one takes 5 n log2(n) operations, a real one half as many."""
     lengths = fft_lengths(op)
     if not lengths:
         raise LookupError("no lengths")
