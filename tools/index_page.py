@@ -28,7 +28,10 @@ The docstring of each class describes its columns: follow its link. This page is
 ## Views
 
 Views are selections of rows: `view[mask]` and `view[positions]` choose, `view.by(key)` groups. Import them from
-`traceanalyzer.rule`.
+`traceanalyzer.rule`. A view's texts have `matches(pattern)`, `one_of(names)`, `sums(values)` and `or_else(texts)`.
+Neighbouring rows: `view.in_order()` and `starts_of_runs` of `model/arrays.py`, which has other helpers without loops;
+leave out calls that only ask, `QUERY` of `timeline/names.py`. Idle time after a wait, up to the work that is launched
+next: `LostTime.launched_within(idle, starts_ns, work.launch.next_start_ns(ends_ns) + 1)`.
 
 | view | rows | properties and methods |
 |---|---|---|
