@@ -52,3 +52,20 @@ def test_a_product_for_its_diagonal_need_not_be_computed(tmp_path: Path) -> None
     )
     everything = Call("aten::sum", (other,), (Tensor(14, device="cpu"),))
     assert findings(tmp_path, product, logarithm, diagonal, best, everything) == []
+
+
+@pytest.mark.parametrize("graph", [True, False], ids=["summed over edges", "other rows"])
+def test_rows_that_are_not_read_need_not_be_computed(tmp_path: Path, graph: bool) -> None:
+    """Four of 64 rows are read of a layer of 200 us and its activation of 200 us, of which 2 x 12.5 us remain."""
+    rows, wide, active = Tensor(10, (64, 32)), Tensor(11, (64, 128)), Tensor(12, (64, 128))
+    index = Tensor(14, (64,))
+    first = Call("aten::index_add", (Tensor(13, (64, 32)), index, Tensor(15, (64, 32))), (rows,), gpu=GPU_NS)
+    layer = Call("aten::linear", (rows, Tensor(16, (128, 32))), (wide,), gpu=GPU_NS)
+    activation = Call("aten::relu", (wide,), (active,), gpu=GPU_NS)
+    read = Call("aten::argmax", (Tensor(12, (4, 128)),), (Tensor(17, (4,)),))
+    other = Call("aten::cumsum", first.reads, first.results, gpu=GPU_NS)
+    calls = [first if graph else other, layer, activation, read, Call("mine::read", read.results)]
+    (finding,) = findings(tmp_path, *calls)
+    assert (finding.cause, finding.evidence["ops_a_step"]) == ("partly-read", 2)
+    assert finding.cost_per_step_ns == pytest.approx(375_000, rel=0.01)
+    assert finding.advice.startswith("In a graph network" if graph else "Take the part that is read")

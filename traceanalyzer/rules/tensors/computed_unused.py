@@ -31,11 +31,11 @@ _ADVICE = {
     "run that part of the model under torch.no_grad().",
     "diagonal": "Compute the diagonal itself: (A * B.T).sum(-1) for that of A @ B, and .variance or .stddev of a "
     "distribution instead of its covariance_matrix.",
-    "partly-read": "Slice the input before the ops, for example head(hidden[:, -1:]).",
+    "partly-read": "Take the part that is read before these ops: head(hidden[:, -1:]), resize(frames[:, ::8]).",
 }
 _TRIM = (
-    " In a graph network on sampled nodes, call trim_to_layer() of torch_geometric.utils before each layer. It leaves "
-    "out nodes and edges that no later layer needs, which saves more than these ops."
+    "In a graph network on sampled nodes, call trim_to_layer() of torch_geometric.utils before each layer. It leaves "
+    "out nodes and edges that no later layer needs, which saves more than these ops. "
 )
 
 
@@ -216,7 +216,7 @@ def _partly_read(flow: Flow, calls: Calls, chosen: Mask, limits: Limits) -> Iter
             cause="partly-read",
             message="later ops read {read} of the results of {ops_a_step} ops a step: {by_ops:of these ops' time}. "
             "They take {gpu} of GPU time a step" + " with their backward" * bool(others.any()) + "{at_lines}",
-            advice=_ADVICE["partly-read"] + _TRIM * _sums_over_edges(flow, chosen),
+            advice=_TRIM * _sums_over_edges(flow, chosen) + _ADVICE["partly-read"],
             confidence=Confidence.HIGH,
             evidence={**_evidence(members, of_device), "read_share": float(shares.min())},
         )
