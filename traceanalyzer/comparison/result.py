@@ -293,8 +293,7 @@ class FaultChange:
 class RankChange:
     """One rank of a job on both sides; a side is None where that rank is missing.
 
-    Attributes:
-        other_work: it does in NEW what another rank did in BASE.
+    With `other_work` it does in NEW what another rank did in BASE.
     """
 
     rank: int | None

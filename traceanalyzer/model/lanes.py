@@ -28,11 +28,9 @@ Values: TypeAlias = "NDArray[np.int64] | Floats"
 
 
 class Coded(NamedTuple):
-    """A column of texts.
+    """A column of texts: `codes` are the place of each in `texts`, -1 for null; (rows,), as narrow as they fit.
 
-    Attributes:
-        codes: position of each row's text in `texts`, -1 for null; (rows,), as narrow as they fit.
-        texts: the distinct ones as str, object (texts,); some may not occur.
+    The texts are distinct, str in an object array; some may not occur.
     """
 
     codes: Codes
@@ -40,11 +38,9 @@ class Coded(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A column of numbers that recur.
+    """A column of numbers that recur: `codes` are the place of each in `values`; (rows,), as narrow as they fit.
 
-    Attributes:
-        codes: position of each row's number in `values`; (rows,), as narrow as they fit.
-        values: int64 or float64, the last of them the null.
+    The values are int64 or float64, the last of them the null.
     """
 
     codes: Codes

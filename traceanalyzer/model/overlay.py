@@ -64,11 +64,9 @@ class Counter:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """What a trace's clock gains against the reference's of its job.
+    """What a trace's clock gains against the reference's of its job, in microseconds a second; 0 for none.
 
-    Attributes:
-        ppm: in microseconds a second; 0 for none.
-        at_ns: of the trace's times, where it is as far ahead as its `base_time_ns` says.
+    At `at_ns` of the trace's times it is as far ahead as its `base_time_ns` says.
     """
 
     ppm: float = 0.0

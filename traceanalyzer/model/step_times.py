@@ -31,8 +31,7 @@ _ALIKE = 0.02  # of the step: clocks of one program differ by less from minute t
 class GivenStep:
     """How long a step takes without the profiler as it was measured, in ms; `low_ms` and `high_ms` bound it.
 
-    Attributes:
-        waiting_ms: of it, waits for batches that come late; 0 of the user's times.
+    Of it, `waiting_ms` are waits for batches that come late; 0 of the user's times.
     """
 
     ms: float

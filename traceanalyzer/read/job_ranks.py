@@ -27,11 +27,7 @@ _ALIKE = 0.5  # of the names: 51 of 65 programs before and after a change share 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What a trace says of its place in a job.
-
-    Attributes:
-        program: numbers of some of its ops' and kernels' names, the same of the same names, ascending.
-    """
+    """What a trace says of its place in a job; `program` numbers names of its ops and kernels, alike for alike ones."""
 
     source: str
     rank: int | None

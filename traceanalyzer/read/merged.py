@@ -44,11 +44,7 @@ class Merged(UnreadableTrace):
 
 
 def refuse_merged(source: Source, collector: Collector) -> None:
-    """
-    Raises:
-        Merged: the file is one, and can be read again.
-        UnreadableTrace: the file is one, and was a pipe.
-    """
+    """Raises Merged: the file is one, and can be read again; UnreadableTrace: it is one, and was a pipe."""
     restore = restore_of(collector)
     if restore is not None and source.name == Source(STDIN).name:
         problem = "holds merged traces, for which it has to be read twice"

@@ -42,9 +42,7 @@ def as_path(path: str | Path) -> Path:
 def reached(url: str | Path) -> Iterator[None]:
     """Errors of the URL's protocol become one that names the URL.
 
-    Raises:
-        BadOption: as `as_path`.
-        UnreadableTrace: it cannot be fetched.
+    Raises BadOption: as `as_path`; UnreadableTrace: it cannot be fetched.
     """
     try:
         yield

@@ -32,8 +32,7 @@ _AGREEING = 3  # replays in a row that show the same cycle before it counts
 class Replays:
     """The order of graph replays of a program, and `graphs`, the ids of all graphs replayed so far.
 
-    Attributes:
-        cycle: graphs per step: 1 where each replay is a step; 0 while that is undecided.
+    A `cycle` is graphs per step: 1 where each replay is a step; 0 while that is undecided.
     """
 
     def __init__(self) -> None:
@@ -74,11 +73,9 @@ class Replays:
 
 
 class Watch:
-    """Counts events that could be steps, and hands on those of the best kind that recurs.
+    """Counts events that could be steps, and hands on those of the best kind that recurs: `kind`, None until one does.
 
-    Attributes:
-        kind: the kind of events that are steps; None until one recurs.
-        trains: whether an optimizer was constructed: then no forward pass is a step.
+    Once an optimizer was constructed, the program `trains`, and no forward pass is a step.
     """
 
     def __init__(self, step: Step, restart: Restart) -> None:

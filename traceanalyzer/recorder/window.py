@@ -15,12 +15,7 @@ _kept_alive: list[Any] = []  # profilers that are not to be destroyed
 
 
 class _Profiled:
-    """torch's profiler over some steps.
-
-    Attributes:
-        last: number of the last step.
-        ended: steps that ended since the profiler was started.
-    """
+    """torch's profiler over `last` steps, of which `ended` have ended since it was started."""
 
     last: int
     ended = 0

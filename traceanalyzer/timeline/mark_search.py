@@ -70,11 +70,9 @@ _MOST_DIGITS = 18  # of a step number that surely fits 64 bits; another counts f
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Steps as they are marked.
+    """Steps as they are marked; `names` are a serving engine's marks, (steps,), and empty for others.
 
-    Attributes:
-        names: (steps,), the marks of a serving engine; empty for others.
-        open_end: whether the last one ends with the recording, for want of a mark.
+    At an `open_end` the last one ends with the recording, for want of a mark.
     """
 
     kind: str

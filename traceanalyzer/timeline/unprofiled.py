@@ -32,11 +32,9 @@ class Thread:
 
 @dataclass(frozen=True, slots=True)
 class TwoKinds:
-    """Short steps, and long ones that follow each other regularly.
+    """Short steps, and long ones, which follow each other every `period` steps.
 
-    Attributes:
-        period: steps from a long one to the next.
-        lost_share: of the time of all steps, what the long ones take beyond the median of the short ones (0 to 1).
+    Beyond the median of the short ones, the long ones take the `lost_share` of the time of all steps (0 to 1).
     """
 
     period: int
@@ -114,8 +112,7 @@ class TimedSteps:
     def two_kinds(self, long_times: float, max_spread_share: float) -> TwoKinds | None:
         """The long and the short steps; None where they do not follow each other regularly.
 
-        Args:
-            long_times, max_spread_share: least ratio of the medians; by which the steps of each kind differ at most.
+        The medians are at least `long_times` apart, and steps of a kind differ by `max_spread_share` at most.
         """
         times = self.step_ms
         if len(times) < _FEWEST:

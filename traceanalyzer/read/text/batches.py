@@ -70,9 +70,7 @@ class Batches:
     def batches(self) -> Iterator[Batch]:
         """Lists of raw events in file order; None stands for an event that could not be read.
 
-        Raises:
-            UnreadableTrace: not JSON, or nothing in it can be salvaged.
-            NotATrace: JSON without a list of events.
+        Raises UnreadableTrace: not JSON, or nothing in it can be salvaged; NotATrace: JSON without a list of events.
         """
         blocks = self.blocks()
         self.text = self.opened(blocks)

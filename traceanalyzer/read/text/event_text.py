@@ -29,11 +29,9 @@ class Failure(NamedTuple):
 
 
 class EventText:
-    """Text of events that starts at one of them.
+    """Text of events that starts at one of them, at the byte `offset` of the plain JSON.
 
-    Attributes:
-        offset: byte offset of the text in the plain JSON.
-        separator: the bytes between two events, which the exporter repeats throughout; empty until known.
+    The separator is the bytes between two events, which the exporter repeats throughout; empty until known.
     """
 
     def __init__(self, text: bytes | bytearray = b"", offset: int = 0, separator: bytes = b"") -> None:

@@ -69,9 +69,7 @@ class Source:
     def blocks(self, start: int = 0) -> Iterator[bytes]:
         """Blocks of about BLOCK_BYTES of plain bytes, from the plain byte `start` on.
 
-        Raises:
-            UnreadableTrace: the file is missing, a folder, not readable or empty, or an archive that holds no trace
-                or several.
+        Raises UnreadableTrace: the file is missing, a folder, not readable or empty, or an archive without one trace.
         """
         with self._open() as file:
             first = self._read(file, _COMPRESSED_BYTES)
@@ -191,11 +189,9 @@ def _from(start: int, blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class GzipMember:
-    """One member of a gzip file, whose checksum is compared after its data were handed on: a library that finds it
-    wrong keeps back the last of them, though they unpack.
+    """One member of a gzip file, which is `intact` if checksum and size fit, as is known once `eof` is set.
 
-    Attributes:
-        intact: whether checksum and size fit; known once `eof` is set.
+    They are compared after its data were handed on: a library that finds them wrong keeps the last of them back.
     """
 
     def __init__(self) -> None:
