@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from traceanalyzer.recorder.calls import watch_calls
+from traceanalyzer.recorder.patches import watch_calls
 from traceanalyzer.recorder.steps import (
     BACKWARD,
     FORWARD,

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .calls import watch_calls
-from .patches import Patches
+from .patches import Patches, watch_calls
 
 OPTIMIZER, GRAPH, CALL = "optimizer step", "graph replay", "call"
 BACKWARD, FORWARD = "backward pass", "forward pass"
