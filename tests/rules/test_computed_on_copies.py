@@ -136,19 +136,34 @@ def test_ids_tell_copies_from_other_data_of_their_size(tmp_path: Path, other: in
     assert all(one.confidence is Confidence.HIGH for one in report.findings)
 
 
-def encoder(data: Tensor, mask: Tensor) -> list[Call]:
+WEIGHT = Tensor(9, (64, 64))
+
+
+def encoder(data: Tensor, mask: Tensor, *, by_hand: bool) -> list[Call]:
     """A layer, attention of each sample, and a layer."""
     q, y, z = (Tensor(number, (16, 2, 8, 64)) for number in (20, 21, 22))
-    weight = Tensor(9, (64, 64))
+    scores, masked, weights = (Tensor(number, (16, 2, 8, 8)) for number in (23, 24, 25))
+    attention = [Call("aten::scaled_dot_product_attention", (q, q, q, mask), (y,))]
+    if by_hand:
+        attention = [
+            Call("aten::matmul", (q, Tensor(20, (16, 2, 64, 8), strides=(1024, 512, 1, 64))), (scores,)),
+            Call("aten::add", (scores, mask), (masked,)),
+            Call("aten::softmax", (masked,), (weights,)),
+            Call("aten::matmul", (weights, q), (y,)),
+        ]
     return [
-        Call("aten::linear", (data, weight), (q,)),
-        Call("aten::scaled_dot_product_attention", (q, q, q, mask), (y,)),
-        Call("aten::linear", (y, weight), (z,)),
+        Call("aten::linear", (data, WEIGHT), (q,)),
+        *attention,
+        Call("aten::linear", (y, WEIGHT), (z,)),
     ]
 
 
-@pytest.mark.parametrize(("place", "ops"), [(0, 3), (16, 1)])
-def test_masks_are_copied_as_the_samples_they_belong_to(tmp_path: Path, place: int, ops: int) -> None:
+@pytest.mark.parametrize(
+    ("place", "by_hand", "ops"), [(0, False, 3), (0, True, 6), (16, False, 1), (16, True, 2)]
+)
+def test_masks_are_copied_as_the_samples_they_belong_to(
+    tmp_path: Path, place: int, by_hand: bool, ops: int
+) -> None:
     """Each sample is there 4 times, and so is its mask, which is multiplied by one of positions."""
     samples, positions = Tensor(12, (16, 2, 8, 64)), Tensor(15, (8, 8))
     copied, mask = Tensor(13, (16, 1, 8, 8)), Tensor(16, (16, 1, 8, 8))
@@ -157,7 +172,7 @@ def test_masks_are_copied_as_the_samples_they_belong_to(tmp_path: Path, place: i
         Call("aten::index", (Tensor(4, (4, 1, 8, 8)), Tensor(2, (16,), offset=place)), (copied,)),
         Call("aten::ones", (), (positions,)),
         Call("aten::mul", (copied, positions), (mask,)),
-        *encoder(samples, mask),
+        *encoder(samples, mask, by_hand=by_hand),
     ]
     (one,) = diagnose(load(written(tmp_path, [calls] * 3)), select=[SLUG]).findings
     assert one.evidence["layers"] == ops

@@ -3,7 +3,7 @@
 A gather, a repeat, windows, or a tensor with dimensions of stride 0 or that overlap is the source. Ops that keep
 entries apart hand copies on while all of their data are copied in the same way, or are the same for all entries; a
 product reads the parts of a row that cat joins one by one. What mixes other data in ends it. A mask of attention is
-copied in the same way if all that it is computed of is.
+copied in the same way if all that it is computed of is; so is what is smaller than the data.
 """
 
 import math
@@ -240,21 +240,28 @@ def _data(step: Step, known: list[_Parts], of_inputs: Sequence[_Patterns]) -> _P
         return ()
     parts = max((known[place] for place in copied), key=_order)
     shape = max((reads[place].shape for place in copied), key=len)
-    if name in _PRODUCTS or row.kind in _LAYERS or name == "aten::embedding":
+    # Products of each sample, as in attention.
+    batched = name in ("aten::matmul", "aten::bmm") and all(len(read.shape) > 2 for read in reads)
+    if not batched and (name in _PRODUCTS or row.kind in _LAYERS or name == "aten::embedding"):
         at_data = len(copied) == 1 and reads[copied[0]].argument == _DATA.get(name, 0)
         matrix = name != "aten::matmul" or all(len(read.shape) <= 2 for read in reads if read.argument == 1)
         others = at_data and matrix
     else:
-        leading = max(_leading(shape, part.entries) for part in parts)
-        others = row.kind in _HANDS_ON and all(
+        leading, patterns = (
+            max(_leading(shape, part.entries) for part in parts),
+            {part.pattern for part in parts},
+        )
+        others = (batched or row.kind in _HANDS_ON) and all(
             all(size == 1 for size in read.shape[: max(len(read.shape) - len(shape) + leading, 0)])
             or (place in copied and _are_same(known[place], parts))
-            or (step.form.is_mask(read) and of_inputs[place] == {part.pattern for part in parts})
+            or (
+                of_inputs[place] == patterns and (step.form.is_mask(read) or read.elements < math.prod(shape))
+            )
             for place, read in enumerate(reads)
         )
     apart = len(shape) if row.kind in (Kind.POINTWISE, Kind.COPY, Kind.VIEW) else row.batch_dims
     if row.row_wise or row.kind in (Kind.LOOKUP, Kind.SOFTMAX):
-        apart = len(shape) - (name != "aten::embedding")
+        apart = len(shape) - (name != "aten::embedding") - batched
     return parts if others and all(_leading(shape, part.entries) <= apart for part in parts) else ()
 
 
