@@ -140,10 +140,6 @@ def test_each_ending_in_either_case_has_its_format(
     assert (tmp_path / name).read_bytes().startswith(begins)
 
 
-def test_standard_input_is_not_copied(tmp_path: Path) -> None:
-    assert "only once" in refused("annotate", "-", "-o", tmp_path / "bundle.zip")
-
-
 def test_large_traces_are_not_merged(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the bytes of the JSON, not by those of the file."""
     size = len(events_of(trace))

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tests.cli.commands import call, diagnosed, refused, written
 from tests.job.ranks import Reductions
 from tests.report.pools import Here
-from traceanalyzer.cli import loading, ranks
+from traceanalyzer.cli import ranks
 from traceanalyzer.cli.app import cli
 from traceanalyzer.job.ranks import Here as OneByOne
 from traceanalyzer.model.errors import BadOption
@@ -85,22 +85,6 @@ def test_files_that_no_pool_is_worth_are_read_one_by_one(job: Path, monkeypatch:
         assert found.all == ()
 
 
-@pytest.mark.parametrize(("given", "jobs", "cache"), [((), None, False), (("--jobs", 3, "--cache"), 3, True)])
-def test_a_page_is_read_as_the_options_say(
-    given: tuple[object, ...], jobs: int | None, cache: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trace, seen = written(tmp_path / "trace.json"), list[dict[str, Any]]()
-    whole = loading.load_all
-
-    def load_all(paths: Any, **options: Any) -> Any:
-        seen.append(options)
-        return whole(paths)
-
-    monkeypatch.setattr(loading, "load_all", load_all)
-    assert call("report", trace, "-o", tmp_path / "page.html", *given).exit_code == 0
-    assert seen == [{"jobs": jobs, "cache": cache}]
-
-
 def test_one_trace_of_a_folder_is_of_its_rank_alone(tmp_path: Path) -> None:
     """As a job of one rank it is no job: nothing is said of several."""
     (folder := tmp_path / "job").mkdir()
@@ -123,4 +107,4 @@ def test_rules_are_listed_by_name_as_wide_as_the_terminal(columns: int) -> None:
     assert [line[:room].strip() for line in named] == slugs
     assert all(line[room] != " " for line in lines)
     said = " ".join(" ".join(lines).split())
-    assert all(f"({rule.group})" in said for rule in all_rules())
+    assert all(f"{rule.title} ({rule.group})" in said for rule in all_rules())

@@ -165,27 +165,6 @@ def test_declared_ranks_count_and_must_differ(tmp_path: Path) -> None:
     assert "two traces of rank 5" in refused("diagnose", five, two, tmp_path / "other.json")
 
 
-def test_a_folder_is_a_job(tmp_path: Path) -> None:
-    for rank in (0, 1):
-        written(tmp_path / f"rank{rank}.json", distributedInfo={"rank": rank})
-    text = diagnosed(tmp_path)
-    assert "declare no rank" not in call("diagnose", tmp_path).stderr
-    assert "rank 0:" in text
-    assert "(rank 1)" in text
-
-
-def test_rules_are_listed_with_their_titles() -> None:
-    lines = call("rules").stdout.splitlines()
-    assert [line.split()[0] for line in lines] == [
-        "always-failing",
-        "idle-device",
-        "never-applicable",
-        "nothing-wrong",
-    ]
-    assert "Nothing runs on the device (support)" in lines[1]
-    assert {line.index(line.split(maxsplit=1)[1]) for line in lines} == {len("never-applicable") + 2}
-
-
 def test_explain_prints_the_page_and_the_limits() -> None:
     page = call("explain", "idle-device").stdout
     assert "idle-device  (group support, added in version 0.1)" in page

@@ -7,58 +7,18 @@ import runpy
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.commands import call, diagnosed, written
+from tests.cli.commands import call, written
 from tests.job.ranks import Reductions
-from tests.report import report_samples as samples
 from traceanalyzer import BadOption, diagnose
-from traceanalyzer.cli import loading, ranks, report_output
-from traceanalyzer.cli.report_output import baseline_severities, failing
+from traceanalyzer.cli import loading, report_output
+from traceanalyzer.cli.report_output import baseline_severities
 from traceanalyzer.model.finding import Severity
-from traceanalyzer.render.data.ci import fingerprint
 from traceanalyzer.report import diagnosis
-
-
-@pytest.mark.parametrize(
-    ("given", "rules"),
-    [((), ["launch-bound"]), (("--select", "host-gap"), ["host-gap"]), (("--no-config",), None)],
-)
-def test_rules_of_the_command_line_override_the_project(
-    given: tuple[str, ...], rules: list[str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "pyproject.toml").write_text('[tool.traceanalyzer]\nselect = ["launch-bound"]\n')
-    monkeypatch.chdir(tmp_path)
-    trace = written(tmp_path / "trace.json")
-    report = json.loads(diagnosed(trace, "--format", "json", *given))
-    ran = [outcome["rule"] for outcome in report["outcomes"]]
-    assert (len(ran) > 2) if rules is None else (ran == rules)
-
-
-@pytest.mark.parametrize(
-    ("given", "asked"),
-    [
-        ((), {"cache": False, "jobs": None, "quiet": False, "scheduler": None}),
-        (("--cache",), {"cache": True, "jobs": None, "quiet": False, "scheduler": None}),
-        (("--jobs", "3", "--quiet"), {"cache": False, "jobs": 3, "quiet": True, "scheduler": None}),
-    ],
-)
-def test_reading_is_asked_for_as_the_options_say(
-    given: tuple[str, ...], asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found: dict[str, Any] = {}
-
-    def with_ranks(traces: object, window: object, say: object, **options: Any) -> bool:
-        found.update(options)
-        return False
-
-    monkeypatch.setattr(ranks, "with_ranks", with_ranks)
-    assert call("diagnose", "absent.json", *given).exit_code == 0
-    assert {name: found[name] for name in asked} == asked
 
 
 def test_ranks_that_should_be_like_their_peers_are_said(
@@ -102,22 +62,6 @@ def test_the_start_is_before_what_the_process_worked_so_far(monkeypatch: pytest.
     assert runpy.run_path(str(report_output.__file__))["_STARTED_NS"] == 6_000_000_000
 
 
-@pytest.mark.parametrize(("free", "processes"), [(300, 2), (299, 1), (900, 3), (1, 1)])
-def test_each_process_has_memory_for_the_largest_file(
-    free: int, processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of files of 10, 20 and 50 bytes, three times as large in memory, however large they are together."""
-    files = [tmp_path / f"{size}.json" for size in (10, 20, 50)]
-    for path in files:
-        path.write_bytes(b" " * int(path.stem))
-    limits = {"WORTH_BYTES": 1, "_RANK_BYTES": 3, "_BEGUN_BYTES": 0, "_SHARE": 1.0, "_HERE_BYTES": 0}
-    for name, value in limits.items():
-        monkeypatch.setattr(ranks, name, value)
-    monkeypatch.setattr(ranks, "free_bytes", lambda: free)
-    monkeypatch.setattr(ranks, "cores", lambda: 8)
-    assert ranks._processes(files, None) == (processes, free // processes)
-
-
 TIMED = (
     Path(__file__).parents[2] / "fixtures" / "exposed-copy" / "bad.json.gz"
 )  # 3.39 ms a step, 3.29 ms busy
@@ -149,30 +93,6 @@ def test_a_step_that_can_be_is_told_as_measured() -> None:
     assert "as you measured it Limit the GPU" in said
     assert "--step-ms" not in result.stderr
     assert "--step-ms" not in call("diagnose", TIMED).stderr
-
-
-EVERY = tuple(replace(samples.finding(0), rule=str(severity), severity=severity) for severity in Severity)
-REPORT = samples.report(findings=EVERY)
-NAMES = [str(severity) for severity in Severity]
-
-
-@pytest.mark.parametrize(
-    ("fail_on", "count"), [("never", 0), ("high", 1), ("medium", 2), ("low", 3), ("info", 4)]
-)
-def test_what_is_as_severe_as_was_asked_for_fails(fail_on: str, count: int) -> None:
-    assert [one.rule for one in failing(REPORT, fail_on, None)] == NAMES[:count]
-    assert [one.rule for one in failing(REPORT, fail_on, {})] == NAMES[:count]
-
-
-@pytest.mark.parametrize(
-    ("known", "fails"), [("high", False), ("medium", False), ("low", True), ("info", True)]
-)
-def test_baselined_finding_fails_only_if_more_severe(known: str, fails: bool) -> None:
-    medium = EVERY[1]
-    told = {fingerprint(medium): Severity(known).rank}
-    found = failing(REPORT, "medium", told)
-    assert [one.rule for one in found] == ["high", "medium"][: 1 + fails]
-    assert failing(REPORT, "never", told) == []
 
 
 ONE = {"rule": "exposed-copy", "cause": "pageable", "by": None, "severity": "low", "evidence": {}}
@@ -207,12 +127,6 @@ def test_one_finding_that_cannot_be_read_is_enough(changes: dict[str, Any], tmp_
     odd = {key: value for key, value in {**ONE, **changes}.items() if value is not ...}
     (path := tmp_path / "known.json").write_text(json.dumps({"findings": [ONE, odd]}))
     with pytest.raises(BadOption, match="one of its findings cannot be read"):
-        baseline_severities(path)
-
-
-def test_json_that_is_nested_too_deep_to_be_read_is_none(tmp_path: Path) -> None:
-    (path := tmp_path / "known.json").write_text("[" * 100_000)
-    with pytest.raises(BadOption, match="is no JSON"):
         baseline_severities(path)
 
 

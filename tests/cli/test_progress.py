@@ -57,27 +57,6 @@ def test_progress_of_a_job_names_the_end_of_the_file() -> None:
     ]
 
 
-def test_progress_of_a_short_read_writes_nothing() -> None:
-    stream = io.StringIO()
-    with ProgressLine(stream) as progress:
-        progress(1, 1, 1)
-    assert stream.getvalue() == ""
-
-
-def test_progress_goes_to_a_terminal_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trace, terminal = written(tmp_path / "trace.json"), io.StringIO()
-    monkeypatch.setattr(terminal, "isatty", lambda: True)
-    monkeypatch.setattr("traceanalyzer.cli.loading.SILENT_S", 0.0)
-    for stream, quiet, expected in (
-        (io.StringIO(), False, False),
-        (terminal, True, False),
-        (terminal, False, True),
-    ):
-        monkeypatch.setattr(sys, "stderr", stream)
-        loading.load_all([trace], quiet=quiet)
-        assert ("events" in stream.getvalue()) is expected
-
-
 @pytest.mark.parametrize(
     ("quiet", "terminal", "term", "told"),
     [
@@ -231,6 +210,7 @@ def test_rank_option_selects_one_rank_and_lists_others(tmp_path: Path) -> None:
     alone = call("diagnose", tmp_path, "--rank", 0).stdout
     assert "rank0.json" in alone
     assert "rank10.json" not in alone
+    assert alone == call("diagnose", tmp_path / "rank0.json").stdout
     assert "rank17.json" in call("diagnose", tmp_path, "--rank", 17).stdout
     error = call("diagnose", tmp_path, "--rank", 1).exception
     assert str(error).endswith("the traces are of ranks 0, 10, 11, 12, 13, 14, 15, 16")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.model.step_times import GivenStep
 from traceanalyzer.render.data.ci import fingerprint
-from traceanalyzer.rule.registry import all_rules
 
 TODAY = datetime.date(2026, 6, 15)
 
@@ -59,21 +57,34 @@ def test_step_time_of_a_project_may_be_a_range(value: str, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "table",
     [
+        'fail-on = "severe"',
+        "fail-on = ",
+        "colour = true",
+        "select = 3",
         "select = [3]",
         "step-ms = 0",
+        "step-ms = -1",
         "step-ms = 86400000",
+        f"step-ms = {'9' * 400}",
         "step-ms = true",
         'limits = {"no-dot" = 3}',
+        'limits = {"scheduler-gap.min_gap_ns" = true}',
         "limits = 3",
         "ignore = 3",
+        'ignore = ["cold-start"]',
         'ignore = [{rule = 3, reason = "x", until = 2030-01-01}]',
+        'ignore = [{rule = "cold-start", reason = "", until = 2030-01-01}]',
+        'ignore = [{rule = "cold-start", reason = "x", until = "soon"}]',
         'ignore = [{rule = "cold-start", reason = "x", until = 2030-01-01T00:00:00}]',
         'ignore = [{rule = "cold-start", reason = "x", until = 2030-01-01, more = 1}]',
     ],
 )
 def test_what_a_table_cannot_mean_is_refused(table: str, tmp_path: Path) -> None:
-    with pytest.raises(BadOption, match=r"\[tool\.traceanalyzer\]"):
+    with pytest.raises(BadOption, match=r"tool\.traceanalyzer|is no TOML"):
         read_config(project(tmp_path, table), TODAY)
+
+
+def test_a_step_of_a_project_may_take_almost_a_day(tmp_path: Path) -> None:
     told = read_config(project(tmp_path, "step-ms = 86399999.5"), TODAY).step_ms
     assert told == GivenStep(*[86_399_999.5] * 3)
 
@@ -182,7 +193,7 @@ SEVERITIES = list(Severity)
 
 
 @pytest.mark.parametrize("known", [None, *SEVERITIES])
-@pytest.mark.parametrize("fail_on", ["high", "medium", "low", "never"])
+@pytest.mark.parametrize("fail_on", ["high", "medium", "low", "info", "never"])
 def test_failing_findings_are_severe_and_new_or_worse(fail_on: str, known: Severity | None) -> None:
     """Of each severity one; the baseline knows all of them, as of one severity."""
     found = [replace(samples.findings()[0], severity=one, rule=one.value) for one in SEVERITIES]
@@ -202,12 +213,8 @@ def test_failing_findings_are_severe_and_new_or_worse(fail_on: str, known: Sever
         ("[]", "is no report of findings"),
         ('{"findings": 3}', "is no report of findings"),
         ("{", "is no JSON"),
+        pytest.param("[" * 100_000, "is no JSON", id="nested too deep"),
         ('{"findings": [3]}', "one of its findings cannot be read"),
-        ('{"findings": [{"rule": "a", "cause": "b"}]}', "one of its findings cannot be read"),
-        (
-            '{"findings": [{"rule": "a", "cause": "b", "severity": "bad"}]}',
-            "one of its findings cannot be read",
-        ),
     ],
 )
 def test_why_a_baseline_is_none_is_said(text: str, said: str, tmp_path: Path) -> None:
@@ -216,30 +223,6 @@ def test_why_a_baseline_is_none_is_said(text: str, said: str, tmp_path: Path) ->
         report_output.baseline_severities(path)
     with pytest.raises(BadOption, match="cannot be read: No such file"):
         report_output.baseline_severities(tmp_path / "none.json")
-
-
-@pytest.mark.parametrize("fails", [True, False])
-def test_a_rule_fails_in_junit_where_the_run_fails_by_it(fails: bool) -> None:
-    report = samples.report()
-    assert report.findings
-    document = report_output.rendered("junit", report, report.findings[:1] if fails else [])
-    assert (b"<failure" in document) is fails
-
-
-def test_sarif_has_the_titles_of_rules() -> None:
-    placed = Path(__file__).parents[2] / "fixtures" / "implicit-sync" / "bad.json.gz"
-    document = json.loads(call("diagnose", placed, "--format", "sarif").stdout)
-    rules = document["runs"][0]["tool"]["driver"]["rules"]
-    titles = {rule.slug: rule.title for rule in all_rules()}
-    assert rules
-    assert all(rule["shortDescription"]["text"] == titles[rule["id"]] for rule in rules)
-
-
-def test_lines_are_lines_and_the_document_is_one() -> None:
-    report = samples.report()
-    assert json.loads(report_output.rendered("json", report, []))["findings"]
-    lines = [json.loads(line) for line in report_output.rendered("jsonl", report, []).splitlines()]
-    assert len(lines) > 1
 
 
 def test_tables_name_the_trace_of_each_row(tmp_path: Path) -> None:

@@ -120,30 +120,6 @@ def test_free_memory_is_what_is_available(
     assert ranks.free_bytes() == free
 
 
-def test_one_rank_of_a_job_is_diagnosed_alone_by_its_number(tmp_path: Path) -> None:
-    for rank in (0, 3):
-        written(tmp_path / f"rank{rank}.json", distributedInfo={"rank": rank, "world_size": 4})
-    alone = call("diagnose", tmp_path, "--rank", 3).stdout
-    assert "rank3.json" in alone
-    assert "rank0.json" not in alone
-    assert alone == call("diagnose", tmp_path / "rank3.json").stdout
-    assert "no trace of rank 1: the traces are of ranks 0, 3" in refused("diagnose", tmp_path, "--rank", 1)
-
-
-@pytest.mark.parametrize(("files", "warned"), [(1, False), (2, True)])
-def test_unranked_files_of_a_folder_cause_a_warning(files: int, warned: bool, tmp_path: Path) -> None:
-    for number in range(files):
-        written(tmp_path / f"part{number}.json")
-    said = call("diagnose", tmp_path).stderr
-    assert (f"{files} of the {files} traces declare no rank" in said) is warned
-
-
-def test_of_files_that_all_declare_their_rank_nothing_is_said(tmp_path: Path) -> None:
-    for rank in (0, 1):
-        written(tmp_path / f"part{rank}.json", distributedInfo={"rank": rank, "world_size": 2})
-    assert "declare no rank" not in call("diagnose", tmp_path).stderr
-
-
 @pytest.mark.parametrize("command", ["diagnose", "report"])
 def test_what_is_parsed_is_kept_where_that_is_asked_for(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -18,7 +18,6 @@ from traceanalyzer.cli.overlays import overlays_of_files
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.step_times import RECORDING, GivenStep
 from traceanalyzer.read.load import load
-from traceanalyzer.rule.registry import all_rules
 
 HEADINGS = re.compile(r"^Rank (\d+)$")
 
@@ -90,14 +89,6 @@ def test_ranks_that_none_declares_are_numbered_as_given(again: bool, tmp_path: P
     assert names_in(html, [path.name for path in given]) == [path.name for path in given]
 
 
-def test_a_folder_whose_files_are_numbered_alone(tmp_path: Path) -> None:
-    folder = tmp_path / "job"
-    folder.mkdir()
-    paths = [written(folder / f"worker_{number}.json") for number in (1, 2, 9, 10, 11)]
-    html = page(tmp_path, folder)
-    assert names_in(html, [path.name for path in paths]) == [path.name for path in paths]
-
-
 @pytest.mark.parametrize("name", ["a.html", "a.HTM", "a.Html", "a", "a.b.html", ".html"])
 def test_a_page_has_a_pages_ending_or_none(name: str, tmp_path: Path) -> None:
     """What is refused is the trace."""
@@ -126,14 +117,6 @@ def test_findings_and_doubts_go_to_standard_error(tmp_path: Path) -> None:
     count = len(json.loads(call("diagnose", trace, "--format", "json").stdout)["findings"])
     assert first == f"{page}: {count} findings"
     assert "already exists" in refused("report", trace, "-o", page)
-
-
-def test_a_page_to_be_shared_names_no_file(tmp_path: Path) -> None:
-    trace, page = written(tmp_path / "secret_model.json"), tmp_path / "p.html"
-    assert call("report", trace, "-o", page).exit_code == 0
-    assert b"secret_model" in page.read_bytes()
-    assert call("report", trace, "-o", page, "--confidential", "--force").exit_code == 0
-    assert b"secret_model" not in page.read_bytes()
 
 
 def test_processes_and_the_cache_are_as_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,13 +166,3 @@ def test_ranks_merged_into_one_file_are_not_drawn(tmp_path: Path) -> None:
     assert len(overlays) == len(report.traces) == 2
     report, overlays = overlays_of_files(ranks[:1], (1_000_000, 7_500_000))
     assert report.traces[0].window.length_ns == 6_500_000
-
-
-def test_rules_stand_in_a_column_with_their_groups() -> None:
-    """Longer titles go on below where they began."""
-    lines, known = call("rules").stdout.splitlines(), all_rules()
-    room = max(len(rule.slug) for rule in known) + 2
-    assert [line[:room].strip() for line in lines if line[:room].strip()] == [rule.slug for rule in known]
-    assert all(line[room - 1] == " " != line[room] for line in lines if line)
-    whole = " ".join(line[room:] for line in lines)
-    assert all(f"{rule.title} ({rule.group})" in whole for rule in known)

@@ -51,13 +51,6 @@ def test_a_trace_alone_is_diagnosed(trace: Path, tmp_path: Path, monkeypatch: py
     assert call("./rules").stdout.startswith("rules ")
 
 
-@pytest.mark.parametrize(
-    "name", ["absent.json", "absent.json.gz", "absent.json.zst", "job/absent", "./absent"]
-)
-def test_what_looks_like_a_trace_is_one_though_it_is_missing(name: str) -> None:
-    assert "no such file" in refused(name)
-
-
 def test_options_of_a_diagnosis_may_come_first(trace: Path) -> None:
     told = diagnosed(trace, "--format", "json")
     assert call("--format=json", trace).stdout == told
