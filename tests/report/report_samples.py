@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 from traceanalyzer.model.device_times import DeviceBusy, DeviceTime, IdleCause
@@ -198,10 +197,3 @@ def empty() -> Report:
         unavailable={"busy": why, "steps": why},
     )
     return report(head, findings=(), outcomes=(Outcome("scheduler-gap", Status.CLEAR),))
-
-
-def forecast_of(step_ns: float, gpu_ns: float, late_ns: float = 0.0) -> Any:
-    """An analysis whose forecast has a step of this time, with this work of the busiest stream."""
-    step, base = SimpleNamespace(unprofiled_ns=step_ns), [SimpleNamespace(gpu_ns=gpu_ns)]
-    known = SimpleNamespace(step=step, base=base, program=SimpleNamespace(late_ns=late_ns))
-    return SimpleNamespace(index=lambda _: known)

@@ -211,31 +211,6 @@ def test_question_follows_fixes_by_its_report_number() -> None:
     )
 
 
-def test_the_question_that_most_hangs_on_is_asked_alone() -> None:
-    said = fix_of(about(0.4), about(0.5, "loss-head"), about(0.45))
-    assert (
-        said
-        == "no actionable problem found; check finding 2 (loss-head): it concerns about 50 % of all GPU work"
-    )
-    assert fix_of(about(0.4), about(0.4, "loss-head")).endswith(
-        "check finding 1 (loss-head): it concerns about 40 % of all GPU work"
-    )
-
-
-def test_small_questions_and_facts_are_not_asked() -> None:
-    assert fix_of(about(0.14), about(0.9, "hotspot")) == "no actionable problem found"
-    assert "check finding 1" in fix_of(about(0.15))
-
-
-def test_without_faults_questions_and_facts_come_first() -> None:
-    other = replace(about(0.9), rule="launch-bound", cost_ns=MS, cost_share=0.95)
-    assert [one.rule for one in ranked([other, about(0.4), about(0.5, "hotspot")])] == [
-        "hotspot",
-        "loss-head",
-        "launch-bound",
-    ]
-
-
 @pytest.mark.parametrize(("part", "first"), [(0.34, "hotspot"), (0.33, "unfused-pointwise")])
 def test_op_with_a_third_of_the_step_is_ordered_by_share(part: float, first: str) -> None:
     """Beside what is sure to save, and before what saves less than the op takes."""
@@ -244,15 +219,6 @@ def test_op_with_a_third_of_the_step_is_ordered_by_share(part: float, first: str
     op = replace(about(0.0, "hotspot"), evidence={"part_share": part})
     order = [one.rule for one in ranked([small, op, wrong])]
     assert order[:2] == [wrong.rule, first]
-
-
-@pytest.mark.parametrize(("longest", "said"), [(110, False), (111, True)])
-def test_steps_of_equal_device_time_do_not_differ(longest: int, said: bool) -> None:
-    """Of which steps the CPU's part was replayed is nobody's concern then."""
-    every = replace(samples.times(), min_ns=100 * MS, max_ns=longest * MS)
-    step = samples.estimate(left_out_share=0.66, basis="1 of 3 steps replayed")
-    told = verdict_of(samples.trace(step=step, steps=samples.steps(every=every)), []).step
-    assert ("; 2 of 3 steps, with " in told) is said
 
 
 @pytest.mark.parametrize(

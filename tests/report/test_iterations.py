@@ -47,26 +47,21 @@ def said(*steps: Sequence[int], idle: Sequence[int] = ()) -> Iterations:
     return compared_iterations({str(at): [file] for at, file in enumerate(told)}, told, frozenset(["0.json"]))
 
 
-def test_of_ranks_the_slowest_counts() -> None:
-    ranks = {0: (1_000, 1_010), 1: (1_300, 1_310)}
+@pytest.mark.parametrize(
+    ("first", "second", "step_ns"),
+    [
+        ((1_000, 1_010), (1_300, 1_310), 1_305),
+        ((1_000, 1_010, 9_000), (1_300, 1_310, 1_320), 1_310),  # one long step makes no rank the slowest
+    ],
+)
+def test_of_ranks_the_slowest_counts(first: tuple[int, ...], second: tuple[int, ...], step_ns: int) -> None:
     told = {
         f"{at}.{rank}.json": FileSummary(rank, np.array(steps, np.int64), {}, (1, 2))
         for at in (1, 2)
-        for rank, steps in ranks.items()
+        for rank, steps in enumerate((first, second))
     }
     files = {at: [file for file in told if file.startswith(at)] for at in ("1", "2")}
-    assert compared_iterations(files, told, frozenset(files["1"])).step_ns == 1_305
-
-
-def test_one_long_step_makes_no_rank_the_slowest() -> None:
-    ranks = {0: (1_000, 1_010, 9_000), 1: (1_300, 1_310, 1_320)}
-    told = {
-        f"{at}.{rank}.json": FileSummary(rank, np.array(steps, np.int64), {}, (1, 2))
-        for at in (1, 2)
-        for rank, steps in ranks.items()
-    }
-    files = {at: [file for file in told if file.startswith(at)] for at in ("1", "2")}
-    assert compared_iterations(files, told, frozenset(files["1"])).step_ns == 1_310
+    assert compared_iterations(files, told, frozenset(files["1"])).step_ns == step_ns
 
 
 def test_an_iteration_that_takes_longer_is_said_with_the_part() -> None:

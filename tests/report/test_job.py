@@ -18,7 +18,6 @@ from traceanalyzer import diagnose, load_job
 from traceanalyzer.job.ranks import Ranks
 from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
 from traceanalyzer.model.step_times import RECORDING, Saving
-from traceanalyzer.model.units import format_ns
 from traceanalyzer.report.job_findings import OfJob, of_job, outcomes_of
 from traceanalyzer.report.rank_report import Brief, OfRank
 from traceanalyzer.rule.faults import FaultOf
@@ -60,19 +59,6 @@ def test_a_job_takes_as_long_as_it_did_without_the_profiler(name: str, shared: S
     assert report.job.step.unprofiled_ns == pytest.approx(true_ns, rel=0.2)
     assert report.job.step.low_ns <= 1.05 * true_ns
     assert report.job.step.high_ns >= 0.95 * true_ns
-
-
-def test_irremovable_wait_is_not_called_the_profilers(shared: Shared) -> None:
-    report = reported_pair(shared, "ranks2/slow_gpu.fixed")
-    assert report.job is not None
-    assert "do the same work, so do not trust this wait" in report.job.summary.limit
-
-
-def test_the_recorded_step_of_a_job_is_the_longest_of_its_ranks(shared: Shared) -> None:
-    report = reported_pair(shared, "ranks2/barrier.bad")
-    assert report.job is not None
-    longest = max(statistics.median(one.dur_ns) for one in report.job.ranks)
-    assert report.job.summary.step.startswith(f"{format_ns(round(longest))} recorded, ")
 
 
 def test_shares_of_a_hotspot_are_of_the_jobs_step(shared: Shared) -> None:

@@ -11,10 +11,8 @@ import pytest
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.report import Fault
 from traceanalyzer.report.costs import Cost
-from traceanalyzer.report.finding_order import is_minor, triaged, turn_of
-from traceanalyzer.report.job_summary import rank_of, slowest_of
+from traceanalyzer.report.finding_order import is_minor, turn_of
 from traceanalyzer.report.step_line import step_line
 from traceanalyzer.report.verdict import verdict_of
 
@@ -65,19 +63,6 @@ def test_too_small_problem_has_its_cost_and_saving(changes: Mapping[str, Any], m
 def test_what_is_worth_little_or_names_the_rest_comes_later(rule: str, severity: Severity, turn: int) -> None:
     """As what takes all launches off the CPU, and what happens once in a window that shows more than that."""
     assert turn_of(samples.finding(0, rule=rule), severity) == turn
-
-
-def test_low_value_evidence_follows_the_next_fault() -> None:
-    one, two = found(HIGH, rule="implicit-sync", fault="F1"), found(HIGH, rule="host-gap", fault="F2")
-    little = replace(one, severity=LOW, rule="exposed-copy")
-    faults = [
-        Fault("F1", "one", samples.saving(), HIGH, (1, 2)),
-        Fault("F2", "two", samples.saving(), HIGH, (3,)),
-    ]
-    told, ((first, second),) = triaged([one, little, two], [faults], [])
-    assert [finding.rule for finding in told] == ["implicit-sync", "host-gap", "exposed-copy"]
-    assert [finding.fault for finding in told] == ["F1", "F2", "F1"]
-    assert (first.findings, second.findings) == ((1, 3), (2,))
 
 
 # -- the step ---------------------------------------------------------------------------------------------
@@ -254,22 +239,6 @@ def test_minor_cold_start_is_one_of_several_faults() -> None:
 
 
 # -- ranks ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("second_us", "slowest"), [(19_000, 1), (18_999, 0)])
-def test_near_equal_rank_that_waits_least_is_slowest(second_us: int, slowest: int) -> None:
-    time = samples.accounting(parts_ns={"compute": 50 * MS, "communication": 50 * MS})
-    traces = [
-        samples.trace(rank, step=samples.estimate(ns), waiting_ns=waits, accounting=(time,))
-        for rank, (ns, waits) in enumerate(((20 * MS, 8 * MS), (1_000 * second_us, 0)))
-    ]
-    assert slowest_of(traces) is traces[slowest]
-    assert slowest_of(traces[:1]) is None
-    assert slowest_of([traces[0], replace(traces[1], step=traces[0].step)]) is None
-    assert slowest_of([traces[0], replace(traces[1], accounting=(samples.accounting(),))]) is None
-    roles = [rank_of(one, traces[slowest]) for one in traces]
-    assert roles[slowest] == f"rank {slowest}, the slowest"
-    assert roles[1 - slowest] == f"rank {1 - slowest}, replayed alone"
 
 
 @pytest.mark.parametrize(

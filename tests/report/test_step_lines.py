@@ -61,13 +61,6 @@ def test_without_a_replay_the_step_is_the_recorded_one() -> None:
     assert step_line(unmarked) == "not known, since no step is marked; the recording takes 100 ms"
 
 
-def test_left_out_step_is_shown_if_the_window_is_far_longer() -> None:
-    for total_ms, told in ((4 * 26, False), (4 * 25 + 60, True)):
-        every = replace(samples.times(4), total_ns=total_ms * MS, max_ns=85 * MS)
-        head = samples.trace(step=samples.estimate(), steps=samples.steps(every=every))
-        assert step_line(head).endswith("; the longest of 4 steps, 85.0 ms, is left out") is told
-
-
 @pytest.mark.parametrize(
     ("compute_ms", "beside_ms", "gpu"), [(91, 0, True), (1, 90, True), (90, 0, False), (80, 0, False)]
 )

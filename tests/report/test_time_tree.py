@@ -14,7 +14,6 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.render.html.timeline_events import representative_steps
 from traceanalyzer.render.perfetto.overlay import MOST_SAMPLES, drawn_curve
-from traceanalyzer.report.facts import dispatch_chains
 from traceanalyzer.report.finding_order import by_fault
 from traceanalyzer.report.job_summary import job_pace
 from traceanalyzer.report.time_tree import (
@@ -151,16 +150,6 @@ def test_the_mean_of_a_curve_that_does_not_change_is_its_value() -> None:
     _, mean, note = drawn_curve(at, np.ones(len(at)), steps)
     assert note
     assert mean.tolist() == [1.0] * len(mean)
-
-
-def test_the_chain_of_an_op_is_that_of_its_median_kernel() -> None:
-    trace = TraceBuilder()
-    for number, dur in enumerate((90_000, 10_000, 40_000, 30_000)):
-        start = number * 200_000
-        trace.op("aten::mm", start, 20_000)
-        trace.launched((start + 5_000, 5_000), (start + 30_000, dur), number + 1)
-    (chain,) = dispatch_chains(Analysis(trace.load()))
-    assert chain.text.endswith(" 40.0 µs on the GPU")
 
 
 def test_step_beyond_the_requested_is_not_shown() -> None:

@@ -53,6 +53,8 @@ def test_equal_shapes_are_said_once_in_order(dims: list[list[int]], said: str) -
     [
         (["c10::BFloat16", "float"], "from float32 to bfloat16"),
         (["long int", "c10::Half", "float"], "from float16 to long int"),
+        (["double", "c10::Half", "float", "int"], "from float16 to float64"),
+        (["c10::Float8_e4m3fn", "c10::BFloat16"], "from bfloat16 to Float8_e4m3fn"),
         (["float"], ""),
         ([], ""),
     ],
@@ -89,11 +91,9 @@ def test_recorded_shapes_and_lines_end_the_sentence() -> None:
     trace.op(
         "aten::add", 0, 5_000, **{"Input Dims": [[8, 512], [8, 512]], "Call stack": "net.py(3): forward"}
     )
-    trace.launch("cudaLaunchKernel", 100, 1_000, correlation=1)
-    trace.kernel(10_000, 4_000, correlation=1)
+    trace.launched((100, 1_000), (10_000, 4_000), 1)
     trace.op("aten::mul", 6_000, 5_000)
-    trace.launch("cudaLaunchKernel", 6_100, 1_000, correlation=2)
-    trace.kernel(20_000, 4_000, correlation=2)
+    trace.launched((6_100, 1_000), (20_000, 4_000), 2)
     work = Analysis(trace.load()).index(Work)
     assert gpu_time_evidence(work[:1])["where"] == ", for inputs of shape 8x512, from net.py(3): forward"
     assert gpu_time_evidence(work[1:])["where"] == ""
@@ -230,11 +230,6 @@ def test_gradients_of_gradients_are_nothing_that_torch_compiles(op: str, twice: 
 )
 def test_shapes_are_said_in_words_with_vectors_last(dims: str, said: str) -> None:
     assert shapes_in_words(dims) == said
-
-
-def test_a_conversion_is_of_the_first_two_tensors() -> None:
-    assert conversion_of(["double", "c10::Half", "float", "int"]) == "from float16 to float64"
-    assert conversion_of(["c10::Float8_e4m3fn", "c10::BFloat16"]) == "from bfloat16 to Float8_e4m3fn"
 
 
 OLD = "torch 1.8 to 1.11"

@@ -14,7 +14,7 @@ import pytest
 
 from tests.report import report_samples as samples
 from tests.rules.kernel_programs import BF16, F32, NVJET, Op, program
-from tests.support.cached_reports import analysed, reported
+from tests.support.cached_reports import reported
 from traceanalyzer import Report, Severity, diagnose
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.report import Fault
@@ -61,27 +61,6 @@ def test_every_finding_belongs_to_one_fault(name: str, shared: Callable[[str], P
         assert {report.findings[number - 1].fault for number in fault.findings} == {fault.id}
         if len(fault.findings) == 1:
             assert fault.saving == report.findings[fault.findings[0] - 1].saving
-
-
-def test_faults_come_by_severity(shared: Callable[[str], Path]) -> None:
-    report = reported(shared("pairs4/zero_grad.bad"))
-    faults = [one for one in report.traces[0].faults if "launch-bound" not in rules_of(report, one)]
-    ranks = [fault.severity.rank for fault in faults]
-    assert ranks == sorted(ranks)
-    assert faults[0].severity is not Severity.INFO
-
-
-def rules_of(report: Report, fault: Fault) -> set[str]:
-    return {report.findings[number - 1].rule for number in fault.findings}
-
-
-def test_evidence_of_a_fault_follows_the_next_fault(shared: Callable[[str], Path]) -> None:
-    report = reported(shared("pairs/item_sync.bad"))
-    loud = [fault for fault in report.traces[0].faults if fault.severity is not Severity.INFO]
-    assert any(len(fault.findings) > 1 for fault in loud)
-    firsts = [fault.findings[0] for fault in loud]
-    assert firsts == list(range(1, len(loud) + 1))
-    assert "implicit-sync" in [report.findings[number - 1].rule for number in firsts[:2]]
 
 
 def test_a_graph_is_no_part_of_another_fault(shared: Callable[[str], Path]) -> None:
@@ -313,31 +292,6 @@ def test_only_the_thirty_that_save_most_are_compared(faults: Any) -> None:
     made = faults(every, [found(LOW, share) for share in shares], prints, Replay())
     together = [i for i, number in enumerate(made.number) if number == made.number[32]]
     assert together == [*range(1, 30), 32]
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("pairs/launch_bound.bad", False), ("pairs/clean_train.fixed", True), ("real/gpt2_train.eager", True)],
-)
-def test_a_busy_device_idles_under_the_profiler_only(
-    shared: Callable[[str], Path], name: str, expected: bool
-) -> None:
-    forecast = analysed(shared(name)).index(Forecast)
-    assert only_profiled(forecast) is expected
-    assert 0 < (busy_share(forecast) or 0) <= 1.0 + 1e-9
-
-
-@pytest.mark.parametrize(
-    ("name", "busy"),
-    [("real/resnet50.eager", False), ("pairs/clean_train.fixed", True), ("noise/gemm.a1", True)],
-)
-def test_idle_with_the_slowest_plausible_cpu_is_not_busy(
-    shared: Callable[[str], Path], name: str, busy: bool
-) -> None:
-    """The step of resnet50 takes 21 ms, 16 ms of them on the GPU; the replay's interval goes from 15 to 22 ms."""
-    forecast = analysed(shared(name)).index(Forecast)
-    assert is_busy(forecast) is busy
-    assert forecast.step.open is not busy
 
 
 def test_without_a_replay_nothing_is_known() -> None:
