@@ -244,17 +244,3 @@ def test_without_shapes_times_tell_that_few_rows_were_looked_up() -> None:
     # the fill, and of the pass over all parameters what reading and writing the table takes at the fill's speed
     assert dense.cost_ns == pytest.approx(3 * (300 + 600) * 0.99 * US, rel=0.01)
     assert "at most 1.0 % of its rows are looked up" in dense.message
-
-
-@pytest.mark.parametrize(
-    "trace",
-    [
-        pytest.param(recommender(shapes=False, lookup_us=130), id="a fifth of the rows"),
-        pytest.param(
-            recommender(shapes=False, lookup_us=6, summed_us=700), id="summed with another gradient"
-        ),
-    ],
-)
-def test_without_shapes_needed_gradients_are_not_named(trace: TraceBuilder) -> None:
-    (outcome,) = diagnose(trace.load(), select=["dense-gradient"]).outcomes
-    assert (outcome.status, outcome.why) == ("not applicable", "no shapes recorded")

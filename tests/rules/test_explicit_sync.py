@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.rules.programs import PINNED_TO_DEVICE, PINNED_TO_HOST, STEP, TO_HOST, US, Program, found
-from tests.support.cached_reports import reported
-from tests.support.paths import SHARED
 from traceanalyzer import Report, diagnose
 from traceanalyzer.model.finding import Finding, Severity
 
@@ -191,18 +189,3 @@ def test_next_step_is_launched_before_tokens_are_read(call: str, host_us: int, t
 def test_data_and_results_of_training_are_read_before_the_next_step(size: int, mark: str) -> None:
     one = read_back(decoding("cudaEventSynchronize", 60, size=size, mark=mark))
     assert (one.saving, one.advice.startswith("Keep the wait")) == (None, True)
-
-
-def test_read_back_of_the_report_is_no_needless_wait() -> None:
-    """A step of 1.38 ms with 0.98 ms of GPU work: what the CPU does between two decode steps does not overlap."""
-    report = reported(SHARED.parent / "reports/serving_gap_400us.json.gz")
-    head, one = report.traces[0], read_back(report)
-    assert head.step is not None
-    assert head.summary is not None
-    assert head.step.unprofiled_ns == pytest.approx(1.38e6, rel=0.02)
-    assert head.summary.limit.endswith(
-        "during 28 % of the predicted step, mostly while host code runs between ops"
-    )
-    assert one.saving is not None
-    assert one.saving.step_ns == pytest.approx(1.38e6 - 1.0e6, rel=0.05)
-    assert one.severity is Severity.HIGH

@@ -8,15 +8,11 @@ import pytest
 
 from tests.rules.programs import found
 from tests.support.trace_builder import TraceBuilder
-from traceanalyzer import Finding, diagnose
+from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Confidence, Severity
 
 US = 1_000
 GEMM = "nvjet_sm90_tst_256x128_64x4_1x2_h_badd_coopA_NNT"
-
-
-def findings_of(trace: TraceBuilder, rule: str) -> list[Finding]:
-    return list(diagnose(trace.load(), select=[rule]).findings)
 
 
 def loop(pauses: dict[int, int], name: str | None = None, steps: int = 9) -> TraceBuilder:
@@ -41,7 +37,7 @@ LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 @pytest.mark.parametrize("step", [0, 2, 5])
 def test_named_stall_is_measured_in_any_step(step: int) -> None:
-    (stall,) = findings_of(loop({step: 50_000 * US}, LOADER), "dataloader-stall")
+    (stall,) = found(loop({step: 50_000 * US}, LOADER), "dataloader-stall")
     assert (stall.severity, stall.step, stall.count) == (Severity.INFO, step, 1)
     assert stall.cost_ns == pytest.approx(50_000 * US, rel=0.01)
     assert "in 1 of 9 steps" in stall.message
@@ -49,13 +45,13 @@ def test_named_stall_is_measured_in_any_step(step: int) -> None:
 
 @pytest.mark.parametrize("rule", ["host-gap", "scheduler-gap"])
 def test_a_pause_without_a_name_in_one_step_is_a_hiccup(rule: str) -> None:
-    (gap,) = findings_of(loop({5: 50_000 * US}), rule)
+    (gap,) = found(loop({5: 50_000 * US}), rule)
     assert gap.severity is Severity.INFO
     assert gap.cost_ns == pytest.approx(50_000 * US, rel=0.05)
 
 
 def test_pauses_in_every_step_are_the_codes() -> None:
-    gaps = {gap.cause: gap for gap in findings_of(loop(dict.fromkeys(range(9), 500 * US)), "scheduler-gap")}
+    gaps = {gap.cause: gap for gap in found(loop(dict.fromkeys(range(9), 500 * US)), "scheduler-gap")}
     assert gaps["host-code"].severity is Severity.HIGH
     assert "in every step" in gaps["host-code"].message
 
@@ -63,7 +59,7 @@ def test_pauses_in_every_step_are_the_codes() -> None:
 def test_a_window_of_the_user_has_no_start_of_recording() -> None:
     trace = loop(dict.fromkeys(range(9), 500 * US)).load()
     report = diagnose(trace, window=(1_700 * US, 4_700 * US))
-    causes = {(found.rule, found.cause) for found in report.findings}
+    causes = {(one.rule, one.cause) for one in report.findings}
     assert ("host-gap", "") in causes
     assert ("scheduler-gap", "start") not in causes
 
@@ -71,7 +67,7 @@ def test_a_window_of_the_user_has_no_start_of_recording() -> None:
 def test_waiting_for_a_busy_device_is_no_waste() -> None:
     trace = loop({})
     trace.launch("cudaDeviceSynchronize", 8_100 * US, 850 * US, 900)
-    assert findings_of(trace, "long-device-sync") == []
+    assert found(trace, "long-device-sync") == []
 
 
 def kernels(durations: list[list[int]], *, shapes: bool = False, first: int = 0) -> TraceBuilder:
@@ -89,19 +85,19 @@ def kernels(durations: list[list[int]], *, shapes: bool = False, first: int = 0)
 
 
 def test_an_execution_that_stands_out_is_found() -> None:
-    (variance,) = findings_of(kernels([[100] * 10] * 5 + [[100] * 9 + [900]]), "kernel-variance")
+    (variance,) = found(kernels([[100] * 10] * 5 + [[100] * 9 + [900]]), "kernel-variance")
     assert (variance.cause, variance.confidence) == ("outliers", Confidence.HIGH)
     assert (variance.evidence["slow"], variance.evidence["slow_steps"]) == (1, [5])
-    (later,) = findings_of(kernels([[100] * 10] * 5 + [[100] * 9 + [900]], first=20), "kernel-variance")
+    (later,) = found(kernels([[100] * 10] * 5 + [[100] * 9 + [900]], first=20), "kernel-variance")
     assert "in the steps with the numbers 25 in the trace" in later.message
 
 
 def test_other_shapes_under_one_name_are_no_variance() -> None:
-    assert findings_of(kernels([[100, 900], [900, 100]] * 4, shapes=True), "kernel-variance") == []
+    assert found(kernels([[100, 900], [900, 100]] * 4, shapes=True), "kernel-variance") == []
 
 
 def test_uniformly_slow_steps_without_shapes_may_differ() -> None:
-    (variance,) = findings_of(kernels([[500] * 4, [900] * 4] * 4), "kernel-variance")
+    (variance,) = found(kernels([[500] * 4, [900] * 4] * 4), "kernel-variance")
     assert variance.confidence is Confidence.LOW
 
 
@@ -109,21 +105,21 @@ def test_uniformly_slow_steps_without_shapes_may_differ() -> None:
 def test_microsecond_clock_noise_is_no_variance(slow: int, whole: int, fine: int) -> None:
     """A start and an end are each off by up to one: 5 and 7 us may have been the same."""
     trace = kernels([[5] * 10, [slow] * 10] * 4)
-    assert len(findings_of(trace, "kernel-variance")) == whole
-    assert len(findings_of(trace.shifted(500), "kernel-variance")) == fine
+    assert len(found(trace, "kernel-variance")) == whole
+    assert len(found(trace.shifted(500), "kernel-variance")) == fine
 
 
 @pytest.mark.parametrize(("slow", "said"), [(1_500, False), (1_800, True)])
 def test_variance_below_a_hundredth_is_not_reported(slow: int, said: bool) -> None:
     trace = kernels([[1_000] * 10] * 5 + [[1_000] * 9 + [slow]])
-    assert bool(findings_of(trace, "kernel-variance")) is said
+    assert bool(found(trace, "kernel-variance")) is said
 
 
 def test_a_buffer_request_beside_a_waiting_thread_stalls_nothing() -> None:
     trace = loop({4: 5_000 * US}, LOADER)
     trace.overhead("Activity Buffer Request", 4_500 * US, 2_000 * US)
-    assert findings_of(trace, "activity-buffer-request") == []
-    assert findings_of(trace, "lane-offset") == []
+    assert found(trace, "activity-buffer-request") == []
+    assert found(trace, "lane-offset") == []
 
 
 @pytest.mark.parametrize(("steps", "said"), [(3, ["outliers"]), (2, [])])

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, found, program
-from tests.support.trace_builder import TID, TraceBuilder
-from traceanalyzer import Finding, Trace
+from tests.rules.kernel_programs import BF16, F32, NVJET, Op, found, program
+from traceanalyzer import Finding
 
 WHOLE, ROW = [8, 512, 32_000], [8, 32_000]
 SMALL = "void at::native::reduce_kernel<512, 1, at::native::argmax>(float)"
@@ -115,43 +114,3 @@ def test_one_channel_of_each_row_is_picked_before_resizing() -> None:
     assert (one.evidence["cut"], one.evidence["kept"]) == ("aten::index", "1.2 %")
     assert one.cost_ns == pytest.approx(6e3 * 2_450 * (1 - 1 / 80))
     assert partly_used(*masks, op("view", 0, [7, 7], scalars=("[49]",))) == []
-
-
-def trained() -> Trace:
-    """A product in a training step, of which one position is taken: backward takes twice as long."""
-    trace, begin = TraceBuilder(record_shapes=1), 0
-    for step in range(4):
-        nodes: list[tuple[str, int, dict[str, Any], int, int]] = [
-            ("aten::linear", 300, {"Input Dims": [[8, 512, 1024], [1000, 1024]]}, 40, TID),
-            (
-                "aten::select",
-                0,
-                {"Input Dims": [[8, 512, 1000], [], []], "Concrete Inputs": ["", "1", "0"]},
-                41,
-                TID,
-            ),
-            ("aten::exp", 100, {"Input Dims": [[8, 1000]]}, 42, TID),
-            ("ExpBackward0", 100, {"Input Dims": [[8, 1000]]}, 42, 7),
-            ("SelectBackward0", 50, {"Input Dims": [[8, 1000]]}, 41, 7),
-            ("AddmmBackward0", 600, {"Input Dims": [[8, 512, 1000]]}, 40, 7),
-        ]
-        gpu = begin + 20_000
-        for at, (name, took, args, sequence, thread) in enumerate(nodes):
-            start, key = begin + 10_000 * at, 10 * step + at
-            recorded: dict[str, Any] = {
-                "Input type": [F32] * len(args["Input Dims"]),
-                "Sequence number": 100 * step + sequence,
-            }
-            trace.op(name, start, 8_000, tid=thread, **args, **recorded)
-            if took:
-                trace.launch("cudaLaunchKernel", start + 1_000, 3_000, key, tid=thread)
-                trace.kernel(gpu, took * US, key, name=NVJET if took > 100 else SMALL)
-                gpu += took * US
-        trace.step(step, begin, gpu - begin - 1)
-        begin = gpu
-    return trace.load()
-
-
-def test_backward_passes_over_the_zeros_as_well() -> None:
-    (one,) = found(trained(), "partly-used")
-    assert one.cost_ns == pytest.approx(4 * (300e3 + 600e3 + 50e3) * (1 - 1 / 512))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,11 +40,6 @@ def of(trace: Trace | TraceBuilder, rule: str) -> list[Finding]:
 
 
 # -- float16 kernels ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["fp16_names", "fp16_typed", "fp16_engine_kernels"])
-def test_float16_programs_have_no_float32_products(name: str) -> None:
-    assert not {"outside-autocast", "no-tensor-cores"} & set(rules(name))
 
 
 @pytest.mark.parametrize("kernel", HALF_NAMES)
@@ -108,14 +102,6 @@ def damaged_steps(trace: Trace) -> list[int]:
 def lost_message(trace: Trace) -> str:
     (health,) = (one for one in of(trace, "trace-health") if one.cause == "lost-work")
     return health.message
-
-
-@pytest.mark.parametrize(("name", "share"), [("ts_zero", "60 of 240"), ("lost_at_start", "90 of 240")])
-def test_lost_kernels_of_the_reports_are_named(name: str, share: str) -> None:
-    health = [one for one in diagnosed(name).findings if one.cause == "lost-work"]
-    assert [share in one.message for one in health] == [True]
-    assert "steps 0, 1, 2 lost work" in health[0].message
-    assert "kernel-variance" not in rules(name)
 
 
 @pytest.mark.parametrize("what", ["lost", "zero", "start"])
@@ -195,12 +181,6 @@ def test_a_trace_in_which_nothing_was_recorded_says_so(content: bytes) -> None:
     with pytest.raises(NotATrace, match=r"of torch\.profiler in which nothing was recorded") as refused:
         load_bytes(content)
     assert "prof.step()" in str(refused.value.remedy)
-
-
-def test_the_report_of_an_empty_trace_is_answered() -> None:
-    file = report_file("empty_trace")
-    with pytest.raises(NotATrace, match="in which nothing was recorded"):
-        load(file)
 
 
 # -- other accelerators ------------------------------------------------------------------------------------
@@ -308,8 +288,7 @@ def test_launches_that_take_long_in_the_driver_are_named(
     assert (f"{call} takes {launch_us} µs" in finding.message) is slow
 
 
-def test_the_report_of_slow_launches_names_the_call() -> None:
-    assert first_finding("xpu_launch") == ("launch-bound", "slow-launches")
+def test_the_report_of_slow_launches_does_not_speak_of_cuda() -> None:
     assert not any("CUDA" in finding.advice.upper() for finding in diagnosed("xpu_launch").findings)
 
 
@@ -338,10 +317,6 @@ def test_dequantized_weights_have_their_own_remedy(writer: str, cause: str | Non
     assert ("bnb_4bit_compute_dtype" in finding.advice) is (cause is not None)
 
 
-def test_report_of_quantized_weights_names_dequantization() -> None:
-    assert first_finding("nf4_mlp") == ("dtype-casts", "dequantized")
-
-
 def guarded(lookup_us: int, regions: int = 1) -> TraceBuilder:
     trace, key = TraceBuilder(), 0
     for step in range(6):
@@ -367,8 +342,17 @@ def test_long_checks_of_guards_are_named(lookup_us: int, regions: int, named: bo
     assert [one.evidence["lookup_ns"] for one in guards] == [regions * lookup_us * US] * named
 
 
-def test_the_report_of_guards_names_them_first() -> None:
-    assert first_finding("guards_4ms") == ("compile", "guards")
+@pytest.mark.parametrize(
+    ("report", "first"),
+    [
+        ("xpu_launch", ("launch-bound", "slow-launches")),
+        ("nf4_mlp", ("dtype-casts", "dequantized")),
+        ("guards_4ms", ("compile", "guards")),
+        ("foreach_per_tensor", ("unfused-optimizer", "foreach-fallback")),
+    ],
+)
+def test_the_fault_of_a_report_is_its_first_finding(report: str, first: tuple[str, str]) -> None:
+    assert first_finding(report) == first
 
 
 def optimizer(inner: str, outer: str | None = None, reads: int = 0) -> TraceBuilder:
@@ -408,8 +392,7 @@ def test_optimizer_that_reads_back_values_is_not_compiled(reads: int, count: int
     assert len(of(optimizer("aten::mul_", reads=reads), "unfused-optimizer")) == count
 
 
-def test_the_reports_of_optimizers_are_answered() -> None:
-    assert first_finding("foreach_per_tensor") == ("unfused-optimizer", "foreach-fallback")
+def test_an_optimizer_that_reads_back_is_told_of_its_reads() -> None:
     assert first_finding("item_per_parameter")[0] == "implicit-sync"
     assert "unfused-optimizer" not in rules("item_per_parameter")
 
@@ -448,13 +431,6 @@ def test_data_come_from_an_op_right_before_the_copy_of_its_size(
     assert (worker in finding.advice) is named
 
 
-def test_the_report_of_a_late_first_kernel_says_what_is_left_out() -> None:
-    report = diagnosed("vit_one_batch_street")
-    assert not any("randperm" in finding.advice for finding in report.findings)
-    trace = report.traces[0]
-    assert trace.window.start_ns - trace.meta.origin_ns > 8_000 * MS
-
-
 def test_an_unknown_gpu_gives_no_more_than_low() -> None:
     device = {**H200, "name": "Graphics Card 9000"}
     kernel = "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(Params)"
@@ -476,7 +452,3 @@ def test_misaligned_gemm_does_not_apply_to_kernels_of_amd() -> None:
     assert [(one.status, one.why) for one in report.outcomes] == [
         ("not applicable", "names of AMD's kernels do not show the width of loads")
     ]
-
-
-def test_reports_lie_beside_the_shared_traces() -> None:
-    assert isinstance(report_file("ts_zero"), Path)

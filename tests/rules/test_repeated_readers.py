@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.rules.kernel_programs import BF16, NVJET, US, Op, found, program
-from traceanalyzer import Finding, Trace
+from traceanalyzer import Finding
 
 MOVED = (
     "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<"
@@ -42,11 +42,6 @@ VALUES = product([1024, 1, 2048], [1024, 2048, 128])
 def repetition(ops: list[Op]) -> Finding:
     (one,) = (one for one in found(program(ops), "strided-copy") if one.cause == "repetition")
     return one
-
-
-def attended() -> Trace:
-    """Keys and values that are written four times, and attention to them."""
-    return program([copy(), copy(), attention(KEYS)])
 
 
 def spared(dur: int, copies: int, others: int) -> float:

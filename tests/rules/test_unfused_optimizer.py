@@ -16,15 +16,6 @@ def stepping(optimizer: str, ops: list[str], tensors: int) -> TraceBuilder:
     return trace
 
 
-def test_an_optimizer_without_a_fused_kernel_is_sent_to_foreach() -> None:
-    (one,) = of_rule(
-        stepping("RMSprop", ["aten::mul_", "aten::addcmul_", "aten::sqrt", "aten::addcdiv_"], 30),
-        "unfused-optimizer",
-    )
-    assert (one.by, one.evidence["tensors"], one.evidence["passes"]) == ("RMSprop", 30, 4)
-    assert "foreach=True" in one.advice
-
-
 @pytest.mark.parametrize(
     ("op", "sparse"),
     [
@@ -35,11 +26,6 @@ def test_an_optimizer_without_a_fused_kernel_is_sent_to_foreach() -> None:
 def test_sparse_gradients_have_no_foreach(op: str, sparse: bool) -> None:
     dense = ["aten::mul_", "aten::addcmul_", "aten::sqrt", "aten::addcdiv_"]
     assert (of_rule(stepping("Adagrad", [*dense, op], 30), "unfused-optimizer") == []) is sparse
-
-
-def test_an_optimizer_of_ones_own_is_compiled() -> None:
-    (one,) = of_rule(stepping("Lion", ["aten::mul_", "aten::sign", "aten::add_"], 40), "unfused-optimizer")
-    assert "torch.compile" in one.advice
 
 
 def test_an_optimizer_without_ops_may_be_fused_elsewhere() -> None:
@@ -57,11 +43,6 @@ def test_an_optimizer_without_ops_may_be_fused_elsewhere() -> None:
 def test_without_optimizer_the_rule_does_not_apply() -> None:
     report = diagnose(loop(["aten::add"], 4).load(), select=["unfused-optimizer"])
     assert report.outcomes[0].status is Status.NOT_APPLICABLE
-
-
-@pytest.mark.parametrize(("launches", "said"), [(15, False), (16, True)])
-def test_few_launches_are_a_step_that_is_fast_already(launches: int, said: bool) -> None:
-    assert bool(of_rule(stepping("AdamW", ["aten::add_"], launches), "unfused-optimizer")) is said
 
 
 @pytest.mark.parametrize(("lists", "others", "said"), [(10, 10, False), (11, 10, True), (20, 0, True)])

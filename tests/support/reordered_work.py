@@ -2,9 +2,8 @@
 
 from tests.rules.kernel_programs import Op
 
-F32, LONG = "float", "long int"
+F32 = "float"
 MOVE = "void at::native::vectorized_gather_kernel<16, long>(char*)"
-SUM = "void at::native::indexFuncLargeIndex<float>(float)"
 GEMM = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_stage3"
 SHAPES = [F32, "ScalarList", "Scalar", ""]
 

@@ -2,7 +2,7 @@
 
 from tests.rules.kernel_programs import Op
 
-F32, BF16, LONG = "float", "c10::BFloat16", "long int"
+F32, BF16 = "float", "c10::BFloat16"
 ADD = "void at::native::elementwise_kernel<128, 2, at::native::add>(int)"
 SUM = "void at::native::reduce_kernel<512, 1, at::native::sum>(float)"
 GEMM = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
