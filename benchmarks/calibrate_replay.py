@@ -182,8 +182,6 @@ def written(
     gpus = ", ".join(f'"{name}"' for name in sorted({row.gpu for row in found}))
     return f'''"""How far reported savings were from the truth; written by benchmarks/calibrate_replay.py."""
 
-from __future__ import annotations
-
 PAIRS = {len(found)}  # bad and fixed, one thing apart, both measured without the profiler; on none was anything fitted
 HELD = {held(found):.3f}  # share of them that lie within the interval that the others give
 GPUS = frozenset({{{gpus}}})  # on which they were measured
