@@ -208,7 +208,7 @@ def test_ranks_of_one_side_are_named_where_there_are_several(
         ("mm add mm", (), (1, 1), []),
     ],
 )
-def test_ranks_with_other_work_and_pacing_ranks_are_named(
+def test_ranks_of_other_work(
     ops: str, other: tuple[int, ...], slow: tuple[int, int], told: list[str]
 ) -> None:
     sides: Any = [

@@ -208,9 +208,7 @@ def test_a_row_is_named_by_what_takes_longest() -> None:
     ("base", "new", "other"),
     [((4, "a"), (4, "b"), True), ((4, "a"), (5, "b"), False), ((4, "a"), (4, ""), False)],
 )
-def test_other_sizes_are_of_ops_that_run_as_often(
-    base: tuple[float, str], new: tuple[float, str], other: bool
-) -> None:
+def test_other_sizes_need_equal_counts(base: tuple[float, str], new: tuple[float, str], other: bool) -> None:
     sides = [of(count, shapes=shapes and f"[[{shapes}]]") for count, shapes in (base, new)]
     assert note_of(*sides, alike=False)[1] is other
 

@@ -74,9 +74,7 @@ def test_a_large_count_is_in_powers_of_ten(value: float, said: str) -> None:
         ("launches", 1.00001, 1.00002, "1.00001 -> 1.00002"),
     ],
 )
-def test_counters_that_are_equal_are_as_short_as_others(
-    counter: str, base: float, new: float, said: str
-) -> None:
+def test_equal_counters_are_as_short_as_others(counter: str, base: float, new: float, said: str) -> None:
     one = Counted(counter, base, new, (base, base), (new, new), Word.SAME)
     assert formatting.counter_values(one) == said
 
@@ -103,9 +101,7 @@ def test_what_a_fix_was_said_to_add_has_no_interval(share: float | None, interva
         ((4, None), (1_000, 0), "4 x, 1.00 µs"),
     ],
 )
-def test_a_count_that_is_the_same_is_shown_once(
-    counts: Sequence[float | None], ns: Sequence[float], said: str
-) -> None:
+def test_equal_counts_are_shown_once(counts: Sequence[float | None], ns: Sequence[float], said: str) -> None:
     sides = [
         None if count is None else WorkSide(count, time, 0, None, ("k",), "", "")
         for count, time in zip(counts, ns, strict=True)
@@ -196,9 +192,7 @@ def test_calls_that_only_launch_are_no_reason_of_their_own(counter: str, told: b
         (Word.NEW, (None, 2), "aten::mm is new (2 a step, 1.00 µs)"),
     ],
 )
-def test_a_reason_names_counts_or_times_by_what_changed(
-    word: Word, counts: tuple[float | None, float], said: str
-) -> None:
+def test_reasons_name_counts_or_times(word: Word, counts: tuple[float | None, float], said: str) -> None:
     found = reasons([], [row(*counts, word=word)], [], None, None, "")
     assert found[-1].endswith(f"; {said}")
 
@@ -247,9 +241,7 @@ def test_overlapping_counts_are_equal_only_if_means_are(
         ("launches", (True, False), True),
     ],
 )
-def test_flops_need_shapes_on_both_sides_or_neither(
-    counter: str, shapes: tuple[bool, bool], known: bool
-) -> None:
+def test_flops_need_shapes_on_both_or_neither(counter: str, shapes: tuple[bool, bool], known: bool) -> None:
     sides: Any = [SimpleNamespace(recorded=("shapes",) if one else ("stacks",)) for one in shapes]
     assert is_comparable(counter, *sides) is known
 
@@ -410,9 +402,7 @@ def test_step_at_another_pace_is_interpolated() -> None:
         (None, 301, "unchanged"),
     ],
 )
-def test_a_fault_changes_by_a_share_of_itself_and_of_the_step(
-    base_ns: int | None, new_ns: int, status: str
-) -> None:
+def test_fault_changes_by_share_of_itself_and_step(base_ns: int | None, new_ns: int, status: str) -> None:
     (one,) = fault_changes([fault("a", "op", base_ns)], [fault("a", "op", new_ns)], 0.1)
     assert (one.status, one.got_share) == (status, None)
 

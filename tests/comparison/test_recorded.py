@@ -103,9 +103,7 @@ def test_other_step_is_the_mean_of_the_longer_side(
 
 
 @pytest.mark.parametrize("replayable", [True, False])
-def test_replayable_step_is_given_at_several_cpu_paces(
-    replayable: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replayable_step_has_several_cpu_paces(replayable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twice as quick a CPU as it was is half of the slowdown that the replay takes for typical."""
     asked: list[float] = []
 

@@ -41,17 +41,13 @@ def ranked(path: Path, rank: int) -> Path:
 @pytest.mark.parametrize(
     ("ranks", "captures"), [((0, 1), [[0, 1]]), ((0, 0), [[None], [None]])], ids=["job", "captures"]
 )
-def test_files_of_one_rank_each_are_a_job_and_others_captures(
-    ranks: tuple[int, int], captures: list[list[int | None]], tmp_path: Path
-) -> None:
+def test_jobs_and_captures(ranks: tuple[int, int], captures: list[list[int | None]], tmp_path: Path) -> None:
     for at, rank in enumerate(ranks):
         ranked(tmp_path / f"{at}.json", rank)
     assert [list(one) for one in side_of(tmp_path)] == captures
 
 
-def test_a_list_has_every_capture_of_each_of_its_folders(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_list_has_all_captures_of_its_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sides, "snapshots", lambda traces: {None: traces})
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
@@ -206,9 +202,7 @@ def test_the_mean_step_is_of_the_captures_that_have_one() -> None:
         ((None, None), ("decode", 0), "the steps are of no phase and of decode with 0 requests"),
     ],
 )
-def test_steps_of_another_phase_or_batch_have_other_inputs(
-    base: tuple[Any, Any], new: tuple[Any, Any], said: str
-) -> None:
+def test_other_phases_have_other_inputs(base: tuple[Any, Any], new: tuple[Any, Any], said: str) -> None:
     sides: list[Any] = [SimpleNamespace(phase=phase, batch=batch) for phase, batch in (base, new)]
     assert other_inputs([], (sides[0], sides[1])) == said
 

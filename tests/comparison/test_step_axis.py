@@ -55,9 +55,7 @@ def test_difference_needs_a_hundredth_beyond_the_interval(low: float, high: floa
         (("cpu", "cpu"), 1.2, False, 0.21),
     ],
 )
-def test_what_one_recording_leaves_open_is_by_what_sets_the_pace(
-    bounds: tuple[str, str], pace: float, changed: bool, needed: float
-) -> None:
+def test_needed_without_intervals(bounds: tuple[str, str], pace: float, changed: bool, needed: float) -> None:
     assert needed_difference(*(step(bound=bound) for bound in bounds), pace, changed) == needed
 
 
@@ -79,9 +77,7 @@ def test_steps_of_two_machines_differ_if_intervals_do() -> None:
         ((110, 100), -5, "gpu", Word.FASTER),
     ],
 )
-def test_below_the_noise_a_difference_on_the_device_tells(
-    ns: tuple[int, int], real_ns: int, quicker: str, word: Word
-) -> None:
+def test_device_decides_below_noise(ns: tuple[int, int], real_ns: int, quicker: str, word: Word) -> None:
     device: Any = SimpleNamespace(word=Word.SLOWER if real_ns > 0 else Word.FASTER, real_ns=real_ns)
     bounds = [quicker, "cpu"] if ns[0] < ns[1] else ["cpu", quicker]
     steps = [step(bound=bound) for bound in bounds]

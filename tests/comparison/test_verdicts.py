@@ -92,9 +92,7 @@ def test_difference_rests_on_size_work_or_captures(difference: float, more: dict
         (-0.01, {"low": -0.06, "high": 0.04}, 0.06, True),
     ],
 )
-def test_the_same_is_said_with_what_is_not_excluded(
-    difference: float, more: dict[str, Any], within: float, settled: bool
-) -> None:
+def test_same_has_its_limit(difference: float, more: dict[str, Any], within: float, settled: bool) -> None:
     found = judged(axis(Word.SAME, difference, **more))
     assert (found.word, found.within) == (Word.SAME, within)
     assert found.headline.startswith(f"same within {within * 100:.0f} %: ")
@@ -172,9 +170,7 @@ def fault(status: str, said: float | None, rule: str = "implicit-sync") -> Fault
         ("worse", 0.1, Word.SLOWER, 0.1, False),
     ],
 )
-def test_fitting_faults_precede_common_ones_others_follow(
-    status: str, said: float, word: Word, difference: float, fits: bool
-) -> None:
+def test_fitting_faults_go_first(status: str, said: float, word: Word, difference: float, fits: bool) -> None:
     told = reasons([fault(status, said)], [], [], None, axis(word, difference), "f is new")
     assert len(told) == 2
     assert (told[1] == "f is new") is fits
@@ -200,9 +196,7 @@ def test_fitting_faults_precede_common_ones_others_follow(
         ([(10, 30), (11, None)], ""),
     ],
 )
-def test_work_runs_more_often_where_four_fifths_of_it_do(
-    counts: Sequence[tuple[int, int | None]], said: str
-) -> None:
+def test_four_fifths_run_more_often(counts: Sequence[tuple[int, int | None]], said: str) -> None:
     told = reasons([], [row(*one) for one in counts], [], None, None, "")
     assert list(told) == [said] * bool(said)
 
@@ -251,9 +245,7 @@ def word_of(base: Any, new: Any, rung: Any = "path") -> Word:
         ((3, 5), (2, 3), Word.UNKNOWN),
     ],
 )
-def test_work_is_more_frequent_if_no_steps_agree_on_it(
-    base: tuple[int, int], new: tuple[int, int], word: Word
-) -> None:
+def test_more_frequent_if_no_steps_agree(base: tuple[int, int], new: tuple[int, int], word: Word) -> None:
     sides = [work(count=sum(one) / 2, least=one[0], most=one[1]) for one in (base, new)]
     assert word_of(*sides) is word
 
@@ -269,9 +261,7 @@ def test_work_is_more_frequent_if_no_steps_agree_on_it(
         ("path", "compute", 300e3, Word.SLOWER),
     ],
 )
-def test_other_ops_compare_by_total_and_collectives_do_not(
-    rung: str, kind: str, new_ns: float, word: Word
-) -> None:
+def test_other_ops_compare_by_total_unlike_comm(rung: str, kind: str, new_ns: float, word: Word) -> None:
     once = {"kind": kind, "name": "ncclDevKernel_AllReduce" if kind == "communication" else "add"}
     half = new_ns / 2
     assert word_of(work(**once), work(**once, ns=new_ns, samples=[half], medians=[half]), rung) is word
@@ -287,9 +277,7 @@ def test_other_ops_compare_by_total_and_collectives_do_not(
         ((97, 100, 103), (103, 106, 109), Word.SAME),  # errors of 2.4 %
     ],
 )
-def test_three_captures_say_how_far_executions_must_be_apart(
-    base: Sequence[float], new: Sequence[float], word: Word
-) -> None:
+def test_three_captures_bound_executions(base: Sequence[float], new: Sequence[float], word: Word) -> None:
     sides = [
         work(medians=[1e3 * us for us in side], samples=[1e3 * us for us in side for _ in range(9)])
         for side in (base, new)
@@ -301,9 +289,7 @@ def test_three_captures_say_how_far_executions_must_be_apart(
     ("own", "counts", "told"),
     [(30, (100, 100), True), (29.9, (100, 100), False), (60, (98, 100), True), (60, (97, 100), False)],
 )
-def test_inputs_differ_from_three_tenths_of_other_sizes(
-    own: float, counts: tuple[float, float], told: bool
-) -> None:
+def test_inputs_differ_from_three_tenths_on(own: float, counts: tuple[float, float], told: bool) -> None:
     rows = [compared(own, counts), compared(100 - own, counts, other=False)]
     said = other_inputs(rows, (side(), side()))
     assert said == ("other shapes: aten::mm got 8x4 and gets 9x4" if told else "")

@@ -42,9 +42,7 @@ def test_op_that_copies_both_ways_waits_for_its_read_back(back: bool, cause: str
         (40, False, "unknown"),  # nobody knows when the work before was launched
     ],
 )
-def test_work_waits_for_an_event_awaited_since_the_last_launch(
-    waited_at: int, linked: bool, cause: str
-) -> None:
+def test_work_waits_for_an_event_since_the_last_launch(waited_at: int, linked: bool, cause: str) -> None:
     """Launched while the device was busy, and started long after."""
     trace = TraceBuilder()
     trace.step(0, 0, 2_000 * US)
@@ -127,9 +125,7 @@ def test_call_that_found_the_device_idle_explains_short_gaps(gap_us: int, charge
         (120, 123, False),  # the CPU came late: the device had run dry before
     ],
 )
-def test_copy_to_the_host_is_awaited_by_the_earlier_call(
-    launched_us: int, sync_us: int, refill: bool
-) -> None:
+def test_copy_to_host_is_awaited_by_earlier_call(launched_us: int, sync_us: int, refill: bool) -> None:
     """The device idles from 100 to 130 us."""
     trace = TraceBuilder()
     trace.step(0, 0, 1_000 * US)
@@ -257,9 +253,7 @@ RECORDED_ON_H200 = ("pairs/", "real/", "ddp/", "seeds/")
         ("graph_break", "dispatching", {"aten::linear"}),
     ],
 )
-def test_the_dominant_cause_and_op_are_right(
-    shared: Shared, pair: str, cause: str, ops: set[str | None]
-) -> None:
+def test_dominant_cause_and_op(shared: Shared, pair: str, cause: str, ops: set[str | None]) -> None:
     books = Books.within(analysed(shared(f"pairs/{pair}.bad")))
     assert books.dominant_cause() == cause
     assert books.dominant()[0] == cause
@@ -323,9 +317,7 @@ def test_hardly_anything_is_unknown(shared: Shared, name: str) -> None:
         ("ddp/straggler_cpu.rank1", "host-code", None),
     ],
 )
-def test_what_an_expert_sees_in_the_largest_gap(
-    shared: Shared, name: str, cause: str, op: str | None
-) -> None:
+def test_largest_gap_as_an_expert_sees_it(shared: Shared, name: str, cause: str, op: str | None) -> None:
     books = Books.within(analysed(shared(name)))
     assert books.dominant() == (cause, op)
 

@@ -244,9 +244,7 @@ def test_an_upload_holds_up_by_its_own_wait_only(call: str, cause: str) -> None:
         (45 * US, 60 * US, "blocking-upload"),  # it waited for what ran
     ],
 )
-def test_a_copy_to_a_dry_device_explains_what_its_own_call_takes(
-    before_ns: int, took_ns: int, cause: str
-) -> None:
+def test_copy_to_a_dry_device_explains_its_own_call(before_ns: int, took_ns: int, cause: str) -> None:
     trace = TraceBuilder()
     trace.step(0, 0, 1_000 * US)
     trace.launch("hipLaunchKernel", 1 * US, 5 * US, 1)
@@ -303,9 +301,7 @@ spans = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=12)
 
 @examples(200)
 @given(spans, spans)
-def test_the_longest_overlap_is_the_longest(
-    members: list[tuple[int, int]], wanted: list[tuple[int, int]]
-) -> None:
+def test_longest_overlap_of_each(members: list[tuple[int, int]], wanted: list[tuple[int, int]]) -> None:
     begins, lengths = (np.array([row[i] for row in members], np.int64) for i in (0, 1))
     found = intervals.union(begins, begins + lengths)
     starts, ends = np.array([s for s, _ in wanted], np.int64), np.array([s + d for s, d in wanted], np.int64)
@@ -378,9 +374,7 @@ def test_gaps_never_touch_on_the_axis_that_they_are_cut_on() -> None:
         ([0, 5, 2], [False, True, True], [7, 8, 8]),  # the second follows other work
     ],
 )
-def test_a_gap_goes_back_to_the_call_that_its_chain_began_with(
-    before: list[int], in_time: list[bool], calls: list[int]
-) -> None:
+def test_gap_goes_back_to_its_chains_call(before: list[int], in_time: list[bool], calls: list[int]) -> None:
     gaps: Any = SimpleNamespace(
         previous_work=np.array(before), next_work=np.array([1, 2, 3]), in_time=np.array(in_time)
     )

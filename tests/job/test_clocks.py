@@ -64,9 +64,7 @@ def recorded(
     apart_ns=st.integers(2_000_000, 50_000_000),
     seed=st.integers(0, 1_000),
 )
-def test_a_planted_shift_and_drift_are_recovered(
-    offset_ns: int, drift_ppm: float, count: int, apart_ns: int, seed: int
-) -> None:
+def test_shift_and_drift(offset_ns: int, drift_ppm: float, count: int, apart_ns: int, seed: int) -> None:
     runs = recorded(offset_ns, drift_ppm, count, apart_ns, seed)
     clock = clocks_of(runs, measured(runs), {0: 0, 1: 0})[1]
     true = offset_ns + np.rint((runs[0].end_ns - 10**15) * (drift_ppm * 1e-6)).astype(np.int64)
@@ -183,9 +181,7 @@ SEND = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
 @pytest.mark.parametrize(
     ("steps", "compute_ns", "waiting_ns"), [(2, 505.0, 50.5), (3, 10.0, 1.0), (4, 10.0, 1.0)]
 )
-def test_the_first_step_is_left_out_of_three_or_more(
-    steps: int, compute_ns: float, waiting_ns: float
-) -> None:
+def test_first_step_is_left_out_of_three_or_more(steps: int, compute_ns: float, waiting_ns: float) -> None:
     class Steps(SimpleNamespace):
         bounds_ns: dict[int, int] = {}  # noqa: RUF012
 

@@ -126,9 +126,7 @@ def role_of(analysis: Analysis) -> Any:
     ],
     ids=["outermost op", "annotation around it", "not the nearest", "called by what is not outermost"],
 )
-def test_collective_caller_is_outermost_op_or_annotation(
-    outer: tuple[str, str], inner: tuple[str, str], role: str | None
-) -> None:
+def test_collectives_have_callers(outer: tuple[str, str], inner: tuple[str, str], role: str | None) -> None:
     trace = TraceBuilder()
     for (kind, name), start, dur in ((outer, 500, 18_000), (inner, 1_000, 15_000)):
         getattr(trace, kind)(name, start, dur)
@@ -173,9 +171,7 @@ def test_what_of_the_data_crosses_a_link(collective: str, ranks: int, factor: fl
         ((1_000, 8_000, ""), {}, 0),
     ],
 )
-def test_kernel_metadata_precedes_its_ops(
-    op: tuple[int, int, str], kernel: dict[str, Any], size: int
-) -> None:
+def test_kernel_metadata_comes_first(op: tuple[int, int, str], kernel: dict[str, Any], size: int) -> None:
     trace = TraceBuilder()
     sent, received, kind = op
     told: dict[str, Any] = {

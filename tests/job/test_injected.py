@@ -119,9 +119,7 @@ def test_a_longer_delay_is_found_beside_a_pause(recorded: dict[str, RecordedJob]
         pytest.param("ddp/fsdp", marks=pytest.mark.slow),
     ],
 )
-def test_nobody_is_accused_in_a_job_as_it_was_recorded(
-    name: str, recorded: dict[str, RecordedJob], tmp_path: Path
-) -> None:
+def test_unchanged_jobs_accuse_nobody(name: str, recorded: dict[str, RecordedJob], tmp_path: Path) -> None:
     """Without the pauses of the rank that is late in jobs/torchrec_a2a."""
     report = diagnose(load_job(_job(recorded, name).written(tmp_path, None)))
     assert report.job is not None

@@ -8,14 +8,7 @@ import pytest
 
 from tests.job.ranks import US, job, view_of
 from tests.support.trace_builder import TraceBuilder
-from traceanalyzer.job.links import (
-    NO_LINKS,
-    RankLinks,
-    SlowLink,
-    between_two,
-    of_groups,
-    without_links,
-)
+from traceanalyzer.job.links import NO_LINKS, RankLinks, SlowLink, between_two, of_groups, without_links
 from traceanalyzer.job.ranks import JobView
 from traceanalyzer.job.rates import Moved, Rate, data_bytes, rates
 from traceanalyzer.job.runs import CollectiveRuns

@@ -42,9 +42,7 @@ def rated(busbw: float, *, size: int = 8, data: int = 1 << 20, what: str = "allr
         ([rated(100), rated(0), rated(100)], [None] * 3, [False] * 3),  # its size is not recorded
     ],
 )
-def test_group_is_slow_below_six_tenths_of_three_peers(
-    found: list[Rate], beside: list[float | None], slow: list[bool]
-) -> None:
+def test_slow_below_six_tenths(found: list[Rate], beside: list[float | None], slow: list[bool]) -> None:
     told = compared_rates(found)
     assert [(one.beside, one.slow) for one in told] == list(zip(beside, slow, strict=True))
     assert [replace(one, beside=None, slow=False) for one in told] == found
@@ -111,9 +109,7 @@ def test_collective_bytes_follow_the_element_type(kind: str, width: int) -> None
         ("", "", None),
     ],
 )
-def test_groups_serve_what_they_are_called_or_who_calls_them(
-    desc: str, around: str, role: str | None
-) -> None:
+def test_groups_serve_their_name_or_their_callers(desc: str, around: str, role: str | None) -> None:
     analysis = reduced(desc=desc, around=around)
     work, runs = analysis.index(DeviceWork), analysis.index(CollectiveRuns)
     assert roles(analysis.trace, work, runs, analysis.index(Nesting)).tolist() == [role]
@@ -288,9 +284,7 @@ def test_culprits_are_named_and_uneven_ranks_have_parts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("named", "peer"), [((4,), 3), ((4, 2), 3), ((0,), 1), ((3, 1), 0)])
-def test_ranks_are_replaced_by_the_median_of_the_others(
-    named: tuple[int, ...], peer: int, tmp_path: Path
-) -> None:
+def test_ranks_are_replaced_by_others_median(named: tuple[int, ...], peer: int, tmp_path: Path) -> None:
     """By what each takes alone: 300 us, 500, 700, 900 and 2,000, of ranks 2, 0, 3, 1 and 4."""
     took = {0: 500, 1: 900, 2: 300, 3: 700, 4: 2_000}
     for number, trace in Reductions({number: (us,) * 6 for number, us in took.items()}).traces().items():

@@ -194,7 +194,5 @@ def test_steps_count_by_mean_and_transfers_have_one_ideal() -> None:
         (("all", "all"), {}),
     ],
 )
-def test_stages_are_ordered_by_who_sends_to_whom_first(
-    groups: tuple[str, ...], stages: dict[int, int]
-) -> None:
+def test_stages_are_ordered_by_first_sender(groups: tuple[str, ...], stages: dict[int, int]) -> None:
     assert stages_of(recorded_view({0: 1}, groups=groups)) == stages

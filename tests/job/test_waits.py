@@ -140,9 +140,7 @@ def _job(shared: Shared, name: str) -> dict[int, Trace]:
         ("ranks/pipeline.bad", (8.7, 9.0)),  # a barrier; and what rank 1 receives
     ],
 )
-def test_recorded_ranks_wait_as_long_as_their_raw_durations_say(
-    name: str, waited_ms: Sequence[float], shared: Shared
-) -> None:
+def test_recorded_waits_match_raw_durations(name: str, waited_ms: Sequence[float], shared: Shared) -> None:
     """Sums over pairs of own duration less the shorter, taken from the files by hand."""
     waits = {rank: one.index(CollectiveWaits) for rank, one in analyses_of(_job(shared, name))}
     assert [round(waits[rank].waiting_ns.sum() / 1e6, 1) for rank in (0, 1)] == pytest.approx(
@@ -224,9 +222,7 @@ def test_last_collectives_show_members_of_a_late_recording() -> None:
         ([[0, 1, 2, 3]], 10, [], False),
     ],
 )
-def test_ranks_are_distinct_if_ends_and_sizes_agree(
-    groups: list[list[int]], count: int, apart: list[int], told: bool
-) -> None:
+def test_ends_and_sizes_tell_ranks(groups: list[list[int]], count: int, apart: list[int], told: bool) -> None:
     """So many collectives, of which the first end so many us later or earlier on rank 1."""
     chance, off, same = np.random.default_rng(5), np.zeros(count, np.int64), np.full(count, -1)
     off[: len(apart)] = np.array(apart, np.int64) * US

@@ -59,9 +59,7 @@ def analysis() -> Analysis:
     return Analysis(trace.load())
 
 
-def test_what_needs_most_is_begun_first_and_each_once(
-    analysis: Analysis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_largest_need_is_begun_first_and_once(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of as many needs by name; by as many threads as the analysis has."""
     begun: list[tuple[list[str], int]] = []
 
@@ -127,9 +125,7 @@ def test_cores_that_nobody_tells_are_one(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("version", "dtype"), [("2.3.1", object), ("3.0.0", "str"), ("10.0", "str"), ("1.5.3", object)]
 )
-def test_texts_are_of_the_type_that_this_pandas_has(
-    version: str, dtype: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_have_the_type_of_pandas(version: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pd, "__version__", version)
     assert lanes.text_dtype.__wrapped__() == dtype
 

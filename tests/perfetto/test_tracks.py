@@ -109,9 +109,7 @@ class Names(list[str | None]):
         (10, "dispatching", "aten::add", [(0, 10), (10, 20)]),
     ],
 )
-def test_stretches_that_touch_are_one_where_cause_and_op_are_one(
-    end: int, cause: str, op: str, slices: list[tuple[int, int]]
-) -> None:
+def test_touching_stretches_merge(end: int, cause: str, op: str, slices: list[tuple[int, int]]) -> None:
     idle: Any = SimpleNamespace(
         start_ns=np.array([0, 10]),
         end_ns=np.array([end, 20]),

@@ -199,9 +199,7 @@ def test_hostile_names_are_characters_in_the_viewer(page: Viewer) -> None:
     assert page.errors == []
 
 
-def test_the_carried_viewer_opens_a_trace_without_any_network(
-    page: Viewer, drawing: Drawing, tmp_path: Path
-) -> None:
+def test_carried_viewer_opens_traces_offline(page: Viewer, drawing: Drawing, tmp_path: Path) -> None:
     """As `open --offline` serves it: the page may fetch from nowhere else. The trace and its overlay are a zip."""
     annotated(tmp_path, "trace.zip")
     with OneFile(None, port=0, viewer=carried_viewer()) as server:

@@ -146,11 +146,7 @@ _profiler: Any = _module(
 autograd = _module("autograd", backward=backward, profiler=_profiler)
 _kineto = _module("profiler.profiler", _KinetoProfile=_Profile, _add_execution_trace_observer=_none)
 profiler = _module(
-    "profiler",
-    profiler=_kineto,
-    profile=_Profile,
-    schedule=lambda **steps: steps,
-    supported_activities=list,
+    "profiler", profiler=_kineto, profile=_Profile, schedule=lambda **steps: steps, supported_activities=list
 )
 _optimizer = _module(
     "optim.optimizer",

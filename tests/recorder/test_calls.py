@@ -176,9 +176,7 @@ def test_the_function_is_itself_again_when_counting_ends(job: Any) -> None:
         ("job:train.<locals>.step", "before Python 3.12 name a function of a module or a class"),
     ],
 )
-def test_a_name_that_cannot_be_watched_is_refused(
-    named: str, problem: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unwatchable_names_are_refused(named: str, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(sys, "monitoring", raising=False)
     with pytest.raises(ValueError, match=problem):
         watch_calls(named, lambda: None)

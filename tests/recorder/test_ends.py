@@ -94,9 +94,7 @@ def test_the_window_waits_for_the_profiler_of_the_program(world: World, tmp_path
 
 
 @pytest.mark.parametrize(("steps", "starts"), [(12, [10, 18]), (14, [10])])
-def test_a_profiler_that_starts_in_the_window_has_precedence(
-    steps: int, starts: list[int], world: World, tmp_path: Path
-) -> None:
+def test_other_profiler_has_precedence(steps: int, starts: list[int], world: World, tmp_path: Path) -> None:
     """Steps that are recorded by then stay; without any the window is tried again."""
     recording = session_in(tmp_path)
     world.run(recording, steps)

@@ -169,9 +169,7 @@ def test_the_program_may_profile_at_any_step(start: int, stop: int, recorded: in
         ("if step == 5: os._exit(4)", 4, 0),
     ],
 )
-def test_exit_codes_and_recorded_steps_survive_every_end(
-    after: str, code: int, recorded: int, folder: Path
-) -> None:
+def test_exit_codes_and_steps_survive_every_end(after: str, code: int, recorded: int, folder: Path) -> None:
     done = record(folder, TRAIN.format(after=after))
     assert done.returncode == code
     assert outputs(folder) == ["trace.json.gz"] * bool(recorded)
@@ -190,9 +188,7 @@ def test_exit_codes_and_recorded_steps_survive_every_end(
         pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
     ],
 )
-def test_a_signal_to_the_command_keeps_what_was_recorded(
-    number: signal.Signals, code: int, folder: Path
-) -> None:
+def test_a_signal_to_the_command_keeps_steps(number: signal.Signals, code: int, folder: Path) -> None:
     """Without a terminal, which would send Ctrl-C to the program itself."""
     pause = "if step == 16: open('running', 'w').close(); time.sleep(60)"
     (folder / "train.py").write_text(TRAIN.format(after=pause))

@@ -286,9 +286,7 @@ def test_a_module_compiled_in_place_counts_as_a_step(torch: Torch, counted: Coun
     assert model(5) == 5
 
 
-def test_calls_of_a_function_replace_all_other_steps(
-    torch: Torch, counted: Counted, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calls_replace_other_steps(torch: Torch, counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
     watched: list[tuple[str, Any]] = []
     monkeypatch.setattr(steps, "watch_calls", lambda name, returned: watched.append((name, returned)))
     watch(counted.steps.append, lambda already: True, "job:step")

@@ -100,7 +100,7 @@ def alone_ms(folder: Path, words: tuple[str, ...]) -> float:
         pytest.param(PARALLEL, TORCHRUN, "trace-rank0.json.gz", id="two ranks", marks=pytest.mark.slow),
     ],
 )
-def test_the_measured_step_is_the_programs_own(
+def test_measured_step_is_its_own(
     program: str, launcher: tuple[str, ...], trace: str, tmp_path: Path
 ) -> None:
     words = (sys.executable, *launcher, "train.py")
@@ -133,7 +133,7 @@ def test_the_measured_step_is_the_programs_own(
         ((11.9, 12.1), (10.0, 12.0), False),
     ],
 )
-def test_times_differ_beyond_the_wider_spread(
+def test_differing_times_and_spread(
     before: tuple[float, ...], after: tuple[float, ...], differ: bool
 ) -> None:
     assert MeasuredStep(11.0, before, after, "optimizer step").differ is differ

@@ -68,9 +68,7 @@ def test_only_variables_that_change_speed_are_stored(
     }
 
 
-def test_the_commit_is_marked_where_files_were_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commit_is_marked_if_files_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch: Any = SimpleNamespace(
         __version__="2.9",
         version=SimpleNamespace(cuda=None, hip=None),

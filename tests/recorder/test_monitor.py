@@ -46,9 +46,7 @@ def test_garbage_collections_are_counted_by_generation(measuring: Monitor) -> No
     assert result["longest_ms"] <= result["ms"]
 
 
-def test_waits_for_batches_and_ready_batches_are_listed(
-    measuring: Monitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waits_and_ready_batches_are_listed(measuring: Monitor, monkeypatch: pytest.MonkeyPatch) -> None:
     class Batches:
         _num_workers, _prefetch_factor, _pin_memory = 2, 3, True
         _worker_result_queue = SimpleNamespace(qsize=lambda: 1)
@@ -101,9 +99,7 @@ def test_measuring_leaves_nothing_in_the_process(measuring: Monitor) -> None:
     assert gc.callbacks == before
 
 
-def test_the_driver_is_sampled_and_other_programs_are_listed(
-    measuring: Monitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_driver_and_programs_are_sampled(measuring: Monitor, monkeypatch: pytest.MonkeyPatch) -> None:
     (child := subprocess.Popen(["sleep", "30"]))
     processes = [{"pid": os.getpid(), "bytes": 9}, {"pid": child.pid, "bytes": 5}, {"pid": 1, "bytes": 7}]
     gpu = SimpleNamespace(
@@ -212,9 +208,7 @@ def test_a_clock_times_steps_without_cuda(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("available", "cuda", "waits"), [(True, False, 1), (False, False, 0), (True, True, 0)]
 )
-def test_another_accelerator_is_waited_for(
-    available: bool, cuda: bool, waits: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_accelerator_waits(available: bool, cuda: bool, waits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[int] = []
     accelerator = SimpleNamespace(is_available=lambda: available, synchronize=lambda: waited.append(1))
     torch: Any = SimpleNamespace(

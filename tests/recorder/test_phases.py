@@ -125,9 +125,7 @@ def test_steps_during_a_graph_capture_are_not_counted(world: World, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("seen", "again"), [(10, True), (11, False)])
-def test_steps_are_counted_again_until_the_profiler_runs(
-    seen: int, again: bool, world: World, tmp_path: Path
-) -> None:
+def test_steps_are_recounted_until_it_runs(seen: int, again: bool, world: World, tmp_path: Path) -> None:
     recording = session_in(tmp_path)
     world.run(recording, seen)
     assert recording.restart() is again
@@ -137,9 +135,7 @@ def test_steps_are_counted_again_until_the_profiler_runs(
 
 
 @pytest.mark.parametrize(("stop", "seen"), [(True, 26), (False, 30)])
-def test_stop_ends_the_program_once_all_is_written(
-    stop: bool, seen: int, world: World, tmp_path: Path
-) -> None:
+def test_stop_ends_the_program_after_writing(stop: bool, seen: int, world: World, tmp_path: Path) -> None:
     recording = session_in(tmp_path, stop=stop)
     world.run(recording, 25)
     assert not recording.closed
@@ -174,9 +170,7 @@ def test_the_tracer_is_detached_unless_graphs_would_break(
     assert os.environ.get("TEARDOWN_CUPTI") == detached
 
 
-def test_a_tracer_setting_of_the_user_stays(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_user_tracer_settings_stay(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEARDOWN_CUPTI", "0")
     world.run(session_in(tmp_path), 11)
     assert os.environ["TEARDOWN_CUPTI"] == "0"
@@ -256,9 +250,7 @@ def test_an_execution_trace_follows_the_recorded_steps(
     assert ("tensors.json" in files_in(tmp_path)) is bool(observed)
 
 
-def test_profile_writes_the_trace_in_its_process(
-    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_profile_writes_in_process(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recording = session_in(tmp_path, notes=False, tensors=True)
     world.run(recording, 29)
     assert recording.written == str(tmp_path / "t.json")

@@ -91,9 +91,7 @@ def test_a_child_of_a_recorded_process_is_not_recorded(process: list[int], tmp_p
     assert events_in(tmp_path) == []
 
 
-def test_a_child_of_a_process_without_steps_is_recorded(
-    process: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_children_are_recorded(process: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its recording is written at its end, at which no exit handlers run."""
     from multiprocessing import util
 

@@ -92,9 +92,7 @@ def test_a_failed_program_keeps_its_code_and_recording(tmp_path: Path) -> None:
         (14, 3, "ended after 14 steps, so steps were not timed again"),
     ],
 )
-def test_of_a_program_that_ends_early_the_whole_steps_count(
-    steps: int, whole: int, missing: str, tmp_path: Path
-) -> None:
+def test_whole_steps_count_on_early_ends(steps: int, whole: int, missing: str, tmp_path: Path) -> None:
     done = recorded(tmp_path, LOOP.format(steps=steps, after="pass"))
     assert (done.returncode, done.stdout) == (0, "ended\n")
     assert missing in done.stderr

@@ -8,15 +8,7 @@ from typing import Any
 import pytest
 
 from traceanalyzer.recorder.patches import watch_calls
-from traceanalyzer.recorder.steps import (
-    BACKWARD,
-    FORWARD,
-    GRAPH,
-    OPTIMIZER,
-    SILENT_AFTER,
-    SURE_AFTER,
-    Watch,
-)
+from traceanalyzer.recorder.steps import BACKWARD, FORWARD, GRAPH, OPTIMIZER, SILENT_AFTER, SURE_AFTER, Watch
 
 
 class Program:

@@ -256,9 +256,7 @@ def placed(lines: Any, **changes: Any) -> Finding:
         (None, None),
     ],
 )
-def test_the_line_of_a_finding_is_that_with_most_of_its_time(
-    lines: Any, place: tuple[str, int, str] | None
-) -> None:
+def test_line_of_a_finding_has_most_of_its_time(lines: Any, place: tuple[str, int, str] | None) -> None:
     found = source_line(placed(lines))
     assert (found and (found.file, found.line, found.function)) == place
 

@@ -39,9 +39,7 @@ def lines_of(detail: int, message: str, advice: str) -> list[str]:
         (0, LONG, SENTENCE, 2, 0),  # the cost stands below a title that leaves no room
     ],
 )
-def test_a_finding_has_three_to_six_lines(
-    detail: int, message: str, advice: str, count: int, of_advice: int
-) -> None:
+def test_three_to_six_lines(detail: int, message: str, advice: str, count: int, of_advice: int) -> None:
     lines = lines_of(detail, message, advice)
     assert len(lines) == count
     begin = next((at for at, line in enumerate(lines) if "->" in line), count)

@@ -60,9 +60,7 @@ def trace(tmp_path: Path) -> Path:
     ],
     ids=" ".join,
 )
-def test_text_is_printable(
-    trace: Path, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_printable_text(trace: Path, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert run([arguments[0], str(trace), *arguments[1:]]) == 0
     text = capsys.readouterr().out
     assert [line for line in text.split("\n") if not line.isprintable()] == []

@@ -99,9 +99,7 @@ def test_weights_and_colours_are_what_the_stream_shows() -> None:
         ((), 10, []),
     ],
 )
-def test_cells_of_a_bar_go_to_the_largest_fractions(
-    sizes: tuple[int, ...], width: int, cells: list[int]
-) -> None:
+def test_cells_go_to_the_largest_fractions(sizes: tuple[int, ...], width: int, cells: list[int]) -> None:
     assert bar(sizes, width) == cells
 
 
@@ -119,9 +117,7 @@ def test_a_name_is_cut_in_its_middle(width: int, said: str) -> None:
 
 
 @pytest.mark.parametrize(("encoding", "plain"), [("UTF-8", False), ("utf-8-sig", False), ("cp1252", True)])
-def test_blocks_are_drawn_where_the_stream_can_show_them(
-    encoding: str, plain: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_need_a_stream_with_them(encoding: str, plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding))
     assert ascii_only() is plain
 
@@ -267,9 +263,7 @@ def test_what_saves_next_to_nothing_is_said_to(share: float, high: float, graded
         (0.992, 0.9, 1.0, "saves 90 to 99 %, best guess 99 %"),
     ],
 )
-def test_a_share_has_two_digits_and_an_interval_around_it(
-    share: float, low: float, high: float, said: str
-) -> None:
+def test_shares_have_two_digits_and_an_interval(share: float, low: float, high: float, said: str) -> None:
     assert short_amounts(found(share, low, high)) == said
 
 
@@ -292,9 +286,7 @@ FIRST = "The CPU is the limit: until that changes, fixing this saves nothing."
         ("implicit-sync", {}, 0.0, False),
     ],
 )
-def test_what_saves_nothing_until_the_cpu_is_faster_says_so(
-    rule: str, step: Mapping[str, Any], share: float, said: bool
-) -> None:
+def test_savings_after_cpu_are_said(rule: str, step: Mapping[str, Any], share: float, said: bool) -> None:
     """Of the rules about the GPU's own work, where the CPU is the limit beyond doubt."""
     head = samples.trace(step=samples.estimate(**step))
     text = render_text(samples.report(head, findings=(found(share, 0.0, 0.2, Severity.LOW, rule=rule),)))
@@ -388,9 +380,7 @@ def test_quarter_of_a_cause_names_its_op_but_no_own_launch() -> None:
     ("first", "second", "rest", "named"),
     [(50, 0, 50, ["a"]), (49, 0, 51, []), (25, 25, 50, ["a, b"]), (26, 24, 50, []), (26, 25, 49, ["a, b"])],
 )
-def test_ops_are_named_beside_a_cause_where_they_have_half_of_it(
-    first: int, second: int, rest: int, named: list[str]
-) -> None:
+def test_ops_with_half_of_a_cause_are_named(first: int, second: int, rest: int, named: list[str]) -> None:
     others = [("python", f"c{at}", 1) for at in range(rest)]
     (row,) = causes_of(*[one for one in (("python", "a", first), ("python", "b", second)) if one[2]], *others)
     assert row.split("100 ms")[1].split("  ")[1:] == named

@@ -132,9 +132,7 @@ def test_items_of_a_rule_s_page_hang_below_themselves(monkeypatch: pytest.Monkey
     ("share", "said"),
     [(0.05, "a finding is reported only if its cost"), (0.0, "0 means that the cost does not decide")],
 )
-def test_what_the_least_share_means_is_told_in_full(
-    share: float, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_least_share_is_explained_in_full(share: float, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("traceanalyzer.render.text.listings.limits_of", lambda _: [])
     text = " ".join(rule_page(rule("It is slow.", share), verbose=True).split())
     assert f"slow.min_share={share} ({100 * share:.1f} %) {said}" in text.replace("(0 %)", "(0.0 %)")

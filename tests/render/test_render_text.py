@@ -200,9 +200,7 @@ def said(trace: TraceReport, *, several: bool = False) -> dict[str, str]:
     ("several", "of_file", "begin"),
     [(False, None, ""), (True, None, "rank 3: "), (False, 3, "rank 3: "), (True, 3, "rank 3: ")],
 )
-def test_rank_is_named_among_several_or_if_in_the_file(
-    several: bool, of_file: int | None, begin: str
-) -> None:
+def test_rank_is_named_if_several_or_in_file(several: bool, of_file: int | None, begin: str) -> None:
     trace = samples.trace(3, meta=samples.meta("a.json", rank=of_file))
     assert said(trace, several=several)["trace"] == f"{begin}a.json"
 

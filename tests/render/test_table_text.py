@@ -143,9 +143,7 @@ def test_a_share_of_nothing_is_no_number() -> None:
         ([10**18, 2 * 10**18], "Total PFLOPs", ["1000.000", "2000.000"]),
     ],
 )
-def test_flops_are_in_the_unit_of_the_least_that_is_any(
-    flops: list[int], title: str, shown: list[str]
-) -> None:
+def test_flops_have_the_unit_of_the_least(flops: list[int], title: str, shown: list[str]) -> None:
     rows = cells(table("a", "b", flops=flops))
     assert [row[title] for row in rows] == shown
 

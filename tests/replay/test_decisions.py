@@ -86,9 +86,7 @@ def test_new_neighbours_are_as_far_apart_as_in_a_stream() -> None:
         ((901, 901, 901), (70_000, 80_000, 400_000), (60_000, 60_000, 60_000)),
     ],
 )
-def test_launch_into_a_full_queue_takes_a_usual_time(
-    outstanding: Sequence[int], traced: Sequence[int], taken: Sequence[int]
-) -> None:
+def test_full_queue_launches(outstanding: Sequence[int], traced: Sequence[int], taken: Sequence[int]) -> None:
     """Three launches with 0.8 ms of Python between them, of which the last has to wait for a place in the queue."""
     timeline: Any = SimpleNamespace(at=lambda instants: instants // 10**6, row=np.array([4, -1, 5, -1, 6]))
     work: Any = SimpleNamespace(
@@ -167,9 +165,7 @@ def test_a_rank_that_computes_a_tenth_more_is_behind(own: Any, ranks: list[int])
 
 
 @pytest.mark.parametrize(("others", "same"), [(({1: 8.0}, {7: 8.0}), True), (({6: 8.0}, {7: 8.0}), False)])
-def test_the_kernels_of_one_peer_are_enough_to_be_the_same(
-    others: Sequence[dict[int, float]], same: bool
-) -> None:
+def test_same_kernels_on_one_peer_are_enough(others: Sequence[dict[int, float]], same: bool) -> None:
     """Ranks of a pipeline run other kernels than those of another stage."""
     found = beyond(hour({}, 1.5 * MS, kernels={1: 8.0}), *[hour({}, kernels=own) for own in others])
     assert (list(found), found[0].same_kernels) == ([0], same)
@@ -210,9 +206,7 @@ def test_kernel_quicker_next_to_a_collective_gets_no_longer() -> None:
         ((0.0, 2.9), 2.9),
     ],
 )
-def test_segment_before_a_collective_loses_its_waiting_part(
-    segment_ms: tuple[float, float], left_ms: float
-) -> None:
+def test_segment_before_collective_loses_its_wait(segment_ms: tuple[float, float], left_ms: float) -> None:
     """A collective of 3 ms that waits for 2 ms."""
     start, end = (np.array([round(edge * 1e6)]) for edge in segment_ms)
     timeline: Any = SimpleNamespace(start_ns=start, end_ns=end, at=np.zeros_like)

@@ -99,9 +99,7 @@ def test_shrinking_applies_to_gaps_not_to_quicker_ops() -> None:
 
 
 @pytest.mark.parametrize(("left", "does"), [(0.1, True), (0.2, False)])
-def test_what_leaves_a_tenth_of_a_kernel_does_for_what_drops_it(
-    trace: Trace, built: Program, left: float, does: bool
-) -> None:
+def test_leaving_a_tenth_does_for_dropping(trace: Trace, built: Program, left: float, does: bool) -> None:
     """All pairs that are never written leave nothing of the pointwise kernels over them that could be fused."""
     entries = built.work.entry
     fused = taken(built, Fuse(entries, np.arange(len(entries)) // 3))
@@ -334,9 +332,7 @@ def test_host_work_belongs_to_the_wait_before_it(cpu_us: dict[int, float], leads
     ("wait_dead", "work_dead", "leads"),
     [((), (), False), ((1,), (), True), ((), (1,), True), ((2,), (2,), False)],
 )
-def test_a_launch_that_either_fix_drops_is_none_that_comes_next(
-    wait_dead: Sequence[int], work_dead: Sequence[int], leads: bool
-) -> None:
+def test_dropped_launch_is_not_next(wait_dead: Sequence[int], work_dead: Sequence[int], leads: bool) -> None:
     """The host works after a wait and after the launch that follows it."""
     wait, work = fix(woken=[1], dead=wait_dead), fix({2: 10, 4: 30}, dead=work_dead)
     assert wait.leads_to(work, LAUNCH) is leads
@@ -380,9 +376,7 @@ def test_work_after_half_of_the_waits_is_no_chance() -> None:
         ({1: 50}, {}, False),
     ],
 )
-def test_data_is_prepared_by_the_host_right_before_its_copy(
-    moved_us: dict[int, float], cpu_us: dict[int, float], prepares: bool
-) -> None:
+def test_host_prepares_the_copy(moved_us: dict[int, float], cpu_us: dict[int, float], prepares: bool) -> None:
     assert fix(cpu_us).prepares(fix(moved_us=moved_us), LAUNCH) is prepares
 
 
@@ -441,7 +435,5 @@ AUTOGRAD = Autograd(
         (fix(), fix(), False),
     ],
 )
-def test_most_of_a_fix_is_backward_of_ops_of_another(
-    mine: Footprint, other: Footprint, backward: bool
-) -> None:
+def test_most_of_a_fix_is_backward_of_another(mine: Footprint, other: Footprint, backward: bool) -> None:
     assert mine.is_backward_of(other, AUTOGRAD) is backward

@@ -31,9 +31,7 @@ from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch, Rep
         (300_001, 20_000, (300_001, 10_000)),  # Python's own work stays
     ],
 )
-def test_gaps_around_an_op_that_goes_become_the_usual_one(
-    before: int, after: int, left: tuple[int, int]
-) -> None:
+def test_gaps_around_a_dropped_op_become_usual(before: int, after: int, left: tuple[int, int]) -> None:
     edited = made((OP, 5_000), (GAP, before), (OP, 20_000), (GAP, after), (OP, 5_000), (GAP, 40_000))
     edited.drop(at(edited, 2), stall=False)
     assert edited.kept.tolist() == [True, True, False, True, True, True]
@@ -220,9 +218,7 @@ def launching() -> EditedProgram:
         ([3, 4], ([0, 1, 2, 3, 4], [0, 1, 2])),
     ],
 )
-def test_work_goes_with_the_calls_that_launch_nothing_else(
-    gone: list[int], left: tuple[list[int], list[int]]
-) -> None:
+def test_work_goes_with_its_only_calls(gone: list[int], left: tuple[list[int], list[int]]) -> None:
     edited = launching()
     edited.drop_work(np.array(gone))
     assert kept(edited) == left
@@ -326,9 +322,7 @@ def test_removed_work_is_not_in_a_replaced_span() -> None:
         ([8, 4, 9, 3], [1, 1, 0, 0], [4.0, 3.0]),  # numbers of groups come in any order
     ],
 )
-def test_fused_kernel_takes_the_shortest_of_its_size(
-    durs: list[int], groups: list[int], left: list[float]
-) -> None:
+def test_fused_kernel_takes_shortest_of_size(durs: list[int], groups: list[int], left: list[float]) -> None:
     fused = edited(calls(4, [0, 1, 2, 3], durs), Fuse([100, 99, 98, 97], groups))
     assert [dur for _, dur in work(fused)] == left
 

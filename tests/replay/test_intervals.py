@@ -145,9 +145,7 @@ def test_fixes_on_top_of_others_save_shares_of_the_step_as_it_is() -> None:
         (CPU, {"stream": np.array([1, 0, 1, 0])}, 210 / 2),  # what moves is beside the rest
     ],
 )
-def test_no_step_is_shorter_than_what_the_device_surely_does(
-    edits: list[Edit], left: dict[str, Any], busy: float
-) -> None:
+def test_step_is_no_shorter_than_device_work(edits: list[Edit], left: dict[str, Any], busy: float) -> None:
     """Of the longest plausible step, 1,200 ns; communication may be over at once."""
     known = forecast(BASE, BASE, AFTER, **left)
     assert known._surely_busy_ns(known.replays.edited(edits), edits) == pytest.approx(busy)
@@ -228,8 +226,6 @@ def test_impossibly_long_or_short_step_is_doubted(given_ms: float, doubted: str 
     ("gpu", "bounds"),
     [((950, 850, 950), ("gpu", "cpu")), ((950, 940, 910), ("cpu",)), ((850, 800, 899), ("cpu",))],
 )
-def test_bound_is_open_if_device_idles_a_tenth_once(
-    gpu: tuple[int, int, int], bounds: tuple[Bound, ...]
-) -> None:
+def test_bound_is_open_if_device_idles_once(gpu: tuple[int, int, int], bounds: tuple[Bound, ...]) -> None:
     base = tuple(Step(1_000, 0, one, 0, "cpu") for one in gpu)
     assert possible_bounds(base) == bounds  # type: ignore[arg-type]

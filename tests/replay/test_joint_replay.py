@@ -17,12 +17,7 @@ from traceanalyzer.replay.calibration import STEP_RESIDUAL
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.job_saving import MOST_TOGETHER, Fixes, JobForecast, RankForecast, Side
 from traceanalyzer.replay.joint_replay import job_step
-from traceanalyzer.replay.peer_comparison import (
-    Excess,
-    ExcessOverPeers,
-    MatchPeers,
-    RemainingShare,
-)
+from traceanalyzer.replay.peer_comparison import Excess, ExcessOverPeers, MatchPeers, RemainingShare
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.recurrence import Block
 from traceanalyzer.replay.run import LEAST
@@ -279,9 +274,7 @@ def more(cpu_ns: dict[str, float], **fields: Any) -> Excess:
     ("compute_ns", "share", "computes_more"),
     [(1_000, 0.1, False), (400, 0.1, False), (1_100, 0.105, False), (1_101, 0.10505, True)],
 )
-def test_rank_that_computes_less_is_late_by_cpu_work(
-    compute_ns: float, share: float, computes_more: bool
-) -> None:
+def test_rank_computing_less_is_late_by_cpu(compute_ns: float, share: float, computes_more: bool) -> None:
     found = more({"save": 1_500.0, "print": 500.0}, compute_ns=compute_ns)
     assert found.late_share == pytest.approx(share)
     assert found.computes_more is computes_more
@@ -397,9 +390,7 @@ def kernels(*alike: tuple[int, float, float]) -> tuple[Any, Any, np.ndarray]:
         ([(1, 10, -0.1), (1, 20, 1.0)], [1.35, 1.35]),  # no compute
     ],
 )
-def test_by_how_much_a_kind_is_slower_beside_communication(
-    alike: list[tuple[int, float, float]], ratios: list[float]
-) -> None:
+def test_slowdown_beside_communication(alike: list[tuple[int, float, float]], ratios: list[float]) -> None:
     """Each three times."""
     trace, work, (took, beside) = kernels(*[one for one in alike for _ in range(3)])
     found = slowdown_by_kind(trace, work, np.arange(len(took)), took, beside)

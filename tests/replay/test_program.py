@@ -242,9 +242,7 @@ def test_many_steps_are_replayed_as_a_run_from_the_middle(monkeypatch: pytest.Mo
     [(4, 30, [2, 3, 4]), (4, 40, [1, 2, 3, 4]), (5, 20, [3, 4]), (12, 50, [7, 8, 9, 10, 11]), (3, 5, [2])],
     ids=["before the middle", "all", "after the middle", "from the middle", "one at least"],
 )
-def test_as_many_steps_are_replayed_as_fit(
-    monkeypatch: pytest.MonkeyPatch, usable: int, most: int, run: list[int]
-) -> None:
+def test_fitting_step_count(monkeypatch: pytest.MonkeyPatch, usable: int, most: int, run: list[int]) -> None:
     monkeypatch.setattr("traceanalyzer.replay.sample._MAX_ROWS", most)
     assert middle_steps(np.arange(1, usable + 1), np.full(usable, 10)).tolist() == run
 
@@ -287,9 +285,7 @@ def timeline(*edges_us: float) -> CpuTimeline:
         (1_000, 4_950, 9_000, 0),
     ],
 )
-def test_the_cpu_waited_in_a_segment_that_ends_with_a_collective(
-    start: float, end: float, waited: float, left: float
-) -> None:
+def test_cpu_waits_in_segment_before_collective(start: float, end: float, waited: float, left: float) -> None:
     """From 1 to 5 ms, between two others."""
     waiting: Any = SimpleNamespace(waiting_ns=np.array([round(waited * US)]), entry=np.zeros(1, np.int64))
     work: Any = SimpleNamespace(start_ns=np.array([round(start * US)]), end_ns=np.array([round(end * US)]))
@@ -405,9 +401,7 @@ def test_steps_with_one_longer_recorder_wait_predict_alike() -> None:
     ("kernel_us", "wait_us", "low", "says"),
     [(5, 2_000, False, True), (10, 3_900, True, True), (5, 0, False, False)],
 )
-def test_launch_bound_says_what_it_takes_for_the_peers_launching(
-    kernel_us: int, wait_us: int, low: bool, says: bool
-) -> None:
+def test_launch_bound_says_what_peers_launch(kernel_us: int, wait_us: int, low: bool, says: bool) -> None:
     """The confidence is low where most of it is the peers'."""
     trace = recorded(op_us=20, waits_us=(wait_us, 0, wait_us, wait_us, wait_us), kernel_us=kernel_us)
     (one,) = (one for one in diagnose(trace).findings if one.rule == "launch-bound")

@@ -146,9 +146,7 @@ def test_no_step_takes_longer_without_the_profiler() -> None:
         ([30, 0, 50, 10], [100, 100, 100, 100], [1, 2, 3]),  # of too few rows to tell
     ],
 )
-def test_steps_doing_the_same_twice_as_slowly_are_disturbed(
-    pace: list[float], rows: list[int], kept: list[int]
-) -> None:
+def test_steps_twice_as_slow_are_disturbed(pace: list[float], rows: list[int], kept: list[int]) -> None:
     usable = np.arange(1, len(pace))
     found = undisturbed_steps(usable, np.array(pace, float), np.array(rows))
     assert found.tolist() == kept

@@ -304,7 +304,7 @@ def test_queue_gaps_are_separate_from_device_work(gpu_bound: Forecast) -> None:
         (10.0, 99.0, True, 0.51, "communication"),
     ],
 )
-def test_step_is_bound_by_the_side_that_is_nearly_always_busy(
+def test_side_that_bounds(
     cpu_ns: float, gpu_ns: float, waits: bool, communication: float, bound: str
 ) -> None:
     """Of 100 ns; collectives of another stream, and those that an edit took away, say nothing."""
@@ -336,9 +336,7 @@ def steps(*idle: tuple[float, Bound]) -> tuple[Step, Step, Step]:
         (steps((0.2, "cpu"), (0.0, "wait"), (0.3, "gpu")), ("gpu", "cpu")),
     ],
 )
-def test_bound_is_open_if_the_device_idles_at_one_slowdown(
-    base: tuple[Step, Step, Step], bounds: tuple[str, ...]
-) -> None:
+def test_bound_is_open_if_one_slowdown_idles(base: tuple[Step, Step, Step], bounds: tuple[str, ...]) -> None:
     assert possible_bounds(base) == bounds
 
 

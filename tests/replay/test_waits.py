@@ -96,9 +96,7 @@ def test_free_waits_for_pending_work_ended_by_its_return(span: tuple[int, int], 
         (False, (0, 49.999), False),  # returned before its copy was done
     ],
 )
-def test_long_copy_call_that_returned_after_its_copy_waits(
-    pageable: bool, span: tuple[float, float], waits: bool
-) -> None:
+def test_long_call_returning_after_copy_waits(pageable: bool, span: tuple[float, float], waits: bool) -> None:
     rows, nesting = calls(span)
     none, mine = np.array([7, 0]), np.array([False, pageable])
     part = waits_of_copies(rows, nesting, order((1, 0, 900), (0, 0, 50)), none, mine)

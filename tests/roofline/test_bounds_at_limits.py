@@ -80,9 +80,7 @@ def test_unaligned_eight_bit_gemm_has_no_bound() -> None:
     [(2, 4, "_cudnn_rnn", 6, 1), (3, 3, "_cudnn_rnn", 6, 1), (0, 1, "_cudnn_rnn_backward", 10, 2)],
 )
 @pytest.mark.parametrize("ways", [1, 2])
-def test_bidirectional_recurrent_layer_counts_both_as_input(
-    mode: int, gates: int, name: str, first: int, passes: int, ways: int
-) -> None:
+def test_recurrent_layers(mode: int, gates: int, name: str, first: int, passes: int, ways: int) -> None:
     scalars = [*([""] * first), str(mode), "64", "0", "2", "False", "0.", "True", str(ways == 2)]
     op = signature(name, [[10, 8, 32], *([[]] * (first + 7))], [BF16, *([""] * (first + 7))], *scalars)
     weights = ways * gates * 64 * (32 + 64) + ways * gates * 64 * (64 * ways + 64)
@@ -137,9 +135,7 @@ def put(target: list[int], values: list[int]) -> Signature:
         ([99, 3, 8, 4], [5, 3, 7, 4], "indexed row sum", 3 * 420 * 4 + 105 * 8),  # rows of 4: 7 are no 8
     ],
 )
-def test_index_sums_count_the_common_part_of_both_ends(
-    target: list[int], values: list[int], kind: str, moved: int
-) -> None:
+def test_index_sums_count_common_parts(target: list[int], values: list[int], kind: str, moved: int) -> None:
     found = needs(put(target, values))
     assert (found.kind, found.bytes) == (kind, moved)
 
@@ -165,9 +161,7 @@ def test_convolutions_are_thin_below_eight_channels(channels: int, kind: str) ->
         ("matmul", "fp64", 60.0, None),
     ],
 )
-def test_best_measured_gemm_limits_only_16_bit_gemms(
-    kind: str, arithmetic: str, best: float | None, reached: float | None
-) -> None:
+def test_gemm_limits_16_bit(kind: str, arithmetic: str, best: float | None, reached: float | None) -> None:
     rates = {"bf16": 100.0, "fp16": 100.0, "fp8": 200.0, "tf32": 50.0}
     found = Peaks("x", rates, 1.0, "", best).reached_tflops(kind, arithmetic)
     assert found == (None if reached is None else pytest.approx(reached))

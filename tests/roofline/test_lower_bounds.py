@@ -298,9 +298,7 @@ def gpu(capability: tuple[int, int] | None = (9, 0), **rates: float) -> Gpu:
         (Gpu("new", 1, (9, 0), None), "matmul", "fp32", "tf32", None),
     ],
 )
-def test_how_many_times_as_quick_work_is_in_another_arithmetic(
-    device: Gpu, kind: str, now: str, then: str, times: float | None
-) -> None:
+def test_speedup_by_arithmetic(device: Gpu, kind: str, now: str, then: str, times: float | None) -> None:
     assert speedup(device, kind, now, then) == (None if times is None else pytest.approx(times))
 
 
@@ -347,9 +345,7 @@ def test_doubles_count_if_a_tensor_of_several_has_them(
         ("to", [F32, BF16], None),
     ],
 )
-def test_a_copy_converts_from_one_floating_type_to_another(
-    name: str, types: list[str], told: bool | None
-) -> None:
+def test_copies_convert_between_floating_types(name: str, types: list[str], told: bool | None) -> None:
     assert converts(signature(name, [[4], [4]], types)) is told
 
 

@@ -155,9 +155,7 @@ def test_each_type_of_a_tensor_is_named_once() -> None:
         ("fp32", "nvjet", None),
     ],
 )
-def test_the_kernels_tell_which_arithmetic_float32_was(
-    arithmetic: str | None, kernels: str, told: str | None
-) -> None:
+def test_kernels_tell_float32_arithmetic(arithmetic: str | None, kernels: str, told: str | None) -> None:
     assert arithmetic_of(OpCost("matmul", 1, 1, arithmetic), kernels) == told
 
 
@@ -210,9 +208,7 @@ def test_why_nothing_is_known_of_an_op(name: str, inputs: dict[str, Any], why: s
         ("AMD Instinct MI250", ("MI250, one die", 1_638.4, 181.0)),
     ],
 )
-def test_a_device_is_none_of_those_with_a_similar_name(
-    name: str, known: tuple[str, float, float] | None
-) -> None:
+def test_similar_names_are_other_devices(name: str, known: tuple[str, float, float] | None) -> None:
     peaks = device_peaks(name)
     assert (peaks and (peaks.name, peaks.gbps, peaks.tflops["fp16"])) == known
 

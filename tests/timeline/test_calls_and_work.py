@@ -107,9 +107,7 @@ def test_depth_and_self_time_follow_from_parents(rows: list[tuple[int, int]]) ->
 
 @few
 @given(traces(), st.lists(st.tuples(st.integers(0, 25_000), st.integers(0, 2_000)), min_size=1, max_size=8))
-def test_around_is_the_innermost_row_that_contains(
-    trace: TraceBuilder, wanted: list[tuple[int, int]]
-) -> None:
+def test_around_is_the_innermost_containing_row(trace: TraceBuilder, wanted: list[tuple[int, int]]) -> None:
     nesting = Analysis(trace.load()).index(Nesting)
     starts, ends = np.array([s for s, _ in wanted]), np.array([s + d for s, d in wanted])
     assert (nesting.around(-1, starts, ends) == -1).all()

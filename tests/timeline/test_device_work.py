@@ -207,9 +207,7 @@ def chains(
         ([(SUM, 4096), (ADD, 256), (ADD, 4096), (ADD, 4096)], [["2", "3"]]),  # another's end
     ],
 )
-def test_a_chain_is_of_pointwise_kernels_over_one_size(
-    kernels: list[tuple[str, int]], found: list[list[str]]
-) -> None:
+def test_chains_are_pointwise_over_one_size(kernels: list[tuple[str, int]], found: list[list[str]]) -> None:
     assert chains(*kernels) == found
 
 
@@ -235,9 +233,7 @@ def test_chains_are_of_one_stream() -> None:
         ([(ADD.replace("<4", "<8"), 100), (ADD.replace("<4", "<1"), 100)], [["0"], ["1"]]),
     ],
 )
-def test_without_shapes_a_size_is_four_times_another_at_most(
-    kernels: list[tuple[str, int]], found: list[list[str]]
-) -> None:
+def test_unshaped_sizes_differ_up_to_fourfold(kernels: list[tuple[str, int]], found: list[list[str]]) -> None:
     assert chains(*kernels, shapes=False) == found
 
 
@@ -336,9 +332,7 @@ TIMES = st.integers(0, 6)  # few, so that samples and questions fall on one inst
 
 @examples(100)
 @given(st.dictionaries(st.tuples(st.integers(0, 1), TIMES), st.integers(1, 9), min_size=1), st.lists(TIMES))
-def test_a_sample_holds_from_its_instant_to_the_next(
-    clocks: dict[tuple[int, int], int], asked: list[int]
-) -> None:
+def test_a_sample_holds_until_the_next(clocks: dict[tuple[int, int], int], asked: list[int]) -> None:
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 1_000)
     for (device, at), mhz in clocks.items():

@@ -52,9 +52,7 @@ def exact(sequence: str, least: int = 3, groups: str | None = None) -> list[tupl
         ("ababababxyzabababqbababa", [(0, 2, 4), (11, 2, 3), (18, 2, 3)]),  # the same loop in three layers
     ],
 )
-def test_exact_loops_have_the_shortest_period_that_covers_most(
-    sequence: str, expected: list[tuple[int, ...]]
-) -> None:
+def test_exact_loops_have_the_shortest_period(sequence: str, expected: list[tuple[int, ...]]) -> None:
     assert exact(sequence) == expected
 
 
@@ -195,9 +193,7 @@ def nested(sequence: str) -> list[tuple[int, int, str]]:
         ("abababababzzmnomnomnomnomno", [(12, 5, "mno"), (0, 5, "ab")]),
     ],
 )
-def test_nested_loops_allow_for_small_differences(
-    sequence: str, expected: list[tuple[int, int, str]]
-) -> None:
+def test_nested_loops_allow_small_differences(sequence: str, expected: list[tuple[int, int, str]]) -> None:
     loops = nested(sequence)
     assert loops[: len(expected)] == expected
     assert len(loops) >= len(expected)
@@ -298,9 +294,7 @@ def in_steps(*times: int, shapes: bool = False) -> RepeatedKernels:
         ((2, 2, 2, 3), 0, 0),  # which of the three is the first of the others?
     ],
 )
-def test_unshaped_places_are_ordered_if_steps_are_regular(
-    times: tuple[int, ...], kept: int, places: int
-) -> None:
+def test_regular_steps_order_unshaped_places(times: tuple[int, ...], kept: int, places: int) -> None:
     table = in_steps(*times)
     assert (len(table), len(set(table.place)), table.shaped.any()) == (kept, places, False)
 
@@ -315,9 +309,7 @@ def test_equal_shapes_are_one_place_where_the_order_tells_none() -> None:
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 99)), min_size=1, max_size=20),
     st.sampled_from([0.0, 0.1, 0.5, 0.75, 1.0]),
 )
-def test_what_is_usual_at_a_place_and_in_how_many_steps(
-    rows: list[tuple[int, int, int]], quantile: float
-) -> None:
+def test_usual_values_of_places_and_step_counts(rows: list[tuple[int, int, int]], quantile: float) -> None:
     place, step, dur = (np.array([row[i] for row in rows], np.int64) for i in range(3))
     table = RepeatedKernels(np.arange(len(rows)), step, place * 0, place, place >= 0, dur)
     usual, steps = usual_at_place(table, quantile), steps_of_place(table)

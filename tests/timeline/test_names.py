@@ -336,9 +336,7 @@ def test_half_precision_gemms_with_narrow_loads_are_known(name: str, narrow: boo
         ),
     ],
 )
-def test_families_take_the_names_that_are_theirs(
-    family: re.Pattern[str], meant: list[str], others: list[str]
-) -> None:
+def test_families_take_their_names(family: re.Pattern[str], meant: list[str], others: list[str]) -> None:
     assert [name for name in meant if not family.search(name)] == []
     assert [name for name in others if family.search(name)] == []
 

@@ -166,9 +166,7 @@ def test_unlaunched_work_concerns_only_its_own_device() -> None:
     ("name", "true_ms"),
     [("lightllm_base", 106.8), pytest.param("lightllm_overlap", 108.8, marks=pytest.mark.slow)],
 )
-def test_an_iteration_of_which_the_one_before_was_still_running(
-    name: str, true_ms: float, shared: Callable[[str], Path]
-) -> None:
+def test_iteration_after_a_running_one(name: str, true_ms: float, shared: Callable[[str], Path]) -> None:
     """The first copy waited 100 ms for the iteration before, whose work was launched before the recording."""
     report = reported_job(shared(f"jobs/{name}/rank0").parent)
     gaps = [one for one in report.findings if one.rule == "scheduler-gap"]
@@ -220,9 +218,7 @@ def test_a_millisecond_without_a_row_is_python(quiet_ns: int, known: int) -> Non
         (5_000, 9_000, 5 * MS - 20 * US),  # of which the device works for 4 ms at the step before
     ],
 )
-def test_later_steps_with_half_the_idle_head_explain_the_first(
-    later_us: int, work_us: int, known: int
-) -> None:
+def test_later_steps_with_half_the_head_explain_the_first(later_us: int, work_us: int, known: int) -> None:
     """Each launches once, the first after 5 ms, in which a call waits for work that is not recorded."""
     trace = TraceBuilder()
     trace.launch("cudaDeviceSynchronize", 0, 5 * MS - 20 * US, 99)

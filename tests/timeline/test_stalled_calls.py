@@ -78,9 +78,7 @@ def found(*rows: tuple[str, int]) -> tuple[list[tuple[str, int]], list[str]]:
         ([("cudaMalloc", 9_000)], []),
     ],
 )
-def test_a_call_stands_still_that_takes_ten_times_the_usual(
-    rows: list[tuple[str, int]], stands: list[tuple[str, int]]
-) -> None:
+def test_calls_stall_at_ten_times_usual(rows: list[tuple[str, int]], stands: list[tuple[str, int]]) -> None:
     assert found(*rows)[0] == stands
 
 
@@ -323,9 +321,7 @@ def test_later_tiny_allocations_keep_the_first_slow_one() -> None:
 
 
 @pytest.mark.parametrize(("dur_us", "found"), [(999, []), (1_000, [("first use of a library", 0)])])
-def test_single_call_of_a_name_must_stall_for_a_millisecond(
-    dur_us: int, found: list[tuple[str, int]]
-) -> None:
+def test_single_call_of_a_name_stalls_for_a_millisecond(dur_us: int, found: list[tuple[str, int]]) -> None:
     trace = TraceBuilder()
     for number in range(STEPS):
         trace.step(number, number * 2_000 * US_FIRST_USE, 2_000 * US_FIRST_USE)

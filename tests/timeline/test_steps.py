@@ -244,9 +244,7 @@ def stepping(*durations: int, idle: tuple[int, ...] = ()) -> TraceBuilder:
         ((149, 100, 5), (2,), [True, True, False]),  # the usual length is that of those that are not empty
     ],
 )
-def test_steps_are_cold_or_empty_from_these_limits_on(
-    durations: tuple[int, ...], idle: tuple[int, ...], steady: list[bool]
-) -> None:
+def test_cold_and_empty_steps(durations: tuple[int, ...], idle: tuple[int, ...], steady: list[bool]) -> None:
     assert Analysis(stepping(*durations, idle=idle).load()).index(Steps).steady.tolist() == steady
 
 

@@ -307,9 +307,7 @@ def awaited(*ops: tuple[str, str, int], waits: bool = True) -> tuple[list[str], 
         ("", 0, [], []),
     ],
 )
-def test_a_value_is_a_small_copy_between_host_and_device(
-    way: str, size: int, names: list[str], upwards: list[bool]
-) -> None:
+def test_values_are_small_copies(way: str, size: int, names: list[str], upwards: list[bool]) -> None:
     assert awaited(("aten::item", way, size)) == (names, upwards, [False] * len(names))
     assert awaited(("aten::item", way.replace("Pageable", "Pinned"), size), waits=False)[0] == []
 

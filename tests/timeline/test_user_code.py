@@ -210,9 +210,7 @@ def paused(*frames: tuple[str, int, int], op: str = "aten::mm") -> CallsAfterCpu
         ([(MAIN, 0, 900), (RUN, 1, 800)], FORWARD, ""),
     ],
 )
-def test_library_remedies_are_given_for_its_functions_only(
-    frames: list[tuple[str, int, int]], function: str, said: str
-) -> None:
+def test_remedies_of_library_functions(frames: list[tuple[str, int, int]], function: str, said: str) -> None:
     text = library_advice(paused(*frames), function)
     assert said in text if said else text == ""
 
@@ -238,9 +236,7 @@ def test_in_training_a_library_may_be_called_every_few_steps() -> None:
         ([(MAIN, 0, 900), (RUN, 1, 800)], FORWARD, None),
     ],
 )
-def test_the_caller_of_a_library_is_the_users_innermost(
-    frames: list[tuple[str, int, int]], line: str, caller: str | None
-) -> None:
+def test_innermost_library_caller(frames: list[tuple[str, int, int]], line: str, caller: str | None) -> None:
     calls = paused(*frames).after
     assert caller_of(calls, line) == caller
 

@@ -121,9 +121,7 @@ def test_files_are_replaced_only_when_forced(
     assert "aten::mm" in path.read_text()
 
 
-def test_memory_as_text_json_and_curve(
-    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_memory_text_json_curve(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     curve = tmp_path / "curve.parquet"
     assert "CUDA:0: peak 4.00 KiB" in output_of(capsys, "memory", trace, "--parquet", curve)
     assert pd.read_parquet(curve)["allocated_bytes"].tolist() == [4096]
@@ -132,9 +130,7 @@ def test_memory_as_text_json_and_curve(
     assert document["devices"][0]["fragmentation_at_peak_bytes"] == 4096
 
 
-def test_memory_without_memory_events_is_an_error_with_a_remedy(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_memory_without_events_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = matmuls().write(tmp_path / "trace.json")
     assert run(["memory", str(path)]) == 2
     error = capsys.readouterr().err
@@ -160,9 +156,7 @@ def test_ops_of_a_trace_without_a_gpu_is_an_error(tmp_path: Path, capsys: pytest
     assert "ProfilerActivity.CUDA" in capsys.readouterr().err
 
 
-def test_requested_rows_are_listed_and_data_has_all(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_limits_list_rows_and_data_has_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of ops as text and Markdown, and of owners of memory, whose times count from the first op."""
     built = TraceBuilder(profile_memory=1)
     for at in range(3):
@@ -201,9 +195,7 @@ def test_a_table_may_have_one_row_but_not_none(tmp_path: Path, capsys: pytest.Ca
     assert f"{path}: no events to make a table of" in capsys.readouterr().err
 
 
-def test_text_has_a_hundred_rows_and_data_all_of_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_text_has_a_hundred_rows_data_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     built = TraceBuilder(devices=())
     for number in range(101):
         built.op(f"op{number:03}", number * 100, 10 + number)
@@ -215,9 +207,7 @@ def test_text_has_a_hundred_rows_and_data_all_of_them(
         assert "op000" in output_of(capsys, "table", path, "--row-limit", limit)
 
 
-def test_a_trace_of_the_cpu_alone_is_sorted_by_cpu_time(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cpu_trace_is_sorted_by_cpu_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     built = TraceBuilder(devices=())
     built.op("aten::add", 0, 10)
     built.op("aten::mm", 20, 30)
@@ -227,9 +217,7 @@ def test_a_trace_of_the_cpu_alone_is_sorted_by_cpu_time(
     assert lines[-1] == "Self CPU time total: 0.040us"
 
 
-def test_a_folder_of_several_ranks_is_refused_and_of_one_is_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_must_have_one_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "job"
     folder.mkdir()
     for rank in (0, 1):

@@ -337,9 +337,7 @@ def test_call_goes_to_its_linked_thread_unless_asynchronous(owner: str, own_ns: 
 
 
 @pytest.mark.parametrize(("first", "second"), [((1, 20), (2, 1)), ((5, 6), (5, 7)), ((5, 6), (6, 6))])
-def test_ops_of_other_threads_and_processes_lie_in_none(
-    first: tuple[int, int], second: tuple[int, int]
-) -> None:
+def test_ops_of_other_threads_lie_in_none(first: tuple[int, int], second: tuple[int, int]) -> None:
     trace = TraceBuilder()
     for name, start, dur, (pid, tid) in (("aten::mm", 0, 100, first), ("aten::add", 10, 30, second)):
         trace.op(name, start, dur, pid=pid, tid=tid)

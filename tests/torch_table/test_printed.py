@@ -234,9 +234,7 @@ def test_calls_without_any_op_run_on_the_first_thread() -> None:
     assert rows.loc["cudaMalloc", "self_cpu_ns"] == 90
 
 
-def test_empty_table_is_an_error_on_the_command_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_empty_table_is_a_command_line_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     averages = key_averages(only_uncounted())
     assert (
         render_table(printed_table(averages), TableSize())

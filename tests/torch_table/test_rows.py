@@ -87,9 +87,7 @@ CONV = [[2, 3, 10, 12], [8, 3, 3, 3], [8], [], [], [], []]
         ("aten::conv2d", CONV, ["", "", "", "[1, 2]", "[1, 1]", "[1, 1]", "1"], 2 * 2 * 8 * 10 * 6 * 27),
     ],
 )
-def test_flops_cover_gemms_convolutions_and_sums(
-    name: str, dims: list[list[int]], concrete: list[str], flops: int
-) -> None:
+def test_flops_of_these_ops(name: str, dims: list[list[int]], concrete: list[str], flops: int) -> None:
     trace = TraceBuilder(with_flops=1, record_shapes=1)
     types = ["float" if shape else "Scalar" for shape in dims]
     args = {"Input Dims": dims, "Input type": types, "Concrete Inputs": concrete}
@@ -167,9 +165,7 @@ def test_a_python_function_has_the_stack_of_its_caller() -> None:
     ],
     ids=["its forward op", "forward is not there", "a forward op", "no number", "a leaf", "the engine's own"],
 )
-def test_backward_ops_have_the_stack_of_their_forward_op(
-    op: str, args: dict[str, Any], stack: list[str]
-) -> None:
+def test_backward_ops_have_their_forward_stack(op: str, args: dict[str, Any], stack: list[str]) -> None:
     """Sequence number 3 is of a product in the model's forward; the op asked about runs in another function."""
     trace = TraceBuilder(with_stack=1)
     trace.python("model.py(7): forward", 0, 100, python_id=1)
