@@ -87,6 +87,21 @@ class Parsed(HTMLParser):
     def of_class(self, name: str) -> list[Element]:
         return [one for one in self.elements if name in (one.attributes.get("class") or "").split()]
 
+    def texts_of(self, name: str) -> list[str]:
+        """Texts of what has this class."""
+        return [one.text for one in self.of_class(name)]
+
+    def named(self, tag: str, within: str = "") -> list[Element]:
+        """Elements of this tag, in any that has the other one."""
+        return [one for one in self.elements if one.name == tag and (not within or within in one.parents)]
+
+    def texts(self, tag: str, within: str = "") -> list[str]:
+        return [one.text for one in self.named(tag, within)]
+
+    def values(self, attribute: str) -> list[str]:
+        """The attribute of all elements that have it."""
+        return [str(one.attributes[attribute]) for one in self.having(attribute)]
+
 
 def parsed(html: bytes) -> Parsed:
     """The page's elements; fails where they are not closed in order."""

@@ -65,9 +65,7 @@ def test_every_number_is_the_json_s(opened: Visit) -> None:
     assert opened.page.evaluate(LOOSE) == []
 
 
-def test_every_number_of_every_rank_is_the_json_s(
-    browser: Browser, ranks: tuple[Path, dict[str, Any]]
-) -> None:
+def test_numbers_of_all_ranks_are_the_json_s(browser: Browser, ranks: tuple[Path, dict[str, Any]]) -> None:
     path, documents_ = ranks
     with visited(browser, path) as visit:
         assert wrong(visit.page.evaluate(QUOTED), documents_) == []
@@ -258,9 +256,7 @@ WANTED = ("public/hta_cpu_only", "public/tracelens_mi210_gpu_only", "real/gpt2_t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WANTED)
-def test_shared_traces_open(
-    browser: Browser, shared: Callable[[str], Path], tmp_path: Path, name: str
-) -> None:
+def test_shared_opens(browser: Browser, shared: Callable[[str], Path], tmp_path: Path, name: str) -> None:
     trace = shared(name)
     path = tmp_path / "report.html"
     path.write_bytes(rendered(trace))

@@ -53,21 +53,21 @@ def test_pages_are_whole(path: Path) -> None:
     html = rendered(path)
     made = parsed(html)
     assert len(html) < 1_000_000
-    identifiers = [one.attributes["id"] for one in made.having("id")]
+    identifiers = made.values("id")
     assert len(identifiers) == len(set(identifiers))
     links = {str(one.attributes["href"]) for one in made.having("href")}
     assert all(link.startswith("#") and link[1:] in identifiers for link in links)
     assert not made.having("src")
     assert [one for one in made.elements if one.name in ("link", "iframe", "object", "img", "base")] == []
     assert not re.search(rb"https?://", html)
-    assert len([one for one in made.elements if one.name == "article"]) == len(reported(path).findings)
+    assert len(made.named("article")) == len(reported(path).findings)
 
 
 @pytest.mark.parametrize("path", TRACES[::5], ids=name_of)
 def test_the_head_counts_as_the_text_does(path: Path) -> None:
     """What the text puts into its footer is not counted."""
     title = render_text(reported(path), width=200, verbose=True).partition("\n")[0]
-    (said,) = [one.text for one in parsed(rendered(path)).of_class("problems")]
+    (said,) = parsed(rendered(path)).texts_of("problems")
     assert title.endswith(f"  {said}")
 
 
@@ -75,7 +75,7 @@ def test_what_is_too_little_stands_last_with_its_number() -> None:
     """All cards are on the page, each with the number that the text and the JSON give it."""
     report = reported(ONE)
     assert triage(report).minor or triage(report).profilers_own
-    cards = [one for one in parsed(rendered(ONE)).elements if one.name == "article"]
+    cards = parsed(rendered(ONE)).named("article")
     numbers = [int(str(one.attributes["id"]).partition("-")[2]) for one in cards]
     assert sorted(numbers) == [*range(1, len(report.findings) + 1)]
     others = len(triage(report).others)
@@ -192,7 +192,7 @@ def test_the_command_refuses_what_cannot_be(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_the_shown_commands_are_those_of_the_finding() -> None:
-    codes = [one.text for one in parsed(rendered(ONE)).of_class("open-command")]
+    codes = parsed(rendered(ONE)).texts_of("open-command")
     assert codes == [
         f"traceanalyzer open bad.json.gz --finding {at + 1}" for at in range(len(reported(ONE).findings))
     ]

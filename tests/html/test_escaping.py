@@ -55,18 +55,16 @@ names = st.one_of(
 def page_with(name: str) -> Page:
     """The same text wherever a page shows one."""
     found: Finding = samples.finding(0)
-    found = replace(
-        found, cause=name, by=name, message=name, advice=name, evidence={name: name, "of": {name: 3}}
-    )
+    evidence = {name: name, "of": {name: 3}}
+    found = replace(found, cause=name, by=name, message=name, advice=name, evidence=evidence)
     head = samples.trace(
         meta=samples.meta(source=name),
         verdict=name,
         unavailable={"step": name},
         accounting=(samples.accounting(),),
     )
-    curve = MemoryCurve(
-        0, name, 1 << 30, 5, None, 0, (0, 5), (0, 1 << 30), None, (Owner(name, name, 1, 5),), 1, 3
-    )
+    owners = (Owner(name, name, 1, 5),)
+    curve = MemoryCurve(0, name, 1 << 30, 5, None, 0, (0, 5), (0, 1 << 30), None, owners, 1, 3)
     inputs = Inputs(0, name, name, 1, 1, 1.0, 1.0, None, None, name)
     region = Region(name, "op", 9, 9, 0, 1.0, 0, 9, ())
     spread = KernelSpread(name, 0, 2, 2, 1, 1.0, 1.0, 1.0, 1.0)
@@ -110,7 +108,7 @@ def test_names_change_texts_alone(name: str) -> None:
     if not name:
         return  # what is empty is left out
     assert shape(made) == SHAPE
-    scripts = [one for one in made.elements if one.name == "script"]
+    scripts = made.named("script")
     assert [one.attributes.get("type") for one in scripts] == ["text/plain", None]
     assert json.loads(zlib.decompress(base64.b64decode(scripts[0].text)))[0]["root"][2] == 9
     text = html.decode()
@@ -159,13 +157,10 @@ SOME = [
 
 def secrets(trace: Trace) -> set[str]:
     """What must not be on the page: annotations, frames of python, the file's name."""
-    marks = {
-        str(name)
-        for frame in (trace.cpu, trace.gpu)
-        for name in frame.loc[
-            frame["category"].isin(["user_annotation", "gpu_user_annotation"]), "name"
-        ].unique()
-    }
+    annotations = ["user_annotation", "gpu_user_annotation"]
+    marks: set[str] = set()
+    for frame in (trace.cpu, trace.gpu):
+        marks |= {str(name) for name in frame.loc[frame["category"].isin(annotations), "name"].unique()}
     frames = {str(name) for name in trace.python["name"].cat.categories} if len(trace.python) else set()
     frames |= {name.partition("(")[0] for name in frames if ".py(" in name}
     return {name for name in marks | frames | {trace.meta.source} if len(name) > 3}
@@ -187,11 +182,8 @@ def test_nothing_leaks(path: Path) -> None:
 
 
 def test_numbers_stay() -> None:
-    path = SOME[0]
-    values = [
-        re.findall(r'<data value="([^"]+)" data-path="diagnose#/findings', rendered(path, c).decode())
-        for c in (False, True)
-    ]
+    number = rb'<data value="([^"]+)" data-path="diagnose#/findings'
+    values = [re.findall(number, rendered(SOME[0], confidential)) for confidential in (False, True)]
     assert values[0] == values[1] != []
 
 
@@ -204,12 +196,8 @@ def private_trace() -> TraceBuilder:
         made.step(step, begin, 10_000_000)
         made.annotation("17", begin + 9_200_000, 100_000)
         made.annotation("secret phase", begin + 10_000, 9_000_000)
-        made.op(
-            "aten::mm",
-            begin + 100_000,
-            50_000,
-            **{"Call stack": "/home/ann/secret_project/net.py(3): forward"},
-        )
+        stack = "/home/ann/secret_project/net.py(3): forward"
+        made.op("aten::mm", begin + 100_000, 50_000, **{"Call stack": stack})
         made.launched((begin + 110_000, 10_000), (begin + 150_000, 1_000_000), step + 1, name="gemm")
         made.gpu_annotation("secret phase", begin + 150_000, 1_000_000, external_id=9)
     return made
@@ -371,11 +359,10 @@ def test_parts_of_the_window_add_up(path: Path) -> None:
     assert len(parts) == sum(ns > 0 for ns in trace.accounting[0].parts_ns.values())
 
 
-@pytest.mark.of_shared(
-    wanted=lambda name: (
-        ALL or name in ("public/hta_cpu_only", "real/gpt2_train.eager", "public/tracelens_mi210_gpu_only")
-    )
-)
+QUOTED = ("public/hta_cpu_only", "real/gpt2_train.eager", "public/tracelens_mi210_gpu_only")
+
+
+@pytest.mark.of_shared(wanted=lambda name: ALL or name in QUOTED)
 def test_numbers_of_shared_traces(shared_trace: Path) -> None:
     said = quotes(parsed(rendered(shared_trace)))
     assert wrong(said, documents(page(shared_trace), [analysed(shared_trace)])) == []
@@ -387,11 +374,8 @@ def test_evidence_has_names_and_numbers_for_people() -> None:
     exact = found.evidence["gbps"]
     assert len(str(exact)) > 6
     html = parsed(rendered(trace))
-    (rate,) = [
-        one for one in html.having("data-path") if str(one.attributes["data-path"]).endswith("/evidence/gbps")
-    ]
-    assert rate.text == rounded(exact)
-    assert rate.attributes["value"] == str(exact)
+    (rate,) = [quote for quote in quotes(html) if quote[0].endswith("/evidence/gbps")]
+    assert rate[2:] == (str(exact), rounded(exact))
     cards = " ".join(one.text for one in html.of_class("evidence"))
     assert "GB/s" in cards
     assert not re.search(r"gbps|\d\.\d{4}", cards)

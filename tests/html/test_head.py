@@ -33,10 +33,9 @@ def page_of(
 def bars(step: StepEstimate | None, together: StepEstimate | None = None) -> list[tuple[str, str, str]]:
     """(name, text, width of the bar) of each row."""
     page = shown(step_bars(step, together, "traces", 2))
-    rows = [one.text for one in page.elements if one.name == "tr"]
-    heads = [one.text for one in page.elements if one.name == "th"]
+    heads = page.texts("th")
     widths = [str(one.attributes["width"]) for one in page.of_class("bar")]
-    texts = [row.removeprefix(head) for head, row in zip(heads, rows, strict=True)]
+    texts = [row.removeprefix(head) for head, row in zip(heads, page.texts("tr"), strict=True)]
     return list(zip(heads, texts, widths, strict=True))
 
 
@@ -63,16 +62,9 @@ def test_a_step_that_was_measured_has_no_interval() -> None:
 def test_the_ends_of_an_interval_are_drawn_below_it() -> None:
     page = shown(step_bars(samples.estimate(), samples.estimate(9 * MS), "traces", 2))
     ends = [(one.attributes["x1"], one.attributes["x2"]) for one in page.of_class("whisker")]
-    assert ends == [
-        ("68.00%", "76.00%"),
-        ("68.00%", "68.00%"),
-        ("76.00%", "76.00%"),
-        ("32.00%", "40.00%"),
-        ("32.00%", "32.00%"),
-        ("40.00%", "40.00%"),
-    ]
-    paths = [str(one.attributes["data-path"]) for one in page.having("data-path")]
-    assert paths == [
+    assert ends[:3] == [("68.00%", "76.00%"), ("68.00%", "68.00%"), ("76.00%", "76.00%")]
+    assert ends[3:] == [("32.00%", "40.00%"), ("32.00%", "32.00%"), ("40.00%", "40.00%")]
+    assert page.values("data-path") == [
         "diagnose#/traces/2/step/traced_ns",
         *(f"diagnose#/traces/2/step/{name}" for name in ("unprofiled_ns", "low_ns", "high_ns")),
         *(f"diagnose#/traces/2/together/{name}" for name in ("unprofiled_ns", "low_ns", "high_ns")),
@@ -83,7 +75,7 @@ def test_the_ends_of_an_interval_are_drawn_below_it() -> None:
 
 
 def told(trace: TraceReport) -> list[str]:
-    return [one.text for one in shown(verdict(page_of(trace))).elements if one.name == "dt"]
+    return shown(verdict(page_of(trace))).texts("dt")
 
 
 def test_the_step_is_said_where_no_bars_show_it() -> None:
@@ -96,9 +88,7 @@ def test_the_step_is_said_where_no_bars_show_it() -> None:
     assert parts.text == "GPU timestep() 60 %other 40 %"
     damaged = samples.trace(meta=samples.meta(damage=damage))
     assert told(damaged) == ["Not read"]
-    assert [one.text for one in shown(verdict(page_of(damaged))).elements if one.name == "dd"] == [
-        "it endsand begins"
-    ]
+    assert shown(verdict(page_of(damaged))).texts("dd") == ["it endsand begins"]
     assert shown(verdict(page_of(samples.trace()))).elements[1].text == "The step is not known."
 
 
@@ -114,19 +104,14 @@ def test_of_a_job_the_slowest_rank_s_verdict_stands_first() -> None:
         for rank in range(4)
     ]
     page = shown(verdict(page_of(*traces)))
-    assert [one.text for one in page.elements if one.name == "li"] == [
+    assert page.texts("li") == [
         "rank 2, the slowest V2",
         "rank 0, replayed alone The step is not known.",
         "rank 1, replayed alone V1",
         "rank 3, replayed alone V3",
     ]
-    assert [one.attributes["href"] for one in page.having("href")] == [
-        "#trace-2",
-        "#trace-0",
-        "#trace-1",
-        "#trace-3",
-    ]
-    assert "diagnose#/traces/2/verdict" in [one.attributes["data-path"] for one in page.having("data-path")]
+    assert page.values("href") == ["#trace-2", "#trace-0", "#trace-1", "#trace-3"]
+    assert "diagnose#/traces/2/verdict" in page.values("data-path")
 
 
 def test_ranks_stand_beside_each_other() -> None:
@@ -165,8 +150,8 @@ def test_finding_place_is_its_first_or_a_typical_one() -> None:
 
 def facts_of(trace: TraceReport, *, several: bool = False) -> list[tuple[str, str]]:
     page = shown(recorded(trace, 1, several))
-    names, texts = ([one.text for one in page.elements if one.name == name] for name in ("dt", "dd"))
-    return [(name, text.replace("\u00a0", " ")) for name, text in zip(names, texts, strict=True)]
+    texts = [text.replace("\u00a0", " ") for text in page.texts("dd")]
+    return list(zip(page.texts("dt"), texts, strict=True))
 
 
 def test_devices_that_work_are_named_or_all_where_none_does() -> None:
@@ -197,9 +182,8 @@ def test_steps_are_told_with_median_least_and_most() -> None:
     assert ("steps", said) in facts_of(samples.trace())
     cold = replace(samples.steps(), steady=replace(samples.steps().every, count=3, median_ns=24 * MS))
     assert ("steps", said) in facts_of(samples.trace(steps=cold))  # all are counted
-    assert ("steps", "no marks") in facts_of(
-        samples.trace(steps=samples.steps(marked=False, source="no marks"))
-    )
+    unmarked = samples.steps(marked=False, source="no marks")
+    assert ("steps", "no marks") in facts_of(samples.trace(steps=unmarked))
     assert "steps" not in dict(facts_of(samples.trace(steps=None)))
 
 
@@ -249,10 +233,9 @@ def test_a_row_of_a_rank_has_its_own_numbers_and_leads_to_it() -> None:
         ("diagnose#/traces/1/step/unprofiled_ns", "18.0 ms"),
         ("diagnose#/traces/1/busy/0/share", "25.0 %"),
     ]
-    links = [(at.text, at.attributes["href"]) for at in page.elements if at.name == "a"]
+    links = [(at.text, at.attributes["href"]) for at in page.named("a")]
     assert links == [("rank 1", "#trace-0"), ("rank 3", "#trace-1")]
-    heads = [at.text for at in page.elements if at.name == "th" and "thead" in at.parents]
-    assert heads == [
+    assert page.texts("th", "thead") == [
         *("rank", "where the time went, as recorded", "step", "without the profiler", "busy"),
         *("most idle time by", "to fix"),
     ]
@@ -265,5 +248,5 @@ def test_damaged_trace_is_shown_with_its_verdict() -> None:
         ("diagnose#/traces/0/meta/damage/0/message", "it ends"),
         ("diagnose#/traces/0/meta/damage/1/message", "one was skipped"),
     ]
-    assert [at.text for at in page.elements if at.name == "dt"][-1] == "Not read"
+    assert page.texts("dt")[-1] == "Not read"
     assert "Not read" not in shown(verdict(page_of(samples.trace()))).elements[0].text

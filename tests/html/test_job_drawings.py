@@ -7,35 +7,22 @@ from typing import Any
 
 import pytest
 
-from tests.html.pages import Element, Parsed, parsed, quotes
+from tests.html.pages import Parsed, parsed, quotes
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
 from traceanalyzer.model.report import Clock, JobReport, RankReport, Verdict
 from traceanalyzer.render.html import head
 from traceanalyzer.render.html.document import job_drawings
 
+STEPS = {"step": (7, 8), "start_ns": (0, 10 * MS), "dur_ns": (10 * MS, 10 * MS)}
 ONE = RankReport(
-    0,
-    1_000 * MS,
-    Clock(0, uncertainty_ns=2_000),
-    step=(7, 8),
-    start_ns=(0, 10 * MS),
-    dur_ns=(10 * MS, 10 * MS),
-    waits_ns=(4 * MS, 0),
-    holds_up_ns=(0, 1 * MS),
+    0, 1_000 * MS, Clock(0, uncertainty_ns=2_000), waits_ns=(4 * MS, 0), holds_up_ns=(0, 1 * MS), **STEPS
 )
-
-
+BARE = replace(ONE, step=(), start_ns=(), dur_ns=(), waits_ns=(), holds_up_ns=())
 # It began half a step later, and its clock reads 2 s more.
-TWO = replace(
-    ONE,
-    rank=1,
-    clock=Clock(0, 2_000 * MS, uncertainty_ns=9_000),
-    start_ns=(2_000 * MS + 5 * MS, 2_000 * MS + 12 * MS),
-    dur_ns=(7 * MS, 8 * MS),
-    waits_ns=(0, 2_000),
-    holds_up_ns=(4 * MS, 0),
-)
+LATER = {"start_ns": (2_005 * MS, 2_012 * MS), "dur_ns": (7 * MS, 8 * MS)}
+CLOCK = Clock(0, 2_000 * MS, uncertainty_ns=9_000)
+TWO = replace(ONE, rank=1, clock=CLOCK, waits_ns=(0, 2_000), holds_up_ns=(4 * MS, 0), **LATER)
 
 
 def drawn(ranks: Sequence[RankReport], *, culprits: tuple[int, ...] = (), detailed: bool = True) -> Parsed:
@@ -45,30 +32,21 @@ def drawn(ranks: Sequence[RankReport], *, culprits: tuple[int, ...] = (), detail
     return parsed(str(job_drawings(page)).encode())
 
 
-def cells(page: Parsed) -> list[Element]:
-    """Of the heat map, without the ranks' names."""
-    return [one for one in page.elements if one.name == "td"]
-
-
 def test_cells_are_as_dark_as_the_wait_and_lead_to_the_step() -> None:
     page = drawn([ONE, replace(TWO, step=(8, 9))], culprits=(1,))
-    heat = cells(page)
+    heat = page.named("td")
     assert [one.text for one in heat] == ["4.00 ms", "0 ns", "", "", "0 ns", "2.00 µs"]
     shares = [one.attributes.get("style") for one in heat if one.text]
     assert shares == ["--share: 100%", "--share: 0%", "--share: 0%", "--share: 0%"]
     assert [one.attributes.get("class") for one in heat] == [None, "holds", None, None, "holds", None]
     links = page.having("data-at")
-    assert [one.attributes["data-at"] for one in links] == [
-        "#step-0-7",
-        "#step-0-8",
-        "#step-1-8",
-        "#step-1-9",
-    ]
+    assert page.values("data-at") == ["#step-0-7", "#step-0-8", "#step-1-8", "#step-1-9"]
     assert [one.attributes["href"] for one in links] == ["#trace-0"] * 2 + ["#trace-1"] * 2
     assert [one.attributes.get("data-holds") for one in links] == [None, "1.00 ms", "4.00 ms", None]
-    assert [one.text for one in page.of_class("culprit")] == ["rank 1, and the others wait for it"]
-    paths = [one.attributes["data-path"] for one in page.having("data-path")]
-    assert paths == [f"diagnose#/job/ranks/{rank}/waits_ns/{k}" for rank in (0, 1) for k in (0, 1)]
+    assert page.texts_of("culprit") == ["rank 1, and the others wait for it"]
+    assert page.values("data-path") == [
+        f"diagnose#/job/ranks/{rank}/waits_ns/{k}" for rank in (0, 1) for k in (0, 1)
+    ]
     assert not drawn([ONE, TWO], detailed=False).having("data-at")
 
 
@@ -76,19 +54,15 @@ def test_cells_are_as_dark_as_the_wait_and_lead_to_the_step() -> None:
 def test_culprits_and_longest_waiters_of_many_ranks_are_drawn(count: int, left: int) -> None:
     ranks = [replace(ONE, rank=rank, waiting_ns=rank) for rank in range(count)]
     page = drawn(ranks, culprits=(0,))
-    names = [
-        one.text.partition(",")[0]
-        for one in page.elements
-        if one.name == "th" and one.text.startswith("rank ")
-    ]
+    names = [text.partition(",")[0] for text in page.texts("th") if text.startswith("rank ")]
     assert names == [f"rank {rank}" for rank in (0, *range(1 + left, count))]
-    notes = [one.text for one in page.of_class("note")]
-    assert notes == [f"{left} rank{'s' * (left != 1)} with less waiting left out."] * bool(left)
+    assert page.texts_of("note") == [f"{left} rank{'s' * (left != 1)} with less waiting left out."] * bool(
+        left
+    )
 
 
 def test_ranks_without_steps_have_no_drawing() -> None:
-    bare = replace(ONE, step=(), start_ns=(), dur_ns=(), waits_ns=(), holds_up_ns=())
-    page: Any = SimpleNamespace(report=SimpleNamespace(job=JobReport((bare,))), traces=[])
+    page: Any = SimpleNamespace(report=SimpleNamespace(job=JobReport((BARE,))), traces=[])
     assert job_drawings(page) is None
     page.report.job = None
     assert job_drawings(page) is None
@@ -124,15 +98,14 @@ def of(ranks: list[RankReport], traces: list[int]) -> Parsed:
 def test_cells_link_to_the_trace_of_their_rank() -> None:
     """Ranks 3, 4 and 5; the traces of 5 and 3 are in the page."""
     page = of([replace(step(rank), rank=rank) for rank in (3, 4, 5)], [5, 3])
-    assert [one.attributes["data-at"] for one in page.having("data-at")] == ["#step-1-7", "#step-0-7"]
-    paths = [one.attributes["data-path"] for one in page.having("data-path")]
-    assert paths == [f"diagnose#/job/ranks/{place}/waits_ns/0" for place in range(3)]
+    assert page.values("data-at") == ["#step-1-7", "#step-0-7"]
+    paths = [f"diagnose#/job/ranks/{place}/waits_ns/0" for place in range(3)]
+    assert page.values("data-path") == paths
 
 
 def test_a_rank_without_steps_has_an_empty_row() -> None:
-    bare = replace(ONE, rank=1, step=(), start_ns=(), dur_ns=(), waits_ns=(), holds_up_ns=())
-    page = drawn([step(MS), bare])
-    assert [one.text for one in cells(page)] == ["1.00 ms", ""]
+    page = drawn([step(MS), replace(BARE, rank=1)])
+    assert page.texts("td") == ["1.00 ms", ""]
 
 
 def verdict(job: JobReport) -> Parsed:
@@ -150,32 +123,26 @@ def test_job_verdict_lines_match_their_json_places() -> None:
         ("diagnose#/job/as_peers/1/unprofiled_ns", "18.0 ms"),
         ("diagnose#/job/as_peers/2, 3/unprofiled_ns", "9.00 ms"),
     ]
-    assert [one.text for one in page.elements if one.name == "dt"] == [
-        *("Step", "Limit", "Fix"),
-        *("What if", "What if"),
-    ]
-    assert [one.text for one in page.of_class("rank")] == ["1", "2, 3"]
+    assert page.texts("dt") == [*("Step", "Limit", "Fix"), *("What if", "What if")]
+    assert page.texts_of("rank") == ["1", "2, 3"]
 
 
 def test_a_verdict_has_what_is_known_alone() -> None:
     page = verdict(JobReport((ONE,), missing=(7,)))
-    assert [one.text for one in page.elements if one.name == "dt"][-1] == "Missing"
+    assert page.texts("dt")[-1] == "Missing"
     page = verdict(JobReport((ONE,), summary=Verdict("", "the CPU", "")))
-    assert "Limit" in [one.text for one in page.elements if one.name == "dt"]
+    assert "Limit" in page.texts("dt")
     shown = verdict(JobReport((ONE,), step=samples.estimate(), summary=Verdict("12 ms")))
     assert len(shown.of_class("step-bars")) == 1
 
 
 def test_the_heat_map_has_a_column_for_each_step_of_any_rank() -> None:
     page = drawn([replace(TWO, step=(8, 9)), ONE])
-    heads = [one.text for one in page.elements if one.name == "th" and "thead" in one.parents]
-    assert heads == ["rank", "7", "8", "9"]
-    names = [one.text for one in page.elements if one.name == "th" and "tbody" in one.parents]
-    assert names == ["rank 1", "rank 0"]
+    assert page.texts("th", "thead") == ["rank", "7", "8", "9"]
+    assert page.texts("th", "tbody") == ["rank 1", "rank 0"]
 
 
 def test_of_ranks_that_wait_alike_the_first_are_drawn() -> None:
     page = drawn([replace(ONE, rank=rank, waiting_ns=5) for rank in reversed(range(49))])
-    names = [one.text for one in page.elements if one.name == "th" and "tbody" in one.parents]
-    assert names == [f"rank {rank}" for rank in reversed(range(48))]
-    assert [one.text for one in page.of_class("note")] == ["1 rank with less waiting left out."]
+    assert page.texts("th", "tbody") == [f"rank {rank}" for rank in reversed(range(48))]
+    assert page.texts_of("note") == ["1 rank with less waiting left out."]

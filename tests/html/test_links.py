@@ -213,9 +213,7 @@ def test_jobs_of_many_ranks_and_findings_stay_small(job: Page) -> None:
     assert links <= there
 
 
-def test_occurrences_without_events_say_where_to_see_them(
-    browser: Browser, job: Page, tmp_path: Path
-) -> None:
+def test_eventless_occurrences_say_where_to_see_them(browser: Browser, job: Page, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_bytes(render_html(job))
     lines = [one.timeline for one in job.traces if one.timeline is not None]

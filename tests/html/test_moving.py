@@ -216,9 +216,7 @@ def test_links_open_at_an_occurrence(browser: Browser, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_job_leads_to_the_late_rank_s_op_in_three(
-    browser: Browser, shared: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_a_job_leads_to_the_late_op(browser: Browser, shared: Callable[[str], Path], tmp_path: Path) -> None:
     """Ranks one above the other, the culprit's timeline first; by keyboard to an op of its own."""
     analyses = analyses_of({rank: loaded(shared(f"ranks/imbalance.bad.rank{rank}")) for rank in (0, 1)})
     made = page_of(report_of(analyses), analyses)

@@ -192,11 +192,7 @@ def drawn(*points: Inputs) -> Parsed:
 
 
 def places(page: Parsed) -> list[tuple[str | None, ...]]:
-    return [
-        tuple(one.attributes[name] for name in ("cx", "cy", "r"))
-        for one in page.elements
-        if one.name == "circle"
-    ]
+    return [tuple(one.attributes[name] for name in ("cx", "cy", "r")) for one in page.named("circle")]
 
 
 def slopes(page: Parsed) -> list[tuple[str | None, ...]]:
@@ -211,13 +207,12 @@ def test_points_lie_by_logarithms_and_their_area_is_their_time() -> None:
     """From 1/1.6 to 160 on both axes, 256 times as much: ln 1.6 / ln 256 is 0.0848."""
     page = drawn(HUNDRED, ONE)
     assert places(page) == [("8.48%", "238.0", "12.0"), ("91.52%", "22.0", "7.5")]
-    titles = [one.text for one in page.elements if one.name == "title"]
-    assert titles == [
+    assert page.texts("title") == [
         "op1 [8x8]: 1.00 TFLOP/s, 1.00 FLOPs per byte, 400 ns of GPU time",
         "op0 [8x8]: 100.00 TFLOP/s, 100.00 FLOPs per byte, 100 ns of GPU time",
     ]
     assert page.of_class("roof") == []
-    (caption,) = [one.text for one in page.elements if one.name == "figcaption"]
+    (caption,) = page.texts("figcaption")
     assert caption.startswith("Roofline: 2 ops by")
 
 
@@ -249,9 +244,7 @@ def test_the_axis_has_powers_of_ten_within_it(most: float, ticks: list[tuple[str
         (None, 2_000.0, ("0.00%", "227.5", "87.50%", "0.0")),
     ],
 )
-def test_the_memory_s_peak_rises_to_that_of_arithmetic(
-    tflops: float | None, gbps: float, slope: tuple[str, ...]
-) -> None:
+def test_memory_roof_meets_arithmetic_roof(tflops: float | None, gbps: float, slope: tuple[str, ...]) -> None:
     more = {"peak_tflops": tflops, "peak_gbps": gbps}
     page = drawn(inputs(1.0, 1_000.0, **more), inputs(100.0, 1_000.0, **more))
     assert slopes(page) == [slope]
@@ -273,13 +266,13 @@ def test_each_peak_is_drawn_once_and_slopes_end_at_the_highest() -> None:
 
 def test_what_of_a_peak_is_reached_is_said_with_its_limit() -> None:
     page = drawn(replace(ONE, limit="compute"), inputs(50.0, 1_000.0, 10, peak_share=0.126, limit="memory"))
-    titles = [one.text for one in page.elements if one.name == "title"]
+    titles = page.texts("title")
     assert titles[0].endswith("400 ns of GPU time")
     assert titles[1].endswith("10 ns of GPU time, 13 % of the memory peak")
 
 
 def test_of_many_ops_the_sixty_of_most_time_are_drawn() -> None:
     page = drawn(*(inputs(1.0 + at, 1_000.0, 100 + at) for at in range(61)), inputs(9.0, None, 999))
-    titles = [one.text.partition(" ")[0] for one in page.elements if one.name == "title"]
+    titles = [one.text.partition(" ")[0] for one in page.named("title")]
     assert titles == [f"op{at}" for at in range(60, 0, -1)]
     assert roofline(OpTable((OpRow("a", 1, 1, 0.1, (ONE, inputs(9.0, None))),), 0, 0, ())) is None
