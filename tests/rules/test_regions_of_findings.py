@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.region_programs import CodeProgram
+from tests.support.region_programs import US, CodeProgram
 from traceanalyzer import Finding, diagnose
 
 
@@ -14,9 +14,9 @@ def first_of(program: CodeProgram) -> Finding:
     return diagnose(program.trace.load(), select=["launch-bound", "host-hotspot"]).findings[0]
 
 
-def with_hook(name: str = "hook") -> CodeProgram:
-    """Five steps of 20 layers, after each of which a function launches four small kernels."""
-    program = CodeProgram()
+def with_hook(name: str = "hook", kernel_us: int = 2) -> CodeProgram:
+    """Five steps of 20 layers, after each of which a function launches four kernels."""
+    program = CodeProgram(kernel_us * US)
     for _ in range(5):
         for _ in range(20):
             program.ops(["aten::linear"] * 3)
@@ -34,6 +34,12 @@ def test_a_function_beside_the_layers_is_named_with_its_share() -> None:
     assert finding.evidence["part_share"] == pytest.approx(4 / 7, abs=0.08)
     assert finding.saving is not None
     assert finding.saving.share == pytest.approx(4 / 7, abs=0.08)
+
+
+def test_a_busy_gpu_does_not_wait_for_a_function() -> None:
+    """Kernels of 13 of each 14 us: without the profiler they follow each other."""
+    finding = first_of(with_hook(kernel_us=13))
+    assert (finding.rule, finding.cause, finding.by) == ("launch-bound", "profiled-only", None)
 
 
 def with_metric(metric: Callable[[CodeProgram], None]) -> Finding:

@@ -13,10 +13,10 @@ MAIN, AUTOGRAD = 1, 2
 
 
 class CodeProgram:
-    """Steps in which each op takes 10 us and launches a kernel of 2 us; the next op comes 4 us later."""
+    """Steps in which each op takes 10 us and launches a kernel, of 2 us; the next op comes 4 us later."""
 
-    def __init__(self) -> None:
-        self.trace = TraceBuilder()
+    def __init__(self, kernel: int = _KERNEL) -> None:
+        self.trace, self.kernel = TraceBuilder(), kernel
         self.now = self.number = self.steps = self.functions = 0
         self._begin = 0
 
@@ -38,7 +38,7 @@ class CodeProgram:
             }
         self.trace.op(name, self.now, _OP, tid=thread, **args)
         self.trace.launch("cudaLaunchKernel", self.now + 4 * US, 5 * US, self.number, tid=thread)
-        self.trace.kernel(self.now + 9 * US, _KERNEL, self.number)
+        self.trace.kernel(self.now + 9 * US, self.kernel, self.number)
         self.now += _OP + _WAY
 
     def ops(self, names: Sequence[str]) -> None:

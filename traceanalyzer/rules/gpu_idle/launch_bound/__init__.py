@@ -162,7 +162,8 @@ def launch_bound(
     if median(gaps.launch.dur_ns) >= limits.slow_launch_ns:
         yield _slow_launches(gaps)
         return
-    if leading is not None:
+    # Of a busy GPU, a region without its kernels saves their time, and no waiting.
+    if leading is not None and not is_busy(forecast):
         rest = np.ones(len(gaps), bool)
         for hits, members in region_hits(gaps, leading, limits.min_sure_share):
             yield hits
