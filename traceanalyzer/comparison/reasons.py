@@ -120,14 +120,11 @@ def reasons(
     step: StepAxis | None,
     function: str,
 ) -> tuple[str, ...]:
-    """Reasons why the step changed, the most decisive first.
+    """Reasons why the step changed, the most decisive first; `function` notes those that only one side calls.
 
     The order: fitting faults of specific rules, what all ops have in common, fitting faults of rules about launches,
     changes of single ops, other faults. Idle time without a proven change counts only if the step is slower or faster;
     a change that makes up half of the difference counts as proven.
-
-    Args:
-        function: a note on functions that only one side calls; empty without such.
     """
     specific, general, unfitting = _fault_phrases(faults, step)
     common = [phrase for phrase in (_often(rows), function) if phrase]

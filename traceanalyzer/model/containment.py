@@ -76,9 +76,7 @@ def _first_open(below: Rows, closing: Rows, start: Rows, rows: Rows) -> Rows:
 def running_at(start: Rows, end: Rows, thread: Rows, at: Rows, at_thread: Rows) -> Rows:
     """Row of the innermost interval of the same thread that is open at each instant, -1 for none.
 
-    Args:
-        start, end, thread: int64 of shape (rows,), in any order; both ends count as inside.
-        at, at_thread: int64 of shape (instants,), in any order.
+    Intervals, int64 (rows,), and instants, int64 (instants,), come in any order; both ends count as inside.
     """
     nothing = np.iinfo(np.int64).min
     starts, threads = np.concatenate((start, at)), np.concatenate((thread, at_thread))

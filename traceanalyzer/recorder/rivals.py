@@ -14,9 +14,7 @@ from .patches import Patches
 class Rivals:
     """Watches the profilers and execution traces that the program itself starts.
 
-    Attributes:
-        starting: called before one starts; it has to stop the recorder's profiler.
-        observing: called before the program registers an execution trace observer.
+    Before a profiler starts it calls `starting`, which has to stop the recorder's, and before an observer `observing`.
     """
 
     def __init__(self, patches: Patches) -> None:

@@ -125,10 +125,9 @@ _NEVER = np.iinfo(np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Boundaries:
-    """Starts and ends of the rows of each thread, in order: no index, since the ends are sorted faster than kept.
+    """Starts and ends of the rows of each thread as in `Nesting`, int64 ns, sorted.
 
-    Attributes:
-        starts, ends: per thread as in `Nesting`, int64 ns, sorted.
+    It is no index, since the ends are sorted faster than kept.
     """
 
     starts: tuple[Rows, ...]
@@ -142,10 +141,8 @@ class Boundaries:
     def around(self, thread: int, at: Rows, side: Literal["left", "right"]) -> tuple[Rows, Rows]:
         """The last edge before and the first one after each instant, both of the shape of `at`.
 
-        The least and the largest int64 stand for no edge at all.
-
-        Args:
-            side: of an edge at the instant itself, on which the instant is put, as `np.searchsorted` has it.
+        The least and the largest int64 stand for no edge at all. For an edge at the instant itself, `side` is as of
+        `np.searchsorted`.
         """
         before, after = np.full(len(at), _NEVER.min), np.full(len(at), _NEVER.max)
         for edges in (self.starts[thread], self.ends[thread]):

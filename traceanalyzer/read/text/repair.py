@@ -43,8 +43,7 @@ class Repairs:
     def mend(self, text: bytes, offset: int, *, truncated: bool = False) -> list[Any]:
         """The events of a damaged stretch, None for each that is lost.
 
-        Args:
-            truncated: the stretch ends where the file does, so its last event may be half there.
+        If `truncated`, the stretch ends where the file does, so its last event may be half there.
         """
         as_it_is = _strictly(text)
         if as_it_is is not None:  # nothing wrong within: the file only ends too early, or a comma too late
