@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.rules.launches import GEMM, POINTWISE, US, loop, of_rule, steps_of
+from tests.support.execution_traces import Call, Tensor, written
 from tests.support.trace_builder import TraceBuilder
+from traceanalyzer import Finding, diagnose
 from traceanalyzer.model.finding import Confidence
 
 NODE = "autograd::engine::evaluate_function: "
@@ -201,11 +204,76 @@ def test_a_loop_is_found_beside_one_that_covers_more() -> None:
         (["aten::zero_"], "Set gradients to None"),
         (["aten::copy_"], "If DistributedDataParallel copies its buffers"),
         (["aten::lerp_"], "Update all tensors with one call"),
-        (["aten::select", "aten::add"], "Stack the inputs and use one op"),
-        (["aten::linear", "aten::select"], "Stack the inputs, and call the layer once"),
+        (["aten::select", "aten::add"], "If no repeat needs the one before, stack the inputs and use one op"),
+        (
+            ["aten::linear", "aten::select"],
+            "If no repeat needs the one before, stack the inputs, and weights",
+        ),
         (["aten::norm", "aten::item"], "Compute all norms at once"),
     ],
 )
 def test_one_call_for_all_depends_on_the_ops(names: list[str], advice: str) -> None:
     (one,) = of_rule(loop(names, 30), "repeated-calls")
     assert one.advice.startswith(advice)
+
+
+def recorded(folder: Path, *steps: list[Call], rules: tuple[str, ...] = ("repeated-calls",)) -> list[Finding]:
+    """What the rules say of steps with an execution trace."""
+    return list(diagnose(written(folder, steps), select=rules).findings)
+
+
+def models(count: int, *, chained: bool) -> list[Call]:
+    """Calls of a small model with weights of its own, on one input or on the result of the model before."""
+    calls, given = [], Tensor(1, (16, 16))
+    for number in range(count):
+        weight, hidden, result = (Tensor(100 * place + number, (16, 16)) for place in (1, 2, 3))
+        calls += [
+            Call("aten::mm", (given, weight), (hidden,), gpu=2 * US),
+            Call("aten::tanh", (hidden,), (result,), gpu=2 * US),
+        ]
+        given = result if chained else given
+    return [*calls, Call("mine::read", tuple(call.results[0] for call in calls[1::2]))]
+
+
+def test_few_models_are_a_loop_where_tensors_show_that_none_needs_another(tmp_path: Path) -> None:
+    (one,) = recorded(tmp_path, *[models(5, chained=False)] * 3)
+    assert (one.evidence["repeats"], one.confidence) == (5, Confidence.MEDIUM)
+    assert one.advice.startswith("Stack the inputs, and weights that differ")
+    assert recorded(tmp_path, *[models(5, chained=True)] * 3) == []
+
+
+def test_a_recurrence_gets_another_remedy_than_a_batch(tmp_path: Path) -> None:
+    """A model of 30 layers, and 40 times the state times a weight, plus an input."""
+    calls, state, weight = models(15, chained=True), Tensor(1), Tensor(2)
+    for number in range(40):
+        product, following = Tensor(100 + number), Tensor(200 + number)
+        calls += [
+            Call("aten::mul", (state, weight), (product,), gpu=2 * US),
+            Call("aten::add", (product, Tensor(300 + number)), (following,), gpu=2 * US),
+        ]
+        state = following
+    steps = [[*calls, Call("mine::read", (state,))]] * 3
+    one, *_ = recorded(tmp_path, *steps, rules=("repeated-calls", "launch-bound"))
+    assert (one.rule, one.cause) == ("launch-bound", "region")
+    assert one.advice.startswith("Capture the loop in a CUDA graph")
+
+
+def test_backward_in_stages_leaves_one_for_each(tmp_path: Path) -> None:
+    """A solver evaluates its network four times a step; each time code calls backward six times."""
+    trace, number, at = TraceBuilder(), 0, 0
+    node = (f"{NODE}SelectBackward0", f"{NODE}AddmmBackward0")
+    for step in range(3):
+        begin = at
+        for _ in range(4):
+            stage = [("aten::addmm", 1000)] * 12
+            for name, tid in [*stage, *[("aten::add", 1000), *((each, 2000) for each in node)] * 6]:
+                trace.op(name, at, 10 * US, tid=tid)
+                trace.launched((at + 4 * US, 5 * US), (at + 9 * US, 1 * US), tid=tid, name=POINTWISE)
+                number, at = number + 1, at + 12 * US
+        trace.step(step, begin, at - begin)
+    (one,) = of_rule(trace, "repeated-calls")
+    assert one.title.startswith("A loop runs backward 24 times a step")
+    assert one.advice.startswith("Compute all rows in one backward pass")
+    assert one.saving is not None
+    # Of 30 ops a stage, 15 go: five repeats of two nodes, and of the sum before each.
+    assert one.saving.share == pytest.approx(15 / 30, abs=0.05)

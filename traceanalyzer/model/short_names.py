@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 
 ENGINE = "autograd::engine::evaluate_function: "  # what the engine puts before the name of a node
@@ -17,12 +18,23 @@ _LAMBDA = re.compile(r"\b(\w+?)(_cuda)?\(at::TensorIteratorBase")
 _FUNCTOR = re.compile(r"\b(\w*?(?:Functor|ReduceOp|Ops)\w*)")
 _PLAIN = re.compile(r"^(?:void )?(?:[\w:]|\(anonymous namespace\)::)*?(\w+)(?=[<(]|$)")
 _MAX_LETTERS = 60
+_MAX_LISTED = 6
 _FUNCTION = re.compile(r"(\.py\(\d+\): \w+)(?![\w(.])")
 
 
 def short_ops(text: str) -> str:
     """A text without the words of autograd and torch.compile around names: `MmBackward0`, `compiled region 0/0`."""
     return _AROUND.sub("", text).replace("Torch-Compiled Region: ", "compiled region ")
+
+
+def listed_ops(names: Iterable[str], width: int) -> str:
+    """`abs, mean, clamp, ...`: up to six different ops in at most `width` letters, two at least."""
+    ops = list(dict.fromkeys(short_ops(name).removeprefix("aten::") for name in names))
+    for count in range(max(min(_MAX_LISTED, len(ops)), 2), 1, -1):
+        text = f"{', '.join(ops[:count])}{', ...' * (count < len(ops))}"
+        if len(text) <= width:
+            break
+    return text
 
 
 def marked_functions(text: str) -> str:

@@ -10,20 +10,23 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.model.records import dataclass
-from traceanalyzer.model.short_names import marked_functions
+from traceanalyzer.model.short_names import listed_ops, marked_functions
 from traceanalyzer.model.step_times import Saving
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints_at
 from traceanalyzer.regions.regions import KERNEL_FLOOR_NS, DropRegion, Regions
 from traceanalyzer.regions.tree import AFTER_BACKWARD, LOADING, MIN_REPEATS, Tree, subtree_totals
+from traceanalyzer.replay.rewrites import GraphLaunch
 from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.tensors.flow import MIN_CHAIN, Flow
 from traceanalyzer.tensors.ops.table import Kind, is_view, op_row
 from traceanalyzer.timeline.packages import package_of
 from traceanalyzer.timeline.selection import Events
 
 Remedy = Literal[
     "one-call",
+    "chain",
     "recurrence",
     "lists",
     "groups",
@@ -36,7 +39,7 @@ Remedy = Literal[
     "optimizer",
 ]
 # Remedies of blocks that repeat, and of code that launches next to nothing.
-_OF_BLOCKS = ("one-call", "recurrence", "lists", "groups")
+_OF_BLOCKS = ("one-call", "chain", "recurrence", "lists", "groups")
 ON_HOST = ("host", "optimizer")
 
 # Ops of a model's layers, and other arithmetic that a program is for.
@@ -60,7 +63,6 @@ MIN_CALLS = 16
 _MOST = 0.85
 # Share of the predicted step below which a region is not responsible for it; that of a severe finding.
 MIN_SHARE = Severity.HIGH.least_share
-_NAMED_OPS = 6
 _MAIN_OPS = 3
 # Letters of a block's ops where its place is named, too: both fit a title.
 _SHORT = 36
@@ -85,10 +87,10 @@ class Responsible:
     """A region, or several of one name.
 
     Attributes:
-        remedy: "one-call", "lists" (of tensors) or "groups" (of parameters) of a block that repeats, "recurrence" of
-            one with a recurrent cell, "wrapper" of a function around layers, "function" of one that runs often or is
-            no part of the model, "package" of calls of a package, "weights" of weights that are computed, "host" and
-            "optimizer" of what computes on the CPU.
+        remedy: "one-call", "lists" (of tensors) or "groups" (of parameters) of a block that repeats, "chain" of one
+            that needs the repeat before, "recurrence" of one with a recurrent cell, "wrapper" of a function around
+            layers, "function" of one that runs often or is no part of the model, "package" of calls of a package,
+            "weights" of weights that are computed, "host" and "optimizer" of what computes on the CPU.
         words: a noun phrase that names it.
         share: predicted CPU time as a share of the predicted step.
         calls: times that it runs in a step.
@@ -101,7 +103,7 @@ class Responsible:
     words: str
     share: float
     calls: float
-    edit: DropRegion
+    edit: DropRegion | GraphLaunch
     within: str = ""
 
     @property
@@ -146,8 +148,9 @@ def responsible_regions(
             most = _MOST * region.share
             within = _longest(regions, own & library, most) if kind in ("function", "package") else ""
             few = region.remedy in ("function", "after-backward", "package") and region.calls < MIN_CALLS
-            edit = replace(region.edit, least_part=_KEPT_IN_PART) if few else region.edit
-            found.append(replace(region, within=within, edit=edit))
+            if few and isinstance(region.edit, DropRegion):
+                region = replace(region, edit=replace(region.edit, least_part=_KEPT_IN_PART))
+            found.append(replace(region, within=within))
     # A function with most of the code after backward names it better.
     found = [each for each in found if each.share >= min_share]
     found.sort(key=lambda each: (each.remedy == "after-backward", -each.share))
@@ -217,6 +220,18 @@ def _region(regions: Regions, kind: str, name: str, nodes: list[int], stepping: 
     edit = regions.as_one(nodes, floor_ns)
     words = _block_place(regions.tree, nodes, block_words(calls, name), block_words(calls, name, _SHORT))
     return Responsible(tuple(nodes), remedy, words, share, calls, edit)
+
+
+def _as_chain(region: Responsible, regions: Regions, flow: Flow | None) -> Responsible:
+    """The region, with the remedy of a loop whose repeats need the one before where tensors show that."""
+    places = [block for block in regions.tree.blocks if block.node in region.nodes]
+    if flow is None or region.remedy not in ("one-call", "lists"):
+        return region
+    length = flow.chain_length(np.append(place.starts_ns, place.end_ns) for place in places)
+    if (length or 0) < MIN_CHAIN:
+        return region
+    edit = GraphLaunch([place.starts_ns[0] for place in places], [place.end_ns for place in places])
+    return replace(region, remedy="chain", edit=edit)
 
 
 def _only_evaluates(regions: Regions, own: Mask, layers: Mask) -> bool:
@@ -329,12 +344,8 @@ def _longest(regions: Regions, functions: Mask, least: float) -> str:
 
 def block_words(calls: float, name: str, width: int = 80) -> str:
     """`64 x abs, mean, clamp, div, ...`: a repeated block in words, in at most `width` letters with two ops or more."""
-    ops = [op.removeprefix("aten::") for op in name.split(", ")]
-    for count in range(max(min(_NAMED_OPS, len(ops)), 2), 1, -1):
-        text = f"{calls:,.0f} x {', '.join(ops[:count])}{', ...' * (count < len(ops))}"
-        if len(text) <= width:
-            break
-    return text
+    times = f"{calls:,.0f} x "
+    return times + listed_ops(name.split(", "), width - len(times))
 
 
 def _innermost(regions: Regions, found: list[Responsible]) -> Iterator[Responsible]:
@@ -388,14 +399,14 @@ class Leading:
     repeated: tuple[str, float, float] | None = None
 
     @classmethod
-    def build(cls, forecast: Forecast, regions: Regions, events: Events) -> Self:
+    def build(cls, forecast: Forecast, regions: Regions, events: Events, flow: Flow | None) -> Self:
         code = events.user_code
         outermost = code.names[distinct(code.code[code.caller < 0])]
         packages = {None, *map(package_of, map(str, outermost))}
-        each = tuple(
-            (region, forecast.saving([region.edit]))
-            for region in responsible_regions(regions, MIN_SHARE, packages)
+        responsible = (
+            _as_chain(region, regions, flow) for region in responsible_regions(regions, MIN_SHARE, packages)
         )
+        each = tuple((region, forecast.saving([region.edit])) for region in responsible)
         spans = tuple(_spans_of(region, regions.tree, events) for region, _ in each)
         return cls(regions, each, spans, repeated_function(regions, events, packages))
 

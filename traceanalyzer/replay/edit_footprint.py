@@ -99,6 +99,20 @@ class Footprint:
         inside += other.work_ns[self.emptied & other.dead].sum()
         return bool(inside >= share * max(other.cpu_ns.sum() + other.work_ns.sum(), 1.0))
 
+    def takes_whole_loops(self, loops: Self, launch: NDArray[np.int64]) -> bool:
+        """Whether the work that goes in loops, which the other launches at once, is all work of some of them.
+
+        Then fewer loops are left for the other.
+
+        Args:
+            launch: int64 (work,), segment in which each piece of work is launched.
+        """
+        inside = loops.dropped[launch]
+        run = np.cumsum(np.diff(loops.dropped, prepend=False) & loops.dropped)[launch[inside]]
+        gone, whole = np.bincount(run, self.dead[inside]), np.bincount(run)
+        full = gone >= _EMPTIED * np.maximum(whole, 1)
+        return not full.all() and bool(gone[full].sum() >= _EMPTIED * gone.sum() > 0)
+
     def leads_to(self, other: Self, launch: NDArray[np.int64]) -> bool:
         """Whether most of the other's CPU time lies between a wait that this takes away and the next launch.
 

@@ -86,20 +86,32 @@ class Fuse:
         edited.drop_ops(place[~stays])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class GraphLaunch:
-    """The step becomes one CUDA graph: one launch, short kernels back to back; waits, long gaps and the
-    driver's allocations stay."""
+    """The step becomes one CUDA graph, or each of some CPU spans does: one launch, short kernels back to back.
+
+    Waits, long gaps and the driver's allocations stay.
+
+    Attributes:
+        starts_ns, ends_ns: of the spans, disjoint and in order; the step if there are none.
+    """
 
     kind: ClassVar[Kind] = "rewrite"
+    starts_ns: Ints = ()
+    ends_ns: Ints = ()
 
     def apply(self, edited: EditedProgram) -> None:
         first, step = _first_segments(edited)
-        alive = np.flatnonzero(edited.alive)
-        kernels = np.bincount(step[edited.launch[alive]], minlength=len(first))
-        edited.kept &= _staying(edited)
-        np.add.at(edited.added_ns, first, _GRAPH_CPU_NS + _GRAPH_NODE_NS * kernels)
-        edited.launch[alive] = first[step[edited.launch[alive]]]
+        inside, graph = np.ones(len(step), bool), step[edited.launch]
+        if len(self.starts_ns):
+            spans = as_ints(self.starts_ns), as_ints(self.ends_ns)
+            (first, graph), inside = edited.span_of_launch(*spans), edited.within(*spans)
+        alive = np.flatnonzero(edited.alive & (graph >= 0))
+        kernels = np.bincount(graph[alive], minlength=len(first))
+        edited.kept &= _staying(edited) | ~inside
+        recorded = first >= 0
+        np.add.at(edited.added_ns, first[recorded], (_GRAPH_CPU_NS + _GRAPH_NODE_NS * kernels)[recorded])
+        edited.launch[alive] = first[graph[alive]]
         short = alive[edited.dur_ns[alive] < _SHORT_NS]
         edited.gap_ns[short] = np.minimum(edited.gap_ns[short], _GRAPH_GAP_NS)
 

@@ -10,10 +10,11 @@ from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import Saving, StepEstimate
+from traceanalyzer.regions.regions import DropRegion
 from traceanalyzer.replay.edit_footprint import WHOLLY, Autograd, Footprint
-from traceanalyzer.replay.edits import Edit, FetchInTime
+from traceanalyzer.replay.edits import Drop, Edit, FetchInTime
 from traceanalyzer.replay.program import Program
-from traceanalyzer.replay.rewrites import Batch, Compile, Fuse
+from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule.claims import Claims, PendingFinding, takes_all_launches
 from traceanalyzer.rule.hits import Hits
@@ -30,6 +31,9 @@ _SHARED = 0.2
 _GRAPH_BEFORE_CHAINS = 2.0
 # Share of what a CUDA graph saves. A fault that saves as much comes before the graph; chosen.
 _BEFORE_GRAPH = 0.25
+# Share of what one call for a loop saves. Work in the loop that nobody needs comes before it if it is worth as much:
+# 0.72 in a loop over clips that computes the same filters for each, 0.27 where all of the loop is the fault; H200.
+_BEFORE_LOOP = 0.6
 # Only so many findings of a trace are compared pair by pair: those that save most.
 _MAX_COMPARED = 30
 
@@ -114,7 +118,8 @@ def _linked(
         return [], set(), {}
     worth = _worth_comparing(all_pending, findings)
     prints = {i: Footprint.of(forecast.program, all_pending[i].hits.edits()) for i in worth}
-    specific, partly = _removed_together(all_pending, worth, prints, forecast)
+    some, most = _needless_in_loops(all_pending, prints, worth, forecast)
+    specific, partly = _removed_together(all_pending, worth, prints, some, forecast)
     removed = {i for pair in specific for i in pair}
     compiled = [
         (i, other)
@@ -124,7 +129,26 @@ def _linked(
         if not (pending.hits.info or second.hits.info)
     ]
     earlier = preceded_by(all_pending, findings, prints, worth)
+    earlier |= {i: others | earlier.get(i, frozenset()) for i, others in most.items() if others}
     return compiled + specific, partly, _behind_late_batches(all_pending, earlier)
+
+
+def _needless_in_loops(
+    all_pending: Sequence[PendingFinding],
+    prints: Mapping[int, Footprint],
+    worth: Mapping[int, float],
+    forecast: Forecast,
+) -> tuple[dict[int, frozenset[int]], dict[int, frozenset[int]]]:
+    """Of each finding about loops the needless work that comes first: (some of the loops, most that it saves)."""
+    needless = [i for i in prints if all_pending[i].order is Claims.WORK and _has_only(all_pending[i], Drop)]
+    some, most = dict[int, frozenset[int]](), dict[int, frozenset[int]]()
+    for i, loops in prints.items():
+        if any(isinstance(edit, (Batch, GraphLaunch, DropRegion)) for edit in all_pending[i].hits.edits()):
+            whole = (one for one in needless if prints[one].takes_whole_loops(loops, forecast.program.launch))
+            some[i] = frozenset(whole)
+            dear = (one for one in needless if worth[one] >= _BEFORE_LOOP * worth[i])
+            most[i] = some[i] | {one for one in dear if loops.holds(prints[one])}
+    return some, most
 
 
 def _behind_late_batches(
@@ -184,7 +208,12 @@ def preceded_by(
     for chain in chains:
         explained = {i for i in explaining if chain in worth and explains(i, chain)}
         graphs = {i for i in launches if saved[i] >= _GRAPH_BEFORE_CHAINS * saved[chain]}
-        earlier[chain] = frozenset(explained | graphs)
+        loops = {
+            i
+            for i in prints
+            if chain in prints and _has_only(all_pending[i], GraphLaunch) and prints[i].holds(prints[chain])
+        }
+        earlier[chain] = frozenset(explained | graphs | loops - launches)
     for graph in launches:
         dear = (i for i in saved if saved[i] >= _BEFORE_GRAPH * saved[graph] and ranks[i] <= ranks[graph])
         earlier[graph] = frozenset(dear) - chains - launches
@@ -195,12 +224,15 @@ def _removed_together(
     all_pending: Sequence[PendingFinding],
     worth: Mapping[int, float],
     prints: Mapping[int, Footprint],
+    apart: Mapping[int, frozenset[int]],
     forecast: Forecast,
 ) -> tuple[list[tuple[int, int]], set[int]]:
     """(pairs of specific findings that one change removes; findings of which the other's fix removes a part)."""
     linked, partly = [], set[int]()
     for pair in combinations(worth, 2):
         first, second = (prints[i] for i in pair)
+        if pair[1] in apart.get(pair[0], ()) or pair[0] in apart.get(pair[1], ()):
+            continue
         inside = first.holds(second)
         if inside and not first.holds(second, WHOLLY):
             partly.add(pair[1])

@@ -168,7 +168,7 @@ def _code_of(evidence: Mapping[str, Any]) -> Iterator[str]:
     yield from (str(evidence[name]) for name in ("built_in", "by", "region") if name in evidence)
     if isinstance(lines, Mapping) and 2 * max(lines.values(), default=0) >= sum(lines.values()):
         yield from [*lines][:1]
-    yield from [evidence["ops"]] if isinstance(evidence.get("ops"), str) else ()
+    yield from (text for name in ("ops", "loop") if isinstance(text := evidence.get(name), str))
 
 
 def _advice(pending: PendingFinding, scope: Scope, evidence: Mapping[str, Any]) -> str:

@@ -141,10 +141,10 @@ class LostTime:
         What was before its span is not, but where a span launched the work before it, too: then it is between the two.
         """
         _check_spans(starts_ns, ends_ns)
-        owner = _span_of(idle.launch, starts_ns, ends_ns)
+        owner = span_of(idle.launch, starts_ns, ends_ns)
         inside = idle.has_next & (owner >= 0)
         ended, owner = idle[inside], owner[inside]
-        first = _span_of(ended.launch_before, starts_ns, ends_ns) < 0
+        first = span_of(ended.launch_before, starts_ns, ends_ns) < 0
         start = np.where(first, np.maximum(ended.start_ns, starts_ns[owner]), ended.start_ns)
         return cls(owner, ended.device, np.minimum(start, ended.end_ns), ended.end_ns, len(starts_ns))
 
@@ -152,7 +152,7 @@ class LostTime:
     def spent_within(cls, work: Work, starts_ns: Rows, ends_ns: Rows) -> Self:
         """All the time of work that a launch within [starts_ns[i], ends_ns[i]), disjoint, began, which is owner i's."""
         _check_spans(starts_ns, ends_ns)
-        owner = _span_of(work.launch, starts_ns, ends_ns)
+        owner = span_of(work.launch, starts_ns, ends_ns)
         return replace(cls.all_of(work[owner >= 0], owner[owner >= 0]), spans=len(starts_ns))
 
     def owned_by(self, owner: Rows) -> Self:
@@ -231,7 +231,7 @@ def _check_spans(starts_ns: Rows, ends_ns: Rows) -> None:
         )
 
 
-def _span_of(calls: Calls, starts_ns: Rows, ends_ns: Rows) -> Rows:
+def span_of(calls: Calls, starts_ns: Rows, ends_ns: Rows) -> Rows:
     """The latest-begun span in which each call begins; -1 where there is none, or no call."""
     order = np.argsort(starts_ns, kind="stable")
     ends_ns = ends_ns[order]

@@ -20,6 +20,9 @@ _ADVICE = {
     "batch them: stack the inputs and call each op once.",
     "items": "Batch the items (images, samples, time steps): call each op once on the whole tensor. If each item needs "
     "the one before, compile the loop with {torch.compile}.",
+    "chain": "Capture the loop in a CUDA graph, or compile its body with {torch.compile}: each repeat needs the one "
+    "before, so they cannot be one batch. Compute before the loop what does not need it. Fewer repeats, or one kernel "
+    "for the loop (a scan), also help.",
     "recurrence": "Call the recurrent layer once on the whole sequence (nn.LSTM, nn.GRU): one op launches all kernels.",
     "lists": "Use torch._foreach_ ops (_foreach_mul_, _foreach_add_, _foreach_lerp_) on lists of tensors, or stack "
     "tensors of equal shape and update them together.",

@@ -14,6 +14,7 @@ from traceanalyzer.rule.messages import singular
 MAX_TITLE = 100
 """Characters of a title at most."""
 _WIDTHS = (64, 40, 28)  # characters of a name in a title, the more the better
+_LIST_WIDTH = 48  # characters of a list of ops
 _ANY = "any"
 _CODE = regex(r"(?:[^\s(]*/)?([^\s/(]+\.pyx?)\((\d+)\): ([\w.<>]+)(?:\(\))?")
 _CLAUSE = regex(r"(?:[;.]|(?<!\)):|,(?= (?:and|which|because|while|although|mostly|most|so|for inputs)\b)) ")
@@ -42,7 +43,9 @@ def title_of(
     every_field = (*_named(evidence), *fields.items())
     known = {name: code_words(value) for name, value in every_field if value is not None}
     known = {name: text for name, text in known.items() if text and not _NOTHING.match(text)}
-    places = [f", in {place}" for place in _places(evidence)] + [""]
+    every_place = _places(evidence)
+    places = [f", in {place}" for place in every_place] + [""]
+    known |= {"place": every_place[-1]} if every_place else {}
     for width in _WIDTHS:
         cut = {name: shortened_name(text, width) for name, text in known.items()}
         for template in [templates] if isinstance(templates, str) else templates:
@@ -65,7 +68,11 @@ def _named(evidence: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"only_{name}", f"{value[0]:,}" if isinstance(value[0], int) else str(value[0])
     if region := evidence.get("region"):
         words = code_words(str(region)).removesuffix(", ...")
+        place = words.partition(" in ")[2]
+        while not place and len(words) > _LIST_WIDTH and ", " in words:
+            words = words.rpartition(", ")[0]
         yield "in_region", f" in {evidence.get('idiom', words)}"
+        yield "loop_place", place
 
 
 def _places(evidence: Mapping[str, Any]) -> list[str]:

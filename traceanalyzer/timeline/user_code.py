@@ -90,6 +90,13 @@ class UserCode:
             going = going[innermost[going] >= 0]
         return innermost
 
+    def around_spans(self, starts_ns: Rows, ends_ns: Rows, tid: Rows) -> Texts:
+        """The innermost frame that is open during all of each span on its thread."""
+        frame = self.open_at(starts_ns, tid)
+        while len(going := np.flatnonzero((frame >= 0) & (pick(self.end_ns, frame) < ends_ns))):
+            frame[going] = self.caller[frame[going]]
+        return Texts(pick(self.code, frame), self.names) if len(self.names) else Texts.none(len(frame))
+
     def around_most(self, rows: Rows, weights: Rows, share: float) -> str:
         """The innermost function around rows of `trace.cpu` with this share of their weights; empty if there is none.
 

@@ -3,16 +3,20 @@
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, ranges, rank_within
+from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, median, ranges, rank_within
 from traceanalyzer.model.records import dataclass
+from traceanalyzer.model.short_names import listed_ops
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.replay.edits import DropSpans, Resize
 from traceanalyzer.replay.rewrites import Batch
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, Work, rule
+from traceanalyzer.rule.lost_time import span_of
+from traceanalyzer.tensors.flow import MIN_CHAIN, Flow
 from traceanalyzer.tensors.signatures import Shape, Signature, shape_text, signatures_of, tensors
 from traceanalyzer.tensors.top_ops import with_inputs, without_views
 from traceanalyzer.timeline.backward_nodes import outer_nodes_of
@@ -33,6 +37,8 @@ _ON_LISTS = regex(r"_$|_norm$|::(sum|norm|zeros_like|clone|isnan|isinf|isfinite|
 _SLICES = regex(r"^aten::(slice|narrow|select)$")
 # Ops that decide about the next repeat, as in decoding.
 _DECODES = regex(r"::(argmax|multinomial|topk|cat|stack|index_copy_|scatter_?|randn?\w*|normal_)$")
+# Letters of the ops that a title names.
+_LISTED = 40
 # Ops before or after the loop.
 _NEAR = 2
 # Loops of a step and thread, such as layers, an op for each parameter, and a loop of the loss.
@@ -41,6 +47,8 @@ _ROUNDS = 3
 # another loop; chosen.
 _MOST = 0.5
 _ENGINE, _SUMS_UP = r"^autograd::engine|^torch::autograd", "torch::autograd::AccumulateGrad"
+# Ops of other threads between two repeats, over the median: more of them are code between two loops; chosen.
+_MORE_BETWEEN = 1.5
 # Layers of a network, and evaluations; more of them are a loop over time steps or samples. Chosen.
 _MIN_LAYERS, _MAX_EVALUATIONS = 3, 8
 
@@ -61,7 +69,9 @@ class Limits:
 
 
 @rule(since="0.1", claims=Claims.PATTERN, min_share=0.02, limits=Limits, causes=("evaluated-anew",))
-def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
+def repeated_calls(
+    calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, flow: Flow | None, limits: Limits
+) -> Iterator[Hits]:
     """The same sequence of small ops runs many times a step.
 
     What it looks for: a sequence of small ops that repeats in a row within a step, usually at least 16 times.
@@ -75,26 +85,34 @@ def repeated_calls(calls: Calls, work: Work, idle: IdleTime, gpus: Gpus, limits:
     all elements pays both costs only once.
     Bad: `[x[i] * torch.tensor(w[i], device="cuda") for i in range(64)]`. Good: one tensor of all weights, `x
     * torch.tensor(w, device="cuda")[:, None]`.
-    How sure: the repetition is measured. The trace does not show whether the repeats are independent. So
-    confidence is at most medium. Confidence is low for most repeats with a matrix product: these may be the
-    layers of a model.
-    When it is wrong: each repeat needs the previous result.
+    How sure: the repetition is measured. An execution trace shows whether a repeat needs the result of the one
+    before: then launch-bound names the loop, with another remedy. Without one, confidence is low for most repeats
+    with a matrix product: these may be the layers of a model.
+    When it is wrong: without an execution trace, each repeat may need the previous result.
     Source: PyTorch's performance tuning guide; measured on an H200 with torch 2.11.
     """
     outer = calls[calls.is_top_op & (calls.step >= 0)]
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
     by_ops: dict[tuple[str, ...], list[Repeats]] = {}
     for loop in repeats_of(outer[~outer.inside(marks)], work, limits):
-        by_ops.setdefault(tuple(sorted(loop.names)), []).append(loop)
-    members = [loops[0].ops.joined([loop.ops for loop in loops]) for loops in by_ops.values()]
-    nodes = [outer_nodes_of(calls, ops) for ops in members]
-    in_backward = np.concatenate([np.empty(0, np.int64), *(each.rows for each, _ in nodes)])
-    for loops, ops, backward in zip(by_ops.values(), members, nodes, strict=True):
-        # In another step, some repeats of the same loop may take another branch.
-        confidence = next(filter(None, (confidence_of(loop, limits) for loop in loops)), None)
-        # The backward of a loop counts with that loop.
-        if confidence is not None and np.isin(ops.rows, in_backward).mean() < _MOST:
-            yield _hits(loops, ops, *backward, idle, gpus, limits, confidence)
+        # Where code calls backward in a loop, nodes of views may be missing in the first stage of a solver.
+        kinds = filter(_BACKWARD_OF_LAYERS.search, loop.names) if loop.calls_backward else loop.names
+        by_ops.setdefault(tuple(sorted(kinds)), []).append(loop)
+    around = [_around(outer, loops) for loops in by_ops.values()]
+    nodes = [_later_nodes(calls, each, loops) for each, loops in zip(around, by_ops.values(), strict=True)]
+    chains = [chain_length(loops, flow) for loops in by_ops.values()]
+    sure = [confidence_of(loops, chain, limits) for loops, chain in zip(by_ops.values(), chains, strict=True)]
+    # The backward of a loop counts with that loop, and so does what calls backward in it.
+    counted = [np.empty(0, np.int64), *(each.ops.rows for each in nodes)]
+    for loops, inside, confidence in zip(by_ops.values(), around, sure, strict=True):
+        if confidence and loops[0].calls_backward:
+            counted.append(inside.ops.rows[~inside.ops.name.matches(_ENGINE)])
+    elsewhere = np.concatenate(counted)
+    for loops, inside, later, chain, confidence in zip(
+        by_ops.values(), around, nodes, chains, sure, strict=True
+    ):
+        if confidence and np.isin(loops[0].ops.rows, elsewhere).mean() < _MOST:
+            yield _hits(loops, inside, later, idle, gpus, limits, confidence, known=chain is not None)
     yield from evaluation_hits(calls, outer, work, idle)
 
 
@@ -105,6 +123,7 @@ class Repeats:
     Attributes:
         end_ns: of the last op, or of an op after it that stacks the results.
         collected: unbind or split comes before the loop, or stack or cat after it.
+        between: int64 (repeats - 1,), ops of other threads between the repeats: what calls backward in a loop.
     """
 
     ops: Calls
@@ -112,6 +131,16 @@ class Repeats:
     pieces: Work
     end_ns: int
     collected: bool
+    between: Rows
+
+    @property
+    def place(self) -> Rows:
+        """Number of the place of each repeat: more runs between two places, as between stages of a solver."""
+        return np.append(0, np.cumsum(self.between > _MORE_BETWEEN * median(self.between)))
+
+    @property
+    def calls_backward(self) -> bool:
+        return bool(median(self.between) > 0 and self.ops.name.matches(_ENGINE).all())
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -122,8 +151,16 @@ class Repeats:
         return self.ops[np.arange(0, len(self.ops), self.period)]
 
     @property
+    def starts_ns(self) -> Rows:
+        return self.first_ops.start_ns
+
+    @property
     def ends_ns(self) -> Rows:
-        return np.append(self.first_ops.start_ns[1:], self.end_ns)
+        """End of each repeat: start of the next one of its place."""
+        ends_ns = self.ops.end_ns[self.period - 1 :: self.period]
+        return np.append(
+            np.where(np.diff(self.place) > 0, ends_ns[:-1], self.first_ops.start_ns[1:]), self.end_ns
+        )
 
     def changing(self, pattern: re.Pattern[str]) -> bool:
         """True if an op of such a name gets other inputs in some repeat, or if inputs are not recorded."""
@@ -163,17 +200,72 @@ def repeats_of(outer: Calls, work: Work, limits: Limits) -> Iterator[Repeats]:
                 near = gathers[max(begin - _NEAR, 0) : end + _NEAR]
                 stacked = end < len(outer) and group[end] == group[begin] and outer.name[end] == "aten::stack"
                 end_ns = int(outer.end_ns[end if stacked else end - 1])
-                yield Repeats(outer[members.ravel()], members.shape[1], pieces, end_ns, bool(near.any()))
+                others = outer[(outer.step == outer.step[begin]) & (outer.thread != outer.thread[begin])]
+                between = np.diff(np.searchsorted(np.sort(others.start_ns), outer.start_ns[members[:, 0]]))
+                ops = outer[members.ravel()]
+                yield Repeats(ops, members.shape[1], pieces, end_ns, bool(near.any()), between)
 
 
-def confidence_of(loop: Repeats, limits: Limits) -> Confidence | None:
-    """Confidence that the loop could be one call; None if it needs its order."""
+def chain_length(loops: Sequence[Repeats], flow: Flow | None) -> int | None:
+    """`Flow.chain_length` of the loops; None without an execution trace."""
+    edges = (
+        np.append(loop.starts_ns[loop.place == place], loop.ends_ns[loop.place == place][-1])
+        for loop in loops
+        for place in distinct(loop.place).tolist()
+    )
+    return None if flow is None else flow.chain_length(edges)
+
+
+class _OfRepeats(NamedTuple):
+    """Ops, and the repeat that each belongs to, in all loops of the same ops."""
+
+    ops: Calls
+    repeat: Rows
+
+
+def _around(outer: Calls, loops: Sequence[Repeats]) -> _OfRepeats:
+    """The ops of the loops, with those of the threads that call backward in a loop."""
+    ops = loops[0].ops.joined([loop.ops for loop in loops])
+    if not loops[0].calls_backward:
+        return _OfRepeats(ops, np.arange(len(ops)) // loops[0].period)
+    repeat = span_of(outer, *_spans(loops))
+    return _OfRepeats(outer[repeat >= 0], repeat[repeat >= 0])
+
+
+def _later_nodes(calls: Calls, around: _OfRepeats, loops: Sequence[Repeats]) -> _OfRepeats:
+    """Nodes of backward that run after the loops whose ops have recorded them."""
+    nodes, recorder = outer_nodes_of(calls, around.ops)
+    later = span_of(nodes, *_spans(loops)) < 0
+    return _OfRepeats(nodes[later], around.repeat[recorder[later]])
+
+
+def _spans(loops: Sequence[Repeats]) -> tuple[Rows, Rows]:
+    """(starts, ends) of the repeats."""
+    starts, ends = zip(*((loop.starts_ns, loop.ends_ns) for loop in loops), strict=True)
+    return np.concatenate(starts), np.concatenate(ends)
+
+
+def confidence_of(loops: Sequence[Repeats], chain: int | None, limits: Limits) -> Confidence | None:
+    """Confidence that the loops could be one call; None if they need their order, as launch-bound then says.
+
+    Args:
+        chain: as of `chain_length`.
+    """
+    if any(map(_EXCLUDED.search, loops[0].names)) or (chain or 0) >= MIN_CHAIN:
+        return None
+    # In another step, some repeats of the same loop may take another branch.
+    guess = next(filter(None, (_guess(loop, limits) for loop in loops)), None)
+    return guess if chain is None else Confidence.MEDIUM
+
+
+def _guess(loop: Repeats, limits: Limits) -> Confidence | None:
+    """The confidence without an execution trace: fewer repeats may be layers, more pick rows or work on lists."""
     names, count = loop.names, len(loop.first_ops)
     heavy = any(map(_HEAVY.search, names))
     # Layers of a graph network read the same rows in each repeat.
     indexes = loop.changing(_INDEXES) if heavy else any(map(_INDEXES.search, names))
     picks = loop.collected or indexes or any(map(_PICKS.search, names))
-    if any(map(_EXCLUDED.search, names)) or (not picks and any(map(_BACKWARD_OF_LAYERS.search, names))):
+    if not picks and any(map(_BACKWARD_OF_LAYERS.search, names)):
         return None
     few_launches = len(loop.pieces) <= limits.max_loop_launches * count
     if count < limits.min_repeats:
@@ -191,47 +283,69 @@ def confidence_of(loop: Repeats, limits: Limits) -> Confidence | None:
 
 def _hits(
     loops: Sequence[Repeats],
-    members: Calls,
-    nodes: Calls,
-    recorder: Rows,
+    around: _OfRepeats,
+    nodes: _OfRepeats,
     idle: IdleTime,
     gpus: Gpus,
     limits: Limits,
     confidence: Confidence,
+    *,
+    known: bool,
 ) -> Hits:
-    """Hits for loops of the same ops: one repeat does the work of all; `recorder` recorded each of the `nodes`."""
-    period, repeat = loops[0].period, recorder // loops[0].period
-    ops = members[np.arange(0, len(members), period)]
-    loop_of = np.repeat(np.arange(len(loops)), [len(loop.first_ops) for loop in loops])
-    spans = ops.joined([ops, nodes])
-    loop_ends_ns = np.concatenate([loop.ends_ns for loop in loops])
-    ends_ns = np.append(loop_ends_ns, nodes.end_ns)
-    # Nodes of the same name do the same for other repeats.
-    place = rank_within(grouped([repeat, nodes.name.code])[0])
-    group = np.append(loop_of, len(loops) + grouped([loop_of[repeat], nodes.name.code, place])[0])
-    lost = LostTime.launched_within(idle, spans.start_ns, ends_ns)
+    """Hits for loops of the same ops: one repeat of each, and of its later backward, does the work of all.
+
+    Args:
+        known: tensors show that no repeat needs the one before.
+    """
     largest = max(loops, key=lambda loop: len(loop.pieces))
+    ops = largest.ops.joined([loop.first_ops for loop in loops])
+    repeats = [len(loop.first_ops) for loop in loops]
+    loop_of = np.repeat(np.arange(len(loops)), repeats)
+    loop_of, _ = grouped([loop_of, np.concatenate([loop.place for loop in loops])])
+    (starts_ns, loop_ends_ns), spans = _spans(loops), ops.joined([ops, nodes.ops])
+    ends_ns = np.append(loop_ends_ns, nodes.ops.end_ns)
+    # Nodes of the same name do the same for other repeats.
+    kind = nodes.ops.name.code
+    place = rank_within(grouped([nodes.repeat, kind])[0])
+    group = np.append(loop_of, len(ops) + grouped([loop_of[nodes.repeat], kind, place])[0])
+    lost = LostTime.launched_within(idle, spans.start_ns, ends_ns)
     names, pieces = largest.names, largest.pieces
-    lines = ops.line.or_else(ops.annotation).sums(loop_ends_ns - ops.start_ns)
+    callers = around.ops[(around.ops.thread != ops.thread[0]) | (not largest.calls_backward)]
+    first = np.flatnonzero(np.diff(loop_of, prepend=-1))
+    last = np.append(first[1:], len(ops)) - 1
+    threads = np.full(len(first), callers.thread[0])
+    # The first repeat may begin before the function that runs the loop, and the last may end after it.
+    inner = starts_ns[np.minimum(first + 1, last)], starts_ns[last]
+    function = ops.events.user_code.around_spans(*inner, threads)
+    lines = (
+        function.or_else(ops[first].line)
+        .or_else(ops[first].annotation)
+        .sums(loop_ends_ns[last] - starts_ns[first])
+    )
     others = len(set(names)) - 1
     sent = pieces.kind.one_of("copy_h2d").any() and not any(map(_HEAVY.search, names))
+    advice = _SEND_ONCE if sent else next(text for ops, of, text in _ADVICE if of(map(ops.search, names)))
+    if largest.calls_backward:
+        advice = _ROWS
+    elif not known and advice.startswith(_STACK):
+        advice = f"If no repeat needs the one before, {advice[0].lower()}{advice[1:]}"
     return Hits(
         occurrences=ops,
         named_by=next(iter(lines), None) or names[0] + f" + {others} op{'s' * (others > 1)}" * (others > 0),
-        lost=lost.owned_by(np.append(np.arange(len(ops)), repeat)),
+        lost=lost.owned_by(np.append(np.arange(len(ops)), nodes.repeat)),
         fix=(
-            _grown_work(members, nodes, period, group, gpus, limits.kernel_floor_ns),
+            _grown_work(around, nodes, group, gpus, limits.kernel_floor_ns),
             Batch(spans.start_ns, ends_ns, group),
         ),
         confidence=confidence,
         message=("a sequence of {members} ops, {ops:of their time}," if others else "{ops}")
         + " runs {times_a_step} and launches {launches} kernels each time, copies included ({piece} on average)"
         "{at_lines}",
-        advice=_SEND_ONCE if sent else next(text for ops, of, text in _ADVICE if of(map(ops.search, names))),
+        advice=advice,
         evidence={
-            "ops": members.name.sums(members.dur_ns),
+            "ops": around.ops.name.sums(around.ops.dur_ns),
             "members": len(names),
-            "single": names[0] if len(names) == 1 else "",
+            "loop": "backward" if largest.calls_backward else listed_ops(names, _LISTED),
             "repeats": len(largest.first_ops),
             "launches": round(len(pieces) / len(largest.first_ops), 1),
             "piece_ns": round(float(pieces.dur_ns.mean())),
@@ -240,14 +354,15 @@ def _hits(
     )
 
 
-def _grown_work(ops: Calls, nodes: Calls, period: int, group: Rows, gpus: Gpus, floor_ns: int) -> Resize:
+def _grown_work(around: _OfRepeats, nodes: _OfRepeats, group: Rows, gpus: Gpus, floor_ns: int) -> Resize:
     """The work of a repeat, or of a node, that does the work of all of its group.
 
     A kernel of few blocks leaves most of the device empty. The same kernels of other repeats then fit next to it. The
     start of a kernel, the floor, is paid once.
     """
-    pieces, owner = ops.joined([ops, nodes]).launched()
-    span = np.append(np.arange(len(ops)) // period, len(ops) // period + np.arange(len(nodes)))[owner]
+    pieces, owner = around.ops.joined([around.ops, nodes.ops]).launched()
+    repeats = len(group) - len(nodes.ops)
+    span = np.append(around.repeat, repeats + np.arange(len(nodes.ops)))[owner]
     sms = np.array([gpus[device].sms or 0 for device in pieces.device.tolist()])
     share = np.where((sms > 0) & (pieces.blocks > 0), np.minimum(pieces.blocks / np.maximum(sms, 1), 1), 1.0)
     beyond_start = np.maximum(pieces.dur_ns - floor_ns, 0)
@@ -260,12 +375,17 @@ def _grown_work(ops: Calls, nodes: Calls, period: int, group: Rows, gpus: Gpus, 
 _SEND_ONCE = (
     "Collect on the host what each repetition copies, copy it once as one tensor, and compute on all of it."
 )
+_STACK = "Stack the inputs"
+_ROWS = (
+    "Compute all rows in one backward pass: autograd.grad(..., is_grads_batched=True), torch.func.vmap of vjp, or the "
+    "inputs repeated once per row. Several losses: add them, and call backward once."
+)
 # Ops of the repeat, whether any or all of them are such, and the advice.
 _ADVICE = (
     (
         _HEAVY,
         any,
-        "Stack the inputs, and call the layer once. For experts of other weights use bmm or grouped GEMMs.",
+        f"{_STACK}, and weights that differ (bmm, grouped GEMMs, torch.func.vmap), and call the layer once.",
     ),
     (regex("^aten::zero_$"), all, "Set gradients to None: zero_grad(set_to_none=True) launches nothing."),
     (
@@ -279,7 +399,7 @@ _ADVICE = (
         "If DistributedDataParallel copies its buffers, use broadcast_buffers=False.",
     ),
     (regex("_$"), all, "Update all tensors with one call: torch._foreach_ ops take the whole list."),
-    (regex(""), any, "Stack the inputs and use one op for all of them."),
+    (regex(""), any, f"{_STACK} and use one op for all of them."),
 )
 
 

@@ -36,7 +36,7 @@ _ADVICE = {
     "forward-in-hook": "If the batch fits into memory as one mini-batch, use the loss without gradient caching "
     "(sentence-transformers: MultipleNegativesRankingLoss for CachedMultipleNegativesRankingLoss). Else use larger "
     "mini-batches, which need fewer launches.",
-    "unchanged-inputs": "Compute it once before the layers, and pass the result to each layer. If the tensors never "
+    "unchanged-inputs": "Compute it once, and pass the result to each layer or model. If the tensors never "
     "change, compute it once for the whole run (cached=True in PyG's layers).",
     "constant-weights": "Compute it once after loading: remove_parametrizations, merge_and_unload for adapters, or "
     "store the weights in the dtype that layers read.",

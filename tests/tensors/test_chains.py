@@ -1,0 +1,50 @@
+"""Loops whose repeats need the one before, by the ids of their tensors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.execution_traces import Call, Tensor
+from tests.tensors.test_flow import W, X, Y, flow, mul, reader_of
+
+
+def add(left: Tensor, right: Tensor, result: Tensor) -> Call:
+    return Call("aten::add", (left, right), (result,))
+
+
+def repeats(kind: str, count: int = 6) -> list[list[Call]]:
+    """Repeats of two ops, each with new tensors; `state` is what the repeat before has made."""
+    made: list[list[Call]] = []
+    state = X
+    for number in range(count):
+        inner, result = Tensor(20 + 2 * number), Tensor(21 + 2 * number)
+        row = Tensor(8, (1, 64), offset=64 * number)
+        made.append(
+            {
+                "apart": [mul(X, W, inner), mul(inner, W, result)],
+                "sum": [mul(X, W, inner), add(state, inner, result)],
+                "recurrence": [mul(state, W, inner), add(inner, W, result)],
+                "layers": [mul(X, W, inner), Call("aten::mm", (state, inner), (result,))],
+                "rows": [mul(X, W, inner), Call("aten::add_", (row, inner), (row,), writes=(0,))],
+            }[kind]
+        )
+        state = result
+    return made
+
+
+@pytest.mark.parametrize(
+    ("kind", "length"), [("apart", 0), ("rows", 0), ("sum", 1), ("recurrence", 2), ("layers", 2)]
+)
+def test_a_chain_is_what_each_repeat_needs_of_the_one_before(tmp_path: Path, kind: str, length: int) -> None:
+    calls = [call for repeat in repeats(kind) for call in repeat]
+    of_steps = flow(tmp_path, *[[*calls, reader_of(*calls)]] * 2)
+    starts = of_steps.ops.start_ns
+    edges = [starts[first : first + 13 : 2] for first in (0, 13)]
+    assert of_steps.chain_length(edges) == length
+
+
+def test_a_chain_is_unknown_where_no_op_was_recorded(tmp_path: Path) -> None:
+    assert flow(tmp_path, *[[mul(X, W, Y)]] * 2).chain_length([np.array([-9, -5, -1])]) is None
