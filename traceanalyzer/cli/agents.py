@@ -1,7 +1,5 @@
 """`traceanalyzer mcp` and `traceanalyzer skill`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """The program: its commands, and how it ends. Importing this imports click and nothing heavy."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

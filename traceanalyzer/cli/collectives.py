@@ -1,7 +1,5 @@
 """`traceanalyzer collectives`."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 

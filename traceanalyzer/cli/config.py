@@ -1,7 +1,5 @@
 """`[tool.traceanalyzer]` of pyproject.toml: what a project always wants; the command line goes before it."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Mapping
 from dataclasses import field

@@ -1,7 +1,5 @@
 """How the program ends when it is interrupted, or its output cannot be written."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -3,8 +3,6 @@
 The viewer may be served from here, too.
 """
 
-from __future__ import annotations
-
 import mimetypes
 import secrets
 import shutil

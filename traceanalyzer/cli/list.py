@@ -1,7 +1,5 @@
 """`traceanalyzer list`."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

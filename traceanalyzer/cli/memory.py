@@ -1,7 +1,5 @@
 """`traceanalyzer memory`."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Where text and data go: standard output as it can show them, or files that are checked first and written whole."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """`traceanalyzer record`."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`traceanalyzer rules`."""
 
-from __future__ import annotations
-
 import click
 
 from traceanalyzer.cli.output import ascii_only, colourful, put_text, width

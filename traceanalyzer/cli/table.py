@@ -1,7 +1,5 @@
 """`traceanalyzer table`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING
 

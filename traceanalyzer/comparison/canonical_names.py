@@ -1,7 +1,5 @@
 """Names that are equal in two recordings: without addresses, hashes, generated numbers, tiles and vendors."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

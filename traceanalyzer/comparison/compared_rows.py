@@ -1,7 +1,5 @@
 """Rows of a comparison from matched work: counts, durations, and whether a difference is more than noise."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

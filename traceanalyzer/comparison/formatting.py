@@ -1,7 +1,5 @@
 """Formatting of numbers and phrases, shared by all renderers of a comparison."""
 
-from __future__ import annotations
-
 from traceanalyzer.comparison.result import Comparison, Counted, FaultChange, RegionChange, Row, Word
 from traceanalyzer.comparison.snapshot import Source
 from traceanalyzer.model.units import format_bytes, format_ns

@@ -1,7 +1,5 @@
 """Limits that a pipeline sets on a comparison: `step=5%`, `launches=0`, `synchronisations=0`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from traceanalyzer.comparison.result import Comparison, Word

@@ -1,7 +1,5 @@
 """Comparison of jobs: how each rank changed, which rank delays the others, and which exists on one side only."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from traceanalyzer.comparison.captures import Captures

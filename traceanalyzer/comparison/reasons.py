@@ -1,7 +1,5 @@
 """Why the step changed: faults that came or went, then functions and ops, by their effect on the step."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import field, replace

@@ -1,7 +1,5 @@
 """Regions of the code in a step of both sides, matched by name and by their place in the tree."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from traceanalyzer.comparison.canonical_names import region_name

@@ -1,7 +1,5 @@
 """Compares the snapshots of two sides, and notes what makes them hard to compare."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 

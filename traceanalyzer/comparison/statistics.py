@@ -1,7 +1,5 @@
 """Whether a difference is more than noise: permutation tests, Holm's correction, a bootstrap over captures."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import combinations

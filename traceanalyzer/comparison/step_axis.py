@@ -1,7 +1,5 @@
 """Two axes: the step without the profiler, corrected for the speed of the host, and counts, which repeat exactly."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The waterfall between two steps: every nanosecond belongs to one part, and the differences add up."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """What agents ask about traces, as texts of a limited length. Only files under given folders are read."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path

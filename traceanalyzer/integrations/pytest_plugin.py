@@ -9,8 +9,6 @@ def test_training(gpu_trace):
             recording.step()
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A server of the Model Context Protocol over standard input and output: six tools that only read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """What one rank says of one recorded window, in at most `MAX_BYTES`; a program of its own beside the training."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

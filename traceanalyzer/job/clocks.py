@@ -1,7 +1,5 @@
 """Offsets between the clocks of ranks, from the ends of collectives: all ranks leave one at about the same time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Links that are slower than those of their peers: between two ranks of an exchange, or within a group."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar, Self

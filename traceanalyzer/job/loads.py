@@ -1,7 +1,5 @@
 """What each rank computes in a step, and how long it waits for the others."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Self

@@ -1,7 +1,5 @@
 """Work that only one rank runs: ranks of one job run one program, except stages of a pipeline."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from typing import ClassVar, Self

@@ -1,7 +1,5 @@
 """The ranks of a job, wherever their traces are: small answers to questions that all ranks get."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress

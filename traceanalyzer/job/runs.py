@@ -1,7 +1,5 @@
 """The collectives of one rank, with what identifies them on other ranks."""
 
-from __future__ import annotations
-
 from typing import Self
 
 import numpy as np

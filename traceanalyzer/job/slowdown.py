@@ -6,8 +6,6 @@ transfers, as published for the jobs of a cluster (Lin et al., "Understanding St
 What-if Analysis", 2025).
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence

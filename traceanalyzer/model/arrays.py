@@ -1,7 +1,5 @@
 """What numpy has no fast word for: looking up with gaps, and numbering what recurs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """Which interval contains which, and sums over what an interval contains; no thread, no frame, arrays only."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, Small, distinct, pick, starts_of_runs, sums_of

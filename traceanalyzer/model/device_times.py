@@ -1,7 +1,5 @@
 """Where the time of a device, and of a step's code, went: classes of time, causes of idle time, regions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from traceanalyzer.model.records import dataclass

@@ -1,7 +1,5 @@
 """Everything that may go wrong for a user: what is wrong, where, and what to do about it."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from pathlib import Path

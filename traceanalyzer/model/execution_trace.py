@@ -1,7 +1,5 @@
 """Which tensors each op reads and writes, as torch's ExecutionTraceObserver records them."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 import numpy as np

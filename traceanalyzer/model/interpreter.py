@@ -1,7 +1,5 @@
 """What costs time in Python itself: its cyclic collector, its lock, and the import of pandas; and what it may use."""
 
-from __future__ import annotations
-
 import gc
 import os
 from collections.abc import Callable, Iterator, Sequence

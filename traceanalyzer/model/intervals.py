@@ -4,8 +4,6 @@ An interval set is a pair of arrays (starts, ends), both int64 of shape (n,), so
 and without empty members. `union` makes one of anything; the other functions expect and return such sets.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from traceanalyzer.model.arrays import Ns, distinct, ranges

@@ -1,7 +1,5 @@
 """Files of the user's cache: nobody else reads them, and what somebody else may have written is not read."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

@@ -4,8 +4,6 @@ The standard library compiles up to six functions for each class. Here five are 
 compiled once for all classes with as many fields.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from functools import cache

@@ -4,8 +4,6 @@ Nothing else in the code knows how the exporter spells a field. What an event ca
 kept as JSON text in `other_args`, except for the keys in `IGNORED`, each with its reason.
 """
 
-from __future__ import annotations
-
 from enum import Enum
 
 from traceanalyzer.model.records import dataclass

@@ -1,7 +1,5 @@
 """Sizes that a trace tells as JSON: shapes of inputs, grids, blocks. What else stands there is no size."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Names of ops and kernels as people say them: the one place that shortens them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from functools import lru_cache

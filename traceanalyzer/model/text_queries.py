@@ -1,7 +1,5 @@
 """Questions asked of a column of texts: each distinct text is asked once, and rows are selected by their codes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import lru_cache

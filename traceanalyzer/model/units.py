@@ -1,7 +1,5 @@
 """Times, sizes and shares as people read and type them."""
 
-from __future__ import annotations
-
 import math
 import re
 from decimal import Decimal

@@ -5,8 +5,6 @@ change, schema), it was made from; the content is an Arrow stream per frame, the
 of the first, and a checksum over all of it at the end. What does not match in every respect is read anew.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """Which files are the traces of one job, and of which iteration, as torch, HTA, TorchTitan and Megatron name them."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

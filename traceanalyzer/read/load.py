@@ -1,7 +1,5 @@
 """A file -> Trace; the files of one job -> Job."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial

@@ -3,8 +3,6 @@
 Every event is put back as the rank's own file had it: ids of processes, threads and launches are of one process again.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What the file says of itself: devices, rank, versions, capabilities, dialect; and the account of the reading."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any

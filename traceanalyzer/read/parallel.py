@@ -5,8 +5,6 @@ place is really an event's end is proved by part k, whose text must parse up to 
 read in parts: at the first oddity a part gives up, and the file is read as one.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import sys

@@ -1,7 +1,5 @@
 """Traces that are not in files of this machine: `s3://`, `gs://` and whatever else fsspec reads."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

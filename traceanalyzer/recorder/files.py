@@ -1,7 +1,5 @@
 """A recording's files: their names, and how they get there, whole and without replacing what is not to be replaced."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

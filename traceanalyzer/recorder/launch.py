@@ -1,7 +1,5 @@
 """Runs the user's program with the hook in its interpreters, keeps its exit code, and publishes what was recorded."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What a recording says of its program: versions, command, commit, and the environment that matters, never secrets."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -3,8 +3,6 @@
 Everything is read at the ends of steps, by the thread that runs them. Nothing runs beside the program.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

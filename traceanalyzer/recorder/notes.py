@@ -1,7 +1,5 @@
 """What a recorded process reports to `traceanalyzer record`: a file of JSON lines per process."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """What to record, and for how long."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median

@@ -1,7 +1,5 @@
 """Changes to a running program that can all be taken back, and the calls of one of its functions."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import threading

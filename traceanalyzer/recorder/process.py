@@ -1,7 +1,5 @@
 """The state of the recorded process: its rank, its device, what it compiles and how it ends."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

@@ -1,7 +1,5 @@
 """The program's other profilers: torch has room for one, and the program's has precedence."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """One recording: skip, time without the profiler, record, time again, write. Driven by `step()` at each step's end."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

@@ -4,8 +4,6 @@ An optimizer's step ends a step of training. Without one a step is a replay of a
 or else a forward pass of the outermost module that has parameters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Times steps without waiting for the device: events of its stream mark the ends of steps."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from statistics import median

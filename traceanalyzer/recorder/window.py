@@ -1,7 +1,5 @@
 """torch's profiler over the recorded steps, and over those with an execution trace: files of their own at first."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

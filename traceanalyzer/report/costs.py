@@ -1,7 +1,5 @@
 """What a step of the loop is spent on: GPU time by op and idle time by cause, without the profiler."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """What the CPU does in the steps of a trace without GPU work."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

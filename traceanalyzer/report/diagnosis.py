@@ -3,8 +3,6 @@
 Not called `diagnose`: a module of that name would take the place of the package's function, which is this and `load`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """What a trace shows that is no fault: the facts that a reader of the timeline would look for."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Which findings ask for something to be done, and which are only worth a line: all reports tell them apart alike."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import field, replace
 from functools import cache

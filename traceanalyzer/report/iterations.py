@@ -1,7 +1,5 @@
 """Several iterations of a job: one is diagnosed, of the others it is said where they differ from each other."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import hypot, sqrt

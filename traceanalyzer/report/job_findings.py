@@ -1,7 +1,5 @@
 """What the rules say of the ranks as what they say of the job: one finding per rule, cause and `by`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The ranks of a job replayed together, and what one of them does that its peers do not."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a report says of all ranks together."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

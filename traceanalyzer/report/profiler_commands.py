@@ -1,7 +1,5 @@
 """Commands of Nsight Compute and Nsight Systems for what a trace of torch.profiler cannot answer about a finding."""
 
-from __future__ import annotations
-
 import math
 import re
 import shlex

@@ -1,7 +1,5 @@
 """A job whose ranks are in other processes: they read the files, and this one sees no more than what they answer."""
 
-from __future__ import annotations
-
 import hashlib
 import pickle
 from collections.abc import Callable, Mapping, Sequence

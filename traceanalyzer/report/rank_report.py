@@ -1,7 +1,5 @@
 """What one trace is asked for a report: its head, and what the rules say of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial

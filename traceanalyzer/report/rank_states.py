@@ -4,8 +4,6 @@ So whoever has lost a rank, as a process that was killed, reads the file and is 
 indexes go that only its rules asked for. What has no place in memory is put on disk meanwhile.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import pickle

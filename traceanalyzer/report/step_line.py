@@ -1,7 +1,5 @@
 """The line of a report that says how long a step takes: recorded, without the profiler, and what is left out."""
 
-from __future__ import annotations
-
 from traceanalyzer.model.report import TraceReport
 from traceanalyzer.model.step_times import SlowSteps, StepEstimate
 from traceanalyzer.model.text_queries import regex

@@ -1,7 +1,5 @@
 """Where a step goes: its largest regions, as shares of the predicted step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The first three lines of a report: how long a step takes, what limits it, and what the fixes give."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Classes of time, causes of idle time and spans as people say them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import groupby
 

@@ -5,8 +5,6 @@ per answer, told by all questions up to it and by the code that answers. An answ
 read: arrays of numpy and records of this package. The folder and its files are the user's own.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import io

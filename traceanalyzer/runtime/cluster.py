@@ -1,7 +1,5 @@
 """Ranks of a job on the workers of a Dask cluster, next to their files; needs the extra `cluster`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cache
 from pkgutil import resolve_name

@@ -1,7 +1,5 @@
 """What is asked of processes: tasks about files, each answered where the file's state is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 

@@ -1,7 +1,5 @@
 """What the CPU was doing, as interval sets over the threads that launch work."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Self

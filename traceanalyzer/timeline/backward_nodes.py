@@ -1,7 +1,5 @@
 """Nodes of backward: the forward op that recorded each, and the forward ops that they run again (checkpoints)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick

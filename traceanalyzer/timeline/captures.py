@@ -1,7 +1,5 @@
 """When CUDA graphs were captured: once per graph, whatever the CPU does meanwhile."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How long one rank's collectives wait for other ranks, as a job measures it, and how long they move data."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Self
 

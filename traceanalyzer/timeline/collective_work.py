@@ -1,7 +1,5 @@
 """Collectives of a trace: their names, how long each waits for other ranks, and how long it moves data."""
 
-from __future__ import annotations
-
 from typing import Self
 
 import numpy as np

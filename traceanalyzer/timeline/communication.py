@@ -5,8 +5,6 @@ a network and not for multiprocessors, and either a stream of its own or a durat
 the same. What several ranks' traces show beside that is in `job/joint_ends.py`.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

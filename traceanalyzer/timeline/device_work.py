@@ -1,7 +1,5 @@
 """Work of the devices with the calls that launched it (joined by correlation), and when each device was busy."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Self
 

@@ -4,8 +4,6 @@ Streams that share a hardware queue run their work in the order of the launches:
 with more streams than queues. Then queued work begins when earlier work of another stream ends.
 """
 
-from __future__ import annotations
-
 from typing import Self
 
 import numpy as np

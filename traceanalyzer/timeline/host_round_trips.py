@@ -1,7 +1,5 @@
 """Data that goes to the host and comes back, and values that the CPU waits for."""
 
-from __future__ import annotations
-
 from typing import Self
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Chains of eager pointwise kernels over one size, one after the other on a stream: what a compiler would fuse."""
 
-from __future__ import annotations
-
 from typing import Self
 
 import numpy as np

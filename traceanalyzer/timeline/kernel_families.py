@@ -4,8 +4,6 @@ NVIDIA: cuBLAS (nvjet, xmma, ampere_, volta_, turing_), cuDNN, CUTLASS. AMD: hip
 composable kernel. Triton: what Inductor calls poi, red and per. The rest is torch's own, alike on CUDA and HIP.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 

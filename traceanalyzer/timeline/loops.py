@@ -1,7 +1,5 @@
 """Loops in sequences of ops: exact, approximate, and nested."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Launches whose work is not in the trace, and work whose launch is not."""
 
-from __future__ import annotations
-
 from typing import Self
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the names of calls, annotations, kernels and overhead rows mean; matched once per distinct name."""
 
-from __future__ import annotations
-
 import re
 
 from traceanalyzer.model.text_queries import regex

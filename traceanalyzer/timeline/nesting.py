@@ -3,8 +3,6 @@
 A row that only overlaps another has no part in it: its parent is the nearest row that contains it whole.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Literal, Self
 

@@ -1,7 +1,5 @@
 """Which functions are the program's own, and which a package's."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterator, Sequence
 from functools import cache

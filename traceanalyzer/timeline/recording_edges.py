@@ -12,8 +12,6 @@ the device is known to be idle there. It may be busy for all that the file tells
 Where the later steps begin with an idle device, too, the first step is taken to be like them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Executions of kernels that can be compared across steps, and whether steps launch the same work."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Self
 

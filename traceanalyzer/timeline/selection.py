@@ -1,7 +1,5 @@
 """Selections of the rows of one trace: chosen by masks, grouped by a key, parallel columns."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import field

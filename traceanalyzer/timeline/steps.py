@@ -1,7 +1,5 @@
 """Where steps begin and end in the trace and in the analysed window, on the CPU and on each device."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Self

@@ -1,7 +1,5 @@
 """Calls in which the CPU waits for the device, and which of them are the profiler's own."""
 
-from __future__ import annotations
-
 from typing import Self
 
 import numpy as np

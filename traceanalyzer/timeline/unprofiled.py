@@ -1,7 +1,5 @@
 """What the recorder measured before and after the recorded steps, while no profiler ran."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field

@@ -1,7 +1,5 @@
 """Which line of the user's own code was running: neither torch's, nor python's, nor the profiler's."""
 
-from __future__ import annotations
-
 import re
 import sys
 from typing import Self

@@ -1,7 +1,5 @@
 """What each event of the profiler's table costs: time on the CPU and on devices, memory, own and in all."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -7,8 +7,6 @@ end; what starts outside, and GPU rows that end outside, are misplaced. If nearl
 but together, its clock is wrong and not its rows: they stay.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from math import ceil, floor

@@ -3,8 +3,6 @@
 A name with a form that is not read here, such as an expression in a template argument, stays as it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 

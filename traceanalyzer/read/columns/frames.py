@@ -4,8 +4,6 @@ What is kept as codes becomes columns by looking every distinct value up once. B
 used, so that no column is in memory twice; columns that are null throughout are one value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

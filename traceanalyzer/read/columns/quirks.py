@@ -1,7 +1,5 @@
 """What exporters write instead of what was expected, event by event, and what is made of it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Times as exporters write them, in microseconds, to int64 nanoseconds: the only conversion of units."""
 
-from __future__ import annotations
-
 import json
 import math
 from decimal import Decimal, InvalidOperation, Overflow

@@ -5,8 +5,6 @@ nested object; after a `]`, where the list is over; anywhere else, where the dat
 events. Text without a cut is looked at again when it has doubled, so that the time stays linear.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 

@@ -3,8 +3,6 @@
 It neither parses nor judges: text that is no JSON gives places that parsing refuses later.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """What stands around the events: where they begin, the file's metadata before and after them, and other JSON."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from itertools import islice

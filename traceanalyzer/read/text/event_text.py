@@ -5,8 +5,6 @@ and stands after a bracket; parsing puts the closing bracket at a cut for as lon
 cut: what starts at an event and parses as a list ends at an event's end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

@@ -5,8 +5,6 @@ Damage seen in the wild: NaN and inf (kineto#105), invalid UTF-8 (pytorch#121219
 mended in place; an event that cannot be mended is lost alone, and counted.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Any trace file as plain bytes: plain, gzip, zstd, the only trace of a tar archive, or standard input."""
 
-from __future__ import annotations
-
 import os
 import re
 import struct

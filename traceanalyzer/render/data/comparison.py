@@ -1,7 +1,5 @@
 """Comparison -> JSON, Parquet, Markdown and rows of the ledger. docs/compare.md describes every field."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import fields

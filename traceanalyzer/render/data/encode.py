@@ -1,7 +1,5 @@
 """Values -> JSON bytes and Parquet files: one set of options, and the metadata that every file carries."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, BinaryIO

@@ -1,7 +1,5 @@
 """Report -> Markdown for a pull request, an issue or a job's summary: the verdict, the findings, where time goes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from traceanalyzer.model.device_times import DeviceTime

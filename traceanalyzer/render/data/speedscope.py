@@ -1,7 +1,5 @@
 """Traces -> a file of speedscope: GPU work, CPU time and idle time, each as a flame graph of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables as data: JSON, CSV and Parquet of one frame, with what must be said beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 

@@ -1,7 +1,5 @@
 """Findings as cards: those to fix, what is worth knowing, and the rest. Every number has its place in the JSON."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Comparison -> one HTML file: verdict, waterfall, both steps on one axis, a flame graph of the difference, tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import accumulate

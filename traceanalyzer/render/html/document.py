@@ -1,7 +1,5 @@
 """Page -> one HTML file: the template's slots filled, style and script put in, nothing loaded from anywhere."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Iterator, Sequence

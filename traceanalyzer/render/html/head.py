@@ -1,7 +1,5 @@
 """What stands first: the verdict, the step in three bars, and what was recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 

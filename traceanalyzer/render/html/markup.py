@@ -1,7 +1,5 @@
 """The one way from texts and numbers to HTML: whatever a trace holds becomes characters, never markup."""
 
-from __future__ import annotations
-
 import base64
 import html
 import re

@@ -1,7 +1,5 @@
 """Times of steps and kernels and the memory curve as few points: enough to be drawn, and true at every point."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from traceanalyzer.allocator.memory_view import NO_LINE, DeviceMemory, MemoryView

@@ -1,7 +1,5 @@
 """Plots as SVG: steps, kernels, memory, and bars of parts that add up."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -3,8 +3,6 @@
 Names of ops, calls and kernels stay: without them a report says nothing.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, field, replace

@@ -1,7 +1,5 @@
 """The report as one small SVG for notebooks: verdict, where the time went, the largest findings."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """The timeline that one can move in: what happened on threads and streams, thinned, and where findings are."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace

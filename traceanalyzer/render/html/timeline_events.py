@@ -1,7 +1,5 @@
 """Which events the timeline has: those of occurrences, those that can be seen from afar, and all of a few steps."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The timeline: its place in the page, and its data, packed for the script that draws it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 from typing import Any

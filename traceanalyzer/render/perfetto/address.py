@@ -4,8 +4,6 @@ Parameters and commands are those of https://perfetto.dev/docs/visualization/dee
 .../commands-automation-reference; the viewer leaves out commands that it does not know.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

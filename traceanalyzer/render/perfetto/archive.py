@@ -6,8 +6,6 @@ to the earliest of them; a clock that drifts is evened in the trace itself. The 
 member names in ASCII, no zip64, no long names.
 """
 
-from __future__ import annotations
-
 import errno
 import re
 import tarfile

@@ -1,8 +1,6 @@
 """Overlay -> Chrome's trace events, to be put among those of the trace itself: one JSON file for viewers that open no
 archive."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

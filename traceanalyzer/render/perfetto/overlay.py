@@ -1,7 +1,5 @@
 """Report and analyses -> overlays, one per trace."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 

@@ -4,8 +4,6 @@ Field numbers are those of perfetto/protos/trace/perfetto_trace.proto, v59. Text
 of a slice is in two packets, its begin and its end; where one ends as the next begins, the end comes first in the file.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Iterator

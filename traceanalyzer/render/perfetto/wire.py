@@ -5,8 +5,6 @@ one would not need: every reader accepts these (Perfetto's own writer uses them 
 such numbers alone are the rows of one matrix.
 """
 
-from __future__ import annotations
-
 import struct
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Report -> a brief for somebody who repairs the program without this tool: what, where, how, and how to verify it."""
 
-from __future__ import annotations
-
 import ast
 import shlex
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Comparison -> text for people: verdict and reasons first, then the waterfall, then the rows that matter."""
 
-from __future__ import annotations
-
 from traceanalyzer.comparison import formatting
 from traceanalyzer.comparison.result import Comparison, Word
 from traceanalyzer.model.units import format_ns

@@ -1,7 +1,5 @@
 """Findings as text: what is wrong, what to do about it, and where to look at one of each."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The report of a job as text: what it says of all ranks together, at most a screen or two for any number of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from traceanalyzer.job.rates import Rate

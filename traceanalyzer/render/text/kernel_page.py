@@ -1,7 +1,5 @@
 """What the name of a kernel says: its library, what it computes, architecture, types, tile and layout."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 

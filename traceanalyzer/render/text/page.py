@@ -1,7 +1,5 @@
 """Lines of plain text at a given width: wrapping, alignment, bars, colour, ASCII where glyphs are missing."""
 
-from __future__ import annotations
-
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Report -> text for people: one screen, or with `--verbose` verdict, findings, time, trace, and every rule."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from traceanalyzer.model.device_times import IDLE, DeviceTime

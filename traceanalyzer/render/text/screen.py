@@ -1,7 +1,5 @@
 """The first screen: step, limit and fix, the findings, where the time goes, and what to do next."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from bisect import bisect_left

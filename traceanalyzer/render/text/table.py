@@ -1,7 +1,5 @@
 """Key averages as torch prints them, character by character: columns, order, number formats, closing totals."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

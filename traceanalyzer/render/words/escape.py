@@ -1,7 +1,5 @@
 """The one way from names in a trace to characters on a page: nothing in them moves the cursor or changes colours."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from traceanalyzer.model.text_queries import regex

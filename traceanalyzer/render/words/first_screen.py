@@ -1,7 +1,5 @@
 """What the first screen says of a report in few words: what was recorded, how many problems, where the step goes."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence

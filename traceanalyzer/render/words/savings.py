@@ -1,7 +1,5 @@
 """What a finding costs and what fixing it saves, as people say it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
