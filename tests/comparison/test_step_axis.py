@@ -81,7 +81,7 @@ def test_device_decides_below_noise(ns: tuple[int, int], real_ns: int, quicker: 
     device: Any = SimpleNamespace(word=Word.SLOWER if real_ns > 0 else Word.FASTER, real_ns=real_ns)
     bounds = [quicker, "cpu"] if ns[0] < ns[1] else ["cpu", quicker]
     steps = [step(bound=bound) for bound in bounds]
-    assert word_by_size(math.log(ns[1] / ns[0]), 0.14, ns, device, (steps[0], steps[1])) is word
+    assert word_by_size(0.14, ns, device, (steps[0], steps[1])) is word
 
 
 def test_a_predicted_step_is_spread_as_its_recorded_ones() -> None:

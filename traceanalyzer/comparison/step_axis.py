@@ -71,7 +71,6 @@ def step_axis(base: Captures, new: Captures, device: DeviceAxis | None, changed:
     measured = first.step.measured and second.step.measured
     pace = 1.0 if several or measured or not predicted else host_pace(first, second)
     ns = at_pace(first.step, math.sqrt(1 / pace)), at_pace(second.step, math.sqrt(pace))
-    difference = math.log(ns[1] / ns[0])
     steps = [[spread_steps(one) for one in side.each] for side in (base, new) if several]
     interval = log_interval(*steps) if several else None
     alike = changed and first.recorded == second.recorded
@@ -82,7 +81,7 @@ def step_axis(base: Captures, new: Captures, device: DeviceAxis | None, changed:
         word = word_by_interval(interval)
         needed = max((interval[1] - interval[0]) / 2, _LEAST)
     else:
-        word = word_by_size(difference, needed, ns, device, (first.step, second.step))
+        word = word_by_size(needed, ns, device, (first.step, second.step))
     return StepAxis(
         word=word,
         base_ns=ns[0],
@@ -136,12 +135,9 @@ def steps_apart(quicker: StepTime, slower: StepTime) -> float:
 
 
 def word_by_size(
-    difference: float,
-    needed: float,
-    ns: tuple[int, int],
-    device: DeviceAxis | None,
-    steps: Sequence[StepTime],
+    needed: float, ns: tuple[int, int], device: DeviceAxis | None, steps: Sequence[StepTime]
 ) -> Word:
+    difference = math.log(ns[1] / ns[0])
     word = Word.SLOWER if difference > 0 else Word.FASTER
     if abs(difference) > math.log1p(needed):
         return word

@@ -46,13 +46,7 @@ class HostRoundTrips:
 
     @classmethod
     def build(
-        cls,
-        trace: Trace,
-        work: DeviceWork,
-        nesting: Nesting,
-        called: CalledOps,
-        steps: Steps,
-        syncs: SyncCalls,
+        cls, trace: Trace, work: DeviceWork, nesting: Nesting, ops: CalledOps, steps: Steps, syncs: SyncCalls
     ) -> Self:
         """A trip: the CPU waits for a copy down, the next copy of its thread goes up and has as many elements, both
         in one step, but in different ops. In that step every copy of those sizes belongs to a trip: a loop that sends
@@ -82,7 +76,7 @@ class HostRoundTrips:
         order = np.argsort(work.call_start_ns[down], kind="stable")
         down, up = down[order], up[order]
         start, end = nesting.start_ns, nesting.end_ns
-        first, last = (called.or_self(work.call[entries]) for entries in (down, up))
+        first, last = (ops.or_self(work.call[entries]) for entries in (down, up))
         # The host does nothing between two copies of the same op.
         apart = end[first] <= start[last]
         down, up, first, last = down[apart], up[apart], first[apart], last[apart]
