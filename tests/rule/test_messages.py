@@ -16,7 +16,7 @@ from traceanalyzer.model.finding import MAX_OCCURRENCES
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule import Hits, LostTime, Work
 from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.limits import LimitInfo, limit, limits_of
+from traceanalyzer.rule.limits import LimitInfo, limits_of
 from traceanalyzer.rule.messages import filled, message_fields, singular
 
 
@@ -343,8 +343,10 @@ class Limits:
     min_gap_ns: int = 2_000
     """shortest gap on an
     H200"""
-    min_share: float = limit(0.005, "where low begins")
-    min_bytes: int = limit(1 << 20, "one page")
+    min_share: float = 0.005
+    """where low begins"""
+    min_bytes: int = 1 << 20
+    """one page"""
     least: float = 0.5
 
 

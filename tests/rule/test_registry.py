@@ -134,11 +134,11 @@ _RULE = """
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from traceanalyzer.rule import Claims, Hits, IdleTime, limit, rule
+from traceanalyzer.rule import Claims, Hits, IdleTime, rule
 
 @dataclass(frozen=True)
 class Limits:
-    max_pause_ns: int = limit(5_000, "longer ones count")
+    max_pause_ns: int = 5_000
 
 @rule(since="0.1", claims=Claims.EVENT, causes=("pause",), limits=Limits)
 def my_rule(idle: IdleTime, limits: Limits) -> Iterator[Hits]:

@@ -11,15 +11,16 @@ from traceanalyzer.report import rank_report
 from traceanalyzer.rule import registry
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.hits import Hits
-from traceanalyzer.rule.limits import limit
 from traceanalyzer.rule.registry import Rule, rule
 from traceanalyzer.rule.views import IdleTime, Work
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    min_gap_ns: int = limit(10_000, "a launch takes about as long")
-    least: float = limit(0.5, "half")
+    min_gap_ns: int = 10_000
+    """a launch takes about as long"""
+    least: float = 0.5
+    """half"""
 
 
 @rule(since="0.1", claims=Claims.REMAINDER, min_share=0.0, causes=("gap",), limits=Limits)

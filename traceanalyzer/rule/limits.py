@@ -4,7 +4,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Iterator
-from dataclasses import field, fields
+from dataclasses import fields
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -14,15 +14,8 @@ from traceanalyzer.model.units import format_bytes, format_ns, format_share
 Number = TypeVar("Number", int, float)
 
 LEAST_NS = 100  # of a limit: what is shorter was meant as µs or ms; the shortest that a rule has is 800 ns
-_SOURCE = "source"
 _CHOSEN = "; chosen"
 _FORMS = {"ns": format_ns, "bytes": format_bytes, "share": format_share}
-
-
-def limit(default: Number, source: str) -> Number:
-    """A field of a rule's `Limits` with its sentence, which otherwise stands below the field."""
-    declared: Any = field(default=default, metadata={_SOURCE: source})
-    return declared  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +43,7 @@ def limits_of(limits: Any) -> Iterator[LimitInfo]:
     """Every limit in the order of declaration, of an instance of a rule's `Limits`, or of None for a rule without."""
     sources = {} if limits is None else _sentences(type(limits))
     for declared in fields(limits) if limits is not None else ():
-        source = declared.metadata.get(_SOURCE) or sources.get(declared.name, "")
-        yield LimitInfo(declared.name, getattr(limits, declared.name), source)
+        yield LimitInfo(declared.name, getattr(limits, declared.name), sources.get(declared.name, ""))
 
 
 def _sentences(kind: type) -> dict[str, str]:

@@ -11,11 +11,10 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, distinct, median
 from traceanalyzer.model.finding import Confidence
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.regions.responsible import Leading
 from traceanalyzer.replay.edits import ShrinkGaps
-from traceanalyzer.rule import Claims, Hits, IdleTime, LostTime, limit, rule
+from traceanalyzer.rule import Claims, Hits, IdleTime, LostTime, rule
 from traceanalyzer.rule.advice import TORCH_CODE_ADVICE, library_advice
 from traceanalyzer.rule.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.rule.idioms import idiom_of
@@ -49,54 +48,33 @@ _DENSE = "; without recorded stacks this would be far shorter"
 _MINOR = 0.1
 
 
-@dataclass(frozen=True, slots=True)
 class Limits:
-    min_gap_ns: int = limit(
-        100_000,
-        "a recurring pause is reported from this length on (with recorded stacks: from twice this length); "
-        "pauses caused by torch's own Python code are shorter (H200)",
-    )
-    python_bound_share: float = limit(
-        0.3,
-        "recurring pauses shorter than min_gap_ns are reported, too, if together they take at least this "
-        "share of the steps' time",
-    )
-    min_torch_ns: int = limit(
-        1_000_000,
-        "pauses in the Python code of torch itself are ignored if they are shorter than this; the end of "
-        "backward takes 0.2 to 0.5 ms, and so does zero_grad (H200 host)",
-    )
-    min_cost_share: float = limit(
-        0.02,
-        "reported only if the pauses, and the GPU's idle time during them, take at least this share of a "
-        "normal step on average; in healthy traces, random variation stays below this share (measured on "
-        "H200)",
-    )
-    min_pause_ns: int = limit(
-        1_000_000,
-        "pauses of at least this length are also recurring if they come at different places, but in several"
-        " steps; garbage collection of 100,000 objects takes 1 ms",
-    )
-    min_steps_share: float = limit(
-        0.5,
-        "a pause is recurring if at least this share of the steps has a pause at the same place; chosen",
-    )
-    min_steps: int = limit(
-        3,
-        "with fewer steps than this, the rule cannot know which steps are normal, and min_calls applies",
-    )
-    min_calls: int = limit(
-        3,
-        "with fewer than min_steps steps: a pause is a cold start, and is not reported, if it comes before "
-        "the first of at least this many calls of an op; the op's later calls must come without such a "
-        "pause",
-    )
-    dense_call_ns: int = limit(
-        5_000,
-        "confidence is low if the user's Python calls in the pauses take less than this time on average; "
-        "recording the stacks of so short calls makes the pauses longer; code with calls of 2.8 µs took 1.2"
-        " ms without stacks and 4.1 ms with stacks (measured on H200)",
-    )
+    min_gap_ns: int = 100_000
+    """a recurring pause is reported from this length on (with recorded stacks: from twice this length);
+    pauses caused by torch's own Python code are shorter (H200)"""
+    python_bound_share: float = 0.3
+    """recurring pauses shorter than min_gap_ns are reported, too, if together they take at least this share
+    of the steps' time"""
+    min_torch_ns: int = 1_000_000
+    """pauses in the Python code of torch itself are ignored if they are shorter than this; the end of
+    backward takes 0.2 to 0.5 ms, and so does zero_grad (H200 host)"""
+    min_cost_share: float = 0.02
+    """reported only if the pauses, and the GPU's idle time during them, take at least this share of a normal
+    step on average; in healthy traces, random variation stays below this share (measured on H200)"""
+    min_pause_ns: int = 1_000_000
+    """pauses of at least this length are also recurring if they come at different places, but in several
+    steps; garbage collection of 100,000 objects takes 1 ms"""
+    min_steps_share: float = 0.5
+    """a pause is recurring if at least this share of the steps has a pause at the same place; chosen"""
+    min_steps: int = 3
+    """with fewer steps than this, the rule cannot know which steps are normal, and min_calls applies"""
+    min_calls: int = 3
+    """with fewer than min_steps steps: a pause is a cold start, and is not reported, if it comes before the
+    first of at least this many calls of an op; the op's later calls must come without such a pause"""
+    dense_call_ns: int = 5_000
+    """confidence is low if the user's Python calls in the pauses take less than this time on average;
+    recording the stacks of so short calls makes the pauses longer; code with calls of 2.8 µs took 1.2 ms
+    without stacks and 4.1 ms with stacks (measured on H200)"""
 
 
 @rule(since="0.1", claims=Claims.GENERAL, limits=Limits, causes=("once",))
