@@ -1,7 +1,5 @@
 """Commands called in this process, and a small trace for them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from click.testing import CliRunner, Result

@@ -1,7 +1,5 @@
 """`annotate`: what it writes by the file's ending, and what it refuses."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import zipfile

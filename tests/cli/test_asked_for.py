@@ -1,7 +1,5 @@
 """What commands ask of the readers, of the analysis and of the terminal: each option reaches what it is for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

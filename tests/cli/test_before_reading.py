@@ -1,7 +1,5 @@
 """What can be refused is refused before any trace is read, and no trace is ever written over."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

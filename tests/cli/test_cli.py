@@ -1,7 +1,5 @@
 """Commands, options, outputs and exit codes, in one process."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The program as a process: streams, exit codes, terminals, pipes, interruptions, start-up."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

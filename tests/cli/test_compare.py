@@ -1,7 +1,5 @@
 """`traceanalyzer compare` and `baseline save`: forms, gates, exit codes, errors."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

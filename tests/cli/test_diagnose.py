@@ -1,7 +1,5 @@
 """`diagnose`: what is refused, read and judged, and which findings fail a run."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import subprocess

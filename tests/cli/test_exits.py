@@ -1,7 +1,5 @@
 """How the program ends, and memory that it frees."""
 
-from __future__ import annotations
-
 import ctypes
 import io
 import os

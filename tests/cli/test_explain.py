@@ -1,7 +1,5 @@
 """`traceanalyzer explain` knows every cause that a report shows."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Outputs: refused early, written whole or not at all."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

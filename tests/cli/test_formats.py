@@ -1,7 +1,5 @@
 """`--format github|junit|sarif|markdown`, the baseline and the configuration of a project."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import itertools

@@ -1,7 +1,5 @@
 """Streams, files and rules as nobody wants them: the command says so in a line, or does its work all the same."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

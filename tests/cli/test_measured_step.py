@@ -1,7 +1,5 @@
 """The step that the recorder measured: taken, doubted where the trace or its two timings are against it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`open`: what the viewer is shown and served."""
 
-from __future__ import annotations
-
 import gzip
 import http.client
 import json

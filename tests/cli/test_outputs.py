@@ -1,7 +1,5 @@
 """Where text goes, and what is never written over."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

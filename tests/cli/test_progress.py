@@ -1,7 +1,5 @@
 """What a command prints on standard error."""
 
-from __future__ import annotations
-
 import io
 import sys
 from dataclasses import replace

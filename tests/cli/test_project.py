@@ -1,7 +1,5 @@
 """`[tool.traceanalyzer]` of pyproject.toml beside the command line, the summary of a job of CI, and `--fail-on`."""
 
-from __future__ import annotations
-
 import datetime
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ranks of a job: where they are read, and their collectives."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """`record`, `mcp` and `skill`, and what the first word of a command line means."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

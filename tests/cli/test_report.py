@@ -1,7 +1,5 @@
 """`report`: pages of a part of a trace and of ranks."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`export`: frames, flame graphs, and `--results`: what each rank says."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The server behind `open`: one file, once, to one page, from this machine alone."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import socket

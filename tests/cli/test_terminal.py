@@ -1,7 +1,5 @@
 """What a user meets before any trace is read: help, short forms, misspelt commands, bad files, colour."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

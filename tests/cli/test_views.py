@@ -1,7 +1,5 @@
 """`memory`, `ops`, `facts` and `regions`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

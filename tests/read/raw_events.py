@@ -1,7 +1,5 @@
 """Events as an exporter writes them, field by field."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

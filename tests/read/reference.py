@@ -3,8 +3,6 @@
 It shares the schema with the real reader (which columns there are and what they are called) and nothing else.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from decimal import Decimal

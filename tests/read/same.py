@@ -1,7 +1,5 @@
 """Whether two readings of one trace are the same, bit for bit."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Traces that the reader's tests are made from."""
 
-from __future__ import annotations
-
 from tests.support.trace_builder import TraceBuilder
 
 NASTY = 'void f<int>(A{}) [with T = "x\\\\y"], {"ph": "X"},\n  },\n  {\n "quoted", ]} µs'

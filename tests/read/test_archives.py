@@ -1,7 +1,5 @@
 """Tar archives: the only trace in one is read, and others are refused with the reason."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Where a part of a file begins and ends: at the first separator at or after a byte, however its blocks fall."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

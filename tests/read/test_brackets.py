@@ -1,7 +1,5 @@
 """Where brackets and strings are, how deep they nest, and where the last whole event ends."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

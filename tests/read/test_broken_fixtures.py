@@ -1,7 +1,5 @@
 """The damaged files in fixtures/broken: what is saved of each, what is said, and that it can be diagnosed."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.read.same import assert_same

@@ -1,7 +1,5 @@
 """The cache gives what reading gives, and nothing that is stale or damaged is ever taken from it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Values at the ends of what a column holds, and what pids and labels say."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.read.raw_events import kernel, of, op

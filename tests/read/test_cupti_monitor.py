@@ -1,7 +1,5 @@
 """The layout of torch 2.14's cupti_monitor: the same rows, and what it says in args is in columns."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Damaged files: what is saved, what is said, and that nothing but our own errors comes out."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import sys

@@ -1,7 +1,5 @@
 """What traces declare of threads, processes and their own span; starts of a batch; and columns as they are stored."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Names of kernels that the profiler wrote mangled."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Files of ExecutionTraceObserver: what is read, where they are found, and what is refused."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files of other tools are refused, and the refusal says whose they are and what to do with them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

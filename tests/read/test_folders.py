@@ -1,7 +1,5 @@
 """Folders of jobs as tools lay them out; several iterations, and several jobs, in one folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Files of other formats are named, with what to do instead, whatever they are called."""
 
-from __future__ import annotations
-
 import bz2
 import lzma
 import pickle

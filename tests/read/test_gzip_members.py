@@ -1,7 +1,5 @@
 """Members of a gzip file that come piece by piece, and the batches that a source's blocks are cut into."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

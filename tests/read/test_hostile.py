@@ -1,7 +1,5 @@
 """Input made to break a reader: it is read or refused in our own words, in time and memory linear in its bytes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

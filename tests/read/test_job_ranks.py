@@ -1,7 +1,5 @@
 """Which rank each of several traces is, which are copies, and what is said of two recordings of one rank."""
 
-from __future__ import annotations
-
 import zlib
 from dataclasses import replace
 from typing import Any

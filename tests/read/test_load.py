@@ -1,7 +1,5 @@
 """Files and folders: which traces they give, and in what words they are refused."""
 
-from __future__ import annotations
-
 import gc
 import gzip
 import pickle

@@ -1,7 +1,5 @@
 """What a trace says of itself: its exporter, devices, ranks and capabilities; and links of old exporters."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows whose times cannot belong to the recording are left out, counted, and do not become the window."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Single values as exporters write them, and what becomes of each; one odd event among many."""
 
-from __future__ import annotations
-
 from collections import Counter
 from decimal import Decimal
 from typing import Any

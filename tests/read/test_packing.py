@@ -1,7 +1,5 @@
 """Rows of one category: parted by their args, packed into buffers, and left out where their times cannot be."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reading in parts gives what reading as one gives, and gives up where it cannot."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os

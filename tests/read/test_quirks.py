@@ -1,7 +1,5 @@
 """What exporters write instead of what was expected: every quirk that the reader knows, on built traces."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Edges of the ways into the reader: archives, copies of URLs, large files without events, cached columns, messages."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Traces behind URLs: in memory and in files, as fsspec reads them."""
 
-from __future__ import annotations
-
 import builtins
 from collections.abc import Iterator
 from pathlib import Path

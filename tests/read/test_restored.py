@@ -1,7 +1,5 @@
 """Each event of a merged file is put back as its rank's own file had it, whoever merged it."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from pathlib import Path
 from typing import Any

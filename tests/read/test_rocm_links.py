@@ -1,7 +1,5 @@
 """ROCm's profiler until torch 2.3: the number that joins calls and work is written as External id."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from typing import Any

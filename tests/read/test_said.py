@@ -1,7 +1,5 @@
 """What is said of damage, word for word: where it is, how much was lost, and what was mended."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

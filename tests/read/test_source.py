@@ -1,7 +1,5 @@
 """The plain bytes of a file of any kind, from any byte on, and the text of events that is cut out of them."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os

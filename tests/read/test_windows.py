@@ -1,7 +1,5 @@
 """The result does not depend on how the file is read: window, layout, compression, pipe."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

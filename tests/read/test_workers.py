@@ -1,7 +1,5 @@
 """What a worker is asked, what it hands over, and what becomes of that where other parts have been read."""
 
-from __future__ import annotations
-
 import io
 import pickle
 import sys

@@ -1,7 +1,5 @@
 """What stands for the processes that read the ranks of a job."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reports built by hand, for tests of what becomes of a report."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

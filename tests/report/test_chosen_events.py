@@ -1,7 +1,5 @@
 """Which events the timeline keeps: those around spans and occurrences, those that are long, and whole steps."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Ranks on a cluster: a real one of this machine, of which a worker is killed in the middle."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A cluster without one: where ranks are asked, what their workers answer, and what becomes of workers that end."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from types import SimpleNamespace

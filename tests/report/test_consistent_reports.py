@@ -1,7 +1,5 @@
 """Every printed finding of every recording passes every check, and the lines above the findings agree with them."""
 
-from __future__ import annotations
-
 import statistics
 
 import pytest

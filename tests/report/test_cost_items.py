@@ -1,7 +1,5 @@
 """The items of a step and their time, on one device, each worked out by hand."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

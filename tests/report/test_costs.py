@@ -1,7 +1,5 @@
 """What a step is spent on: time is counted once, and what the recording only cut is left out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace

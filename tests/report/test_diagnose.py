@@ -1,7 +1,5 @@
 """Traces to reports: every rule judged alone, the window respected, several ranks in one report."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.sample_rules import RULES, sample_rules  # noqa: F401 - a fixture

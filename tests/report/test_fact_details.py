@@ -1,7 +1,5 @@
 """What facts count: each on a small trace, with the numbers worked out by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.trace_builder import TraceBuilder

@@ -1,7 +1,5 @@
 """Facts with their rates, and what bounds a step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace

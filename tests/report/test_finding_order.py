@@ -1,7 +1,5 @@
 """In which order faults, evidence and questions are listed, and how they are called."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Iterations of a job: one is diagnosed, the others are described."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from contextlib import closing

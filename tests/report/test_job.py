@@ -1,7 +1,5 @@
 """Jobs of several ranks, recorded and made by hand."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A job of which one rank has nothing in common with the others, and what is decided of ranks before a report."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What ranks answered is kept between runs, and asked again where anything is another; in this process."""
 
-from __future__ import annotations
-
 import copyreg
 import os
 import pickle

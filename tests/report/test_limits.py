@@ -1,7 +1,5 @@
 """Shares at which a report changes, and steps in which CPU and GPU wait for each other."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Recorded traces written differently have the same findings: order, clock and ids say nothing of a program."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path

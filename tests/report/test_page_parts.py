@@ -1,7 +1,5 @@
 """Parts of the page and the room that each has."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any

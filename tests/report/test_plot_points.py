@@ -1,7 +1,5 @@
 """Points of the plots on small traces: steps with their ops and causes, spreads, and the curve of memory."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Ranks in other processes: the same bytes as here, whatever becomes of the processes."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import shutil

@@ -1,7 +1,5 @@
 """Commands of other profilers for what a trace leaves open."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,7 +1,5 @@
 """Ranks between two questions, and the processes that have them."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal

@@ -1,7 +1,5 @@
 """First lines of a report: step, fixes, the slowest rank."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The head of a report: steps with the cold ones apart, and parts that cannot be computed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

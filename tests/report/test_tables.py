@@ -1,7 +1,5 @@
 """What notebooks use: frames of kernels and queue depth, of findings and idle time, and short texts of objects."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

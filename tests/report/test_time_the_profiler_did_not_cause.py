@@ -1,7 +1,5 @@
 """The step without the profiler keeps what the profiler did not cause: host work, blocking copies, late starts."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.paths import REPORTS

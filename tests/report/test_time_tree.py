@@ -1,7 +1,5 @@
 """Trees of time and decisions of the report."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Columns of the timeline by hand, and steps with more events than room."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any

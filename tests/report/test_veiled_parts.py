@@ -1,7 +1,5 @@
 """Parts of a confidential page one by one: what is veiled, what is left out, and which numbers stay."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The first lines of a report: step, limit, and what the fixes give."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Whose time it is where several want it, and which events a finding names."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """Each check of findings, with a finding that fails it and one that passes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

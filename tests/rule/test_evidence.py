@@ -1,7 +1,5 @@
 """The words that rules share for GPU work, and what a remedy needs."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

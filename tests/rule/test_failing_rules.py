@@ -1,7 +1,5 @@
 """Whatever one rule does, it is named as failed, takes no time from others, and the others run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Findings that one change removes are one fault, and what it saves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hits to findings: what is one finding, whose time it is, what it costs, and what its message may name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which hits are reported, and what becomes of rules that fail."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace

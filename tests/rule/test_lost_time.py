@@ -1,7 +1,5 @@
 """Who lost which time."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any

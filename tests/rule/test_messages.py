@@ -1,7 +1,5 @@
 """What findings say of their hits, which fields a message may name, and where limits come from."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """In which order findings are listed, and how severe they are."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Pauses of the CPU and idle time of the device, each in a small program: what is before, after and within them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Lost time and reduced work that cannot be raise ValueError."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

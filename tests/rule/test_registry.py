@@ -1,7 +1,5 @@
 """Which rules run, in which order they claim, and what their settings may be."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

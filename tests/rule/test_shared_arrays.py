@@ -1,7 +1,5 @@
 """What a rule is given belongs to all rules: nobody writes to it, and what they gave stays their own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Any

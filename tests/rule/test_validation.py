@@ -1,7 +1,5 @@
 """What a rule declares or returns with a wrong shape, bound or unit is one sentence; the edge passes."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import sys

@@ -1,7 +1,5 @@
 """Views of calls, of idle time by its causes, and of the CPU's time."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

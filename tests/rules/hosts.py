@@ -1,7 +1,5 @@
 """What tests of rules about the host share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Built programs for tests of rules about GPU work: a list of ops, again in every step."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

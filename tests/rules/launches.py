@@ -1,7 +1,5 @@
 """What tests of rules about launches share: steps of small ops, and what those rules say of a trace."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

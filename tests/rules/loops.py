@@ -1,7 +1,5 @@
 """Loops of steps for tests: ops that launch a kernel each, and what comes between them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tests.support.trace_builder import TraceBuilder

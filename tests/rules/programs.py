@@ -1,7 +1,5 @@
 """Small programs for tests of rules: what the CPU calls one after the other, and the device that follows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from tests.support.trace_builder import TraceBuilder

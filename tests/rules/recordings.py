@@ -1,7 +1,5 @@
 """A recording on which each rule about kernels, tensors and facts reports something."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.support.expected import programs

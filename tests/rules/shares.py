@@ -1,7 +1,5 @@
 """What no report may say, whatever the trace: more than all of what a number is a part of."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain

@@ -1,7 +1,5 @@
 """The whole diagnosis against the truth, on shared traces whose steps are known without the profiler."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Calls that ask the driver for memory: which count, and what is said of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

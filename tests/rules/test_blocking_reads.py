@@ -1,7 +1,5 @@
 """Ops that wait for the GPU: values, masks and checks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

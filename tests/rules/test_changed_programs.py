@@ -1,7 +1,5 @@
 """Rules on programs that differ a little from those that show them."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

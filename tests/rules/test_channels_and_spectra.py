@@ -1,7 +1,5 @@
 """Convolutions and norms of images with channels first, and complex transforms of real numbers, where shapes tell."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The first steps, and what happens in them alone."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.rules.hosts import MS, said_by

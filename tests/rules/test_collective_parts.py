@@ -1,7 +1,5 @@
 """Buckets, exchanges and pipelines by their sizes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

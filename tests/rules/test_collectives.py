@@ -1,7 +1,5 @@
 """Exposed collectives, and advice on waiting and transfer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

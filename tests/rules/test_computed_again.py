@@ -1,7 +1,5 @@
 """Work that was done before, or that nobody reads, in recordings with execution traces."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

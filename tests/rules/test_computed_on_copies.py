@@ -1,7 +1,5 @@
 """Layers on rows that were copied before."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

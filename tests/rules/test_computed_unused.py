@@ -1,7 +1,5 @@
 """Ops whose results no op reads, in traces of a few ops."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Copies between host and device, and explicit synchronisation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

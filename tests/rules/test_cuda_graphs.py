@@ -1,7 +1,5 @@
 """CUDA graphs: what their inputs cost, and when one is to be advised."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.rules.kernel_programs import NVJET

@@ -1,7 +1,5 @@
 """Faults about data in recordings with execution traces: how many are named with high confidence."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

@@ -1,7 +1,5 @@
 """Programs that wait for their data."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.rules.hosts import MS, alarms

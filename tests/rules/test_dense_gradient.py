@@ -1,7 +1,5 @@
 """Embedding gradients as large as the table, with and without shapes."""
 
-from __future__ import annotations
-
 import numpy as np
 import orjson
 import pytest

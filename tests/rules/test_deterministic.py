@@ -1,7 +1,5 @@
 """Fills of new memory and sorts in place of additions: deterministic algorithms left on."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.rules.programs import US, found

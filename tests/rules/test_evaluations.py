@@ -1,7 +1,5 @@
 """Networks that are evaluated and differentiated several times."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

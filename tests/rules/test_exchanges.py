@@ -1,7 +1,5 @@
 """Pipelines with few micro-batches, and experts that get more tokens than others, by what ranks send each other."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.rules.loops import Loop, loop_of

@@ -1,7 +1,5 @@
 """Synchronisations that the program calls itself: which calls go with them, and where they are called."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.rules.programs import PINNED_TO_DEVICE, PINNED_TO_HOST, STEP, TO_HOST, US, Program, found

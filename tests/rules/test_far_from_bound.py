@@ -1,7 +1,5 @@
 """Calls that take many times what their shapes need: small built traces."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

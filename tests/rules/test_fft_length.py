@@ -1,7 +1,5 @@
 """Fourier transforms of unfavourable lengths, by their inputs and by the names of their kernels."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Order of findings: the fault ranks above what it causes."""
 
-from __future__ import annotations
-
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Finding, diagnose
 from traceanalyzer.model.finding import Severity

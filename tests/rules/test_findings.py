@@ -1,7 +1,5 @@
 """What holds for every finding of every rule, on every trace."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every rule over every recorded fixture: found in its bad one, clear in its good one, silent on healthy ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Arithmetic in float64: what it is taken to cost, and what of it is deliberate."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sorts of a whole tensor, of which what follows uses all, or only the first elements."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

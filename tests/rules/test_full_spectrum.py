@@ -1,7 +1,5 @@
 """Transforms of real numbers in traces without shapes: what the transforms call tells what they are given."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

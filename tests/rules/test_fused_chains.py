@@ -1,7 +1,5 @@
 """What one kernel in the place of a chain of pointwise kernels takes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What one kernel in place of a chain takes, how chains are cut into parts, and how their ops are told."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Rows that are gathered, scaled or upsampled before a linear layer."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """GradScaler: what it costs where bfloat16 would need none."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.rules.programs import Program, found

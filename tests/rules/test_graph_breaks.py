@@ -1,7 +1,5 @@
 """Ops that torch.compile leaves to eager mode within a compiled region."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Attention that is written as two products and a softmax: what belongs to it, and what it costs."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

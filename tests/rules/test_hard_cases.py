@@ -1,7 +1,5 @@
 """Cases in which a rule is easily wrong: each a small trace of its own."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

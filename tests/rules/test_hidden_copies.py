@@ -1,7 +1,5 @@
 """Copies that only seed what a matrix product adds to."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.rules.kernel_programs import BF16, Op, found, program

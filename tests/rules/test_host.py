@@ -1,7 +1,5 @@
 """What keeps the CPU from launching: python between ops, a cold start, ops that compute on the host."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.rules.hosts import ENGINE, MS, alarms, said_by

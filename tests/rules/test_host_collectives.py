@@ -1,7 +1,5 @@
 """Collectives that the CPU carries out: gradients that go through Gloo, and values that lie on the CPU."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.trace_builder import TraceBuilder

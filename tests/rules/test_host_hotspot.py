@@ -1,7 +1,5 @@
 """Ops and functions that compute on the host while the device waits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

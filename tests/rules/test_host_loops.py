@@ -1,7 +1,5 @@
 """Calls of events that only measure time."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.rules.programs import US

@@ -1,7 +1,5 @@
 """Texts and limits of pauses, loaders and cold starts."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pauses between ops, even and uneven."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """A copy between host and device names the op on CPU tensors that it is for."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.rules.programs import TO_DEVICE, TO_HOST, US, Program, found

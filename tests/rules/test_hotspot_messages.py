@@ -1,7 +1,5 @@
 """Messages about the hottest op, in traces and jobs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The hottest op of a step."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.rules.kernel_programs import BF16, F32, NVJET, US, Op, found, program

@@ -1,7 +1,5 @@
 """Ops that wait for a value: which are told, by what name, and what they are told from."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.rules.programs import PINNED_TO_HOST, TO_DEVICE, US, Program, deciding, found

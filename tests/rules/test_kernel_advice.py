@@ -1,7 +1,5 @@
 """What rules about single kernels advise, by what the kernels are and by what runs beside them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

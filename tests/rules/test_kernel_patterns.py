@@ -1,7 +1,5 @@
 """Rules about patterns of GPU work (chains, attention, casts, copies, few blocks): small built traces."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

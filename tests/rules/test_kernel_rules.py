@@ -1,7 +1,5 @@
 """Rules about GPU work that takes longer than it need: recorded pairs with known savings, and small built traces."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

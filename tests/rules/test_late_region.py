@@ -1,7 +1,5 @@
 """A job names the region of the code that makes a rank late."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

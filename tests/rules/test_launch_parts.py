@@ -1,7 +1,5 @@
 """Texts and limits of launch-bound and the optimizer."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Launch-bound steps, compiled code and the hotspot, on recorded and on built traces."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

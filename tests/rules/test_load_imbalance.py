@@ -1,7 +1,5 @@
 """A rank that computes more than the others, on built and on recorded jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the scores of a vocabulary cost: which ops work on them, and from which share on that is said."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Kernels with few blocks: which, what they could take, and what to do."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.rules.kernel_programs import NVJET, US, Op, found, program

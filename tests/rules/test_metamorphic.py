@@ -1,7 +1,5 @@
 """The same trace written differently gets the same findings: shuffled, with shifted clocks, renumbered."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Work that only moves data, and reordered state."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

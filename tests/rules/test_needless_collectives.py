@@ -1,7 +1,5 @@
 """Collectives that a step does not need: of micro-batches, of single values, of batch norms."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Work whose result is the same again, is thrown away, or goes through memory for nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """One-hot tensors: what makes and converts them, and the product that reads them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

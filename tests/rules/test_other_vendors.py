@@ -1,7 +1,5 @@
 """Recordings whose calls and copies are renamed as those of other vendors' profilers: the findings stay the same."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

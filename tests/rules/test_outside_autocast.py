@@ -1,7 +1,5 @@
 """Float32 products beside half-precision ones."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.rules.kernel_programs import BF16, F32, NVJET, Op, found, program

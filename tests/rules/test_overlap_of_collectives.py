@@ -1,7 +1,5 @@
 """Collectives that never overlap, and kernels that they slow down."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.trace_builder import TraceBuilder

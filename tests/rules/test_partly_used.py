@@ -1,7 +1,5 @@
 """Tensors of which only a part is used."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

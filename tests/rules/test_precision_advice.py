@@ -1,7 +1,5 @@
 """Float32 products without tensor cores: what each device is told to use instead, and what memory allows."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.rules.kernel_programs import BF16, F32, NVJET, SGEMM, Op, found, program

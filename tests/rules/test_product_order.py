@@ -1,7 +1,5 @@
 """Products that another order saves: of three matrices, or of a matrix and rows that are copied before."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Waiting and transfer of collectives whose last rank is known."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Why a call is far from its bound, as far as the trace shows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

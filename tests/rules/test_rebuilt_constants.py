@@ -1,7 +1,5 @@
 """Constants that are made again in every call."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

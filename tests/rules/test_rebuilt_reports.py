@@ -1,7 +1,5 @@
 """Public bug reports, rebuilt as traces, and programs with the same faults."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

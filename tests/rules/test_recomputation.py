@@ -1,7 +1,5 @@
 """What backward does again, and the checks of anomaly mode."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

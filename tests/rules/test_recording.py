@@ -1,7 +1,5 @@
 """Clocks, lost events and stalls of the recording."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Gaps and copies that recur, and those by chance."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

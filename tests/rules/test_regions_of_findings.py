@@ -1,7 +1,5 @@
 """Findings that name the region of code that is responsible, with its share and what its remedy saves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

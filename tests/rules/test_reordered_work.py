@@ -1,7 +1,5 @@
 """Work that another place in the program saves: a layer that comes too late, a prefix or a table made again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

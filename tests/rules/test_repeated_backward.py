@@ -1,7 +1,5 @@
 """Backward passes over the same graph."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.rules.kernel_programs import NVJET, US, found

@@ -1,7 +1,5 @@
 """Loops of small calls, on recorded and on built traces."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

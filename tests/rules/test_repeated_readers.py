@@ -1,7 +1,5 @@
 """What reads a tensor that was written several times takes less, too, where it waits for memory."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Recurrent layers whose weights are not one buffer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

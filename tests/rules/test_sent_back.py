@@ -1,7 +1,5 @@
 """Which op the host works in between the copies of a round trip."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.rules.programs import TO_DEVICE, TO_HOST, US

@@ -1,7 +1,5 @@
 """What the rules must and must not say of the shared traces, whose truth is known by how they were made."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import orjson

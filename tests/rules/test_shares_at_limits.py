@@ -1,7 +1,5 @@
 """A share of GPU time that equals the limit counts, as each limit says: "at least this share"."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """A view that takes long computes nothing: its thread stood still. And what comes after the last launch."""
 
-from __future__ import annotations
-
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose
 

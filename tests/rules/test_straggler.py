@@ -1,7 +1,5 @@
 """A rank that does other work than its peers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

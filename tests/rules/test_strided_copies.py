@@ -1,7 +1,5 @@
 """Layout copies, dimension orders and concatenations of strided-copy."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

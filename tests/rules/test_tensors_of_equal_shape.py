@@ -1,7 +1,5 @@
 """Tensors of one shape that are different tensors: no rule takes one of them for the other."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.rules.kernel_programs import BF16, F32, NVJET, Op, found, program

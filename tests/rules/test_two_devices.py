@@ -1,7 +1,5 @@
 """What rules say of one device, beside another that does something else, and beside one that does the same."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """What no batch and no trained parameter enters, computed again in each layer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Optimizers that launch kernels for one tensor after the other, on recorded and on built traces."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.rules.launches import US, loop, of_rule

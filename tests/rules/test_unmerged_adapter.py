@@ -1,7 +1,5 @@
 """Low-rank adapters that inference computes beside its layers."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

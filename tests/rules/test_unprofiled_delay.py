@@ -1,7 +1,5 @@
 """Delays that only the recorder measures: recordings of programs with a planted fault, and changed measurements."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable

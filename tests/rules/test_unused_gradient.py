@@ -1,7 +1,5 @@
 """Gradients of parameters that no optimizer has, or that are cleared unread."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.rules.kernel_programs import changed as with_changed_events

@@ -1,7 +1,5 @@
 """What a fix can do and what not: savings, reasons and advice that other people's programs showed to be wrong."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

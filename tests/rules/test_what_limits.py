@@ -1,7 +1,5 @@
 """What limits the op that takes most of a step, on either side of each decision, with rates worked out by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.rules.kernel_programs import F32, NVJET, US, Op, program

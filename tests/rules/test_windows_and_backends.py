@@ -1,7 +1,5 @@
 """The same program gets the same findings through another backend, in windows and again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What was told wrongly of other people's programs: each on a small built trace, beside what is to be told."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
