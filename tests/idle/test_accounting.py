@@ -42,8 +42,7 @@ def test_integer_microseconds_are_no_trouble() -> None:
     """Old exporters round down: kernels last no time, and work starts as its launch does."""
     trace = TraceBuilder()
     for i in range(4):
-        trace.launch("cudaLaunchKernel", 10 * i * US, 2 * US, i + 1)
-        trace.kernel(10 * i * US, 0, i + 1)
+        trace.launched((10 * i * US, 2 * US), (10 * i * US, 0), i + 1)
     rows = Analysis(trace.load()).index(Accounting).summaries
     assert sum(rows[0].parts_ns.values()) == rows[0].end_ns - rows[0].start_ns == 32 * US
     assert all(name.startswith("idle") for name in rows[0].parts_ns)

@@ -38,8 +38,7 @@ def test_work_of_other_threads_is_not_waited_for() -> None:
 def test_work_of_threads_that_launch_is() -> None:
     trace = gap()
     trace.op("autograd::engine::evaluate_function: MmBackward0", FIRST, 890 * US, tid=2)
-    trace.launch("cudaLaunchKernel", 1_100 * US, 5 * US, 3, tid=2)
-    trace.kernel(1_200 * US, 5 * US, 3)
+    trace.launched((1_100 * US, 5 * US), (1_200 * US, 5 * US), 3, tid=2)
     assert judged(trace)[0] == "dispatching"
 
 
@@ -78,8 +77,7 @@ def test_allocator_calls_that_recur_and_that_do_not(name: str, steps: int, cause
         trace.op("aten::empty", start + 100 * US, 800 * US)
         if number < steps:
             trace.launch(name, start + 120 * US, 700 * US, 90 + number)
-        trace.launch("cudaLaunchKernel", start + 950 * US, 5 * US, number + 1)
-        trace.kernel(start + 960 * US, 900 * US, number + 1)
+        trace.launched((start + 950 * US, 5 * US), (start + 960 * US, 900 * US), number + 1)
     assert judged(trace, work=0) == (cause, name, "aten::empty")
 
 
@@ -138,13 +136,11 @@ def test_a_pause_after_a_wait_is_a_pause() -> None:
 def test_host_code_after_a_wait_is_no_part_of_the_round_trip(waited: int, ops: int) -> None:
     """The CPU waits for a long kernel, then works for 0.88 ms, mostly between ops."""
     trace = TraceBuilder()
-    trace.launch("cudaLaunchKernel", 0, 5 * US, 1)
-    trace.kernel(8 * US, 4_992 * US, 1)
+    trace.launched((0, 5 * US), (8 * US, 4_992 * US), 1)
     trace.launch("cudaStreamSynchronize", (5_000 - waited) * US, (waited + 5) * US, 9)
     for i in range(ops):
         trace.op("aten::slice", (5_010 + i * 90) * US, 4 * US)
-    trace.launch("cudaLaunchKernel", 5_890 * US, 5 * US, 2)
-    trace.kernel(5_900 * US, 10 * US, 2)
+    trace.launched((5_890 * US, 5 * US), (5_900 * US, 10 * US), 2)
     assert judged(trace)[0] == "host-code"
 
 
@@ -153,18 +149,15 @@ def test_work_launched_right_behind_a_round_trip_belongs_to_it() -> None:
     trace.launch("cudaStreamSynchronize", 50 * US, FIRST - 40 * US, 9)
     for i in range(5):
         trace.op("aten::view", FIRST + 50 * US + i * 170 * US, 120 * US)
-    trace.launch("cudaLaunchKernel", LATE + 5 * US, 4 * US, 3)
-    trace.kernel(LATE + 60 * US, 50 * US, 3)
+    trace.launched((LATE + 5 * US, 4 * US), (LATE + 60 * US, 50 * US), 3)
     assert judged(trace, work=2)[0] == "synchronisation"
 
 
 def test_copy_that_a_call_waits_for_belongs_to_the_round_trip() -> None:
     trace = TraceBuilder()
     trace.op("aten::_local_scalar_dense", 60 * US, 100 * US)
-    trace.launch("cudaLaunchKernel", 0, 5 * US, 1)
-    trace.kernel(8 * US, 70 * US, 1)
-    trace.launch("cudaMemcpyAsync", 70 * US, 5 * US, 2)
-    trace.memcpy(81 * US, 2 * US, 2, name="Memcpy DtoH (Device -> Pinned)")
+    trace.launched((0, 5 * US), (8 * US, 70 * US), 1)
+    trace.copied((70 * US, 5 * US), (81 * US, 2 * US), 2, name="Memcpy DtoH (Device -> Pinned)")
     trace.launch("cudaStreamSynchronize", 76 * US, 20 * US, 3)
     assert judged(trace) == ("synchronisation", "cudaStreamSynchronize", "aten::_local_scalar_dense")
 
@@ -186,8 +179,7 @@ def test_a_wait_at_the_head_drained_nothing_that_is_known() -> None:
     trace.step(0, 0, 2_000 * US)
     trace.launch("cudaDeviceSynchronize", 50 * US, 5 * US, 9)
     trace.op("aten::mm", 100 * US, 900 * US)
-    trace.launch("cudaLaunchKernel", 900 * US, 5 * US, 1)
-    trace.kernel(910 * US, 10 * US, 1)
+    trace.launched((900 * US, 5 * US), (910 * US, 10 * US), 1)
     assert judged(trace, work=0) == ("dispatching", "cudaLaunchKernel", "aten::mm")
 
 
@@ -216,8 +208,7 @@ def test_a_launch_call_that_takes_a_little_long_is_latency() -> None:
     trace = gap(launched=LATE - 990 * US, dur=985 * US)
     for event in trace.events[3:4]:  # the device is busy until shortly before
         event["dur"] = 905.0
-    trace.launch("cudaLaunchKernel", LATE + 20 * US, 970 * US, 3)
-    trace.kernel(LATE + 995 * US, 5 * US, 3)
+    trace.launched((LATE + 20 * US, 970 * US), (LATE + 995 * US, 5 * US), 3)
     assert judged(trace)[0] == "launch-latency"
 
 
@@ -261,8 +252,7 @@ def test_the_usual_delay_is_what_nine_of_ten_stay_below() -> None:
     trace.kernel(0, 1 * US, 1)
     for i in range(10):
         start = (100 + i * 100) * US
-        trace.launch("cudaLaunchKernel", start, 5 * US, i + 2)
-        trace.kernel(start + (40 if i >= 8 else 10) * US, 20 * US, i + 2)
+        trace.launched((start, 5 * US), (start + (40 if i >= 8 else 10) * US, 20 * US), i + 2)
     end = 1_060 * US
     trace.launch("cudaLaunchKernel", end - 30 * US, 5 * US, 50)  # in time: while the last one ran
     trace.kernel(end + 30 * US, 10 * US, 50)
@@ -275,8 +265,7 @@ def test_first_use_precedes_allocator_calls_of_other_threads() -> None:
         start = number * 2_000 * US
         trace.step(number, start, 2_000 * US)
         trace.launch("cudaMalloc", start + 120 * US, 600 * US, 80 + number, tid=77)
-        trace.launch("cudaLaunchKernel", start + 950 * US, 5 * US, number + 1)
-        trace.kernel(start + 960 * US, 900 * US, number + 1)
+        trace.launched((start + 950 * US, 5 * US), (start + 960 * US, 900 * US), number + 1)
     trace.launch("cudaLaunchKernel", 7_940 * US, 5 * US, 70, tid=77)  # it launches work, too
     trace.kernel(7_950 * US, 10 * US, 70)
     trace.launch("cudaFuncSetAttribute", 4_100 * US, 700 * US, 90)
@@ -365,11 +354,9 @@ def test_python_is_not_blamed_for_the_autograd_engines_thread() -> None:
     trace.step(0, 0, 2_000 * US)
     trace.python("run_backward", 10 * US, 1_900 * US, python_id=1)
     trace.op("aten::mm", 10 * US, 20 * US)
-    trace.launch("cudaLaunchKernel", 20 * US, 5 * US, 1)
-    trace.kernel(28 * US, FIRST - 28 * US, 1)
+    trace.launched((20 * US, 5 * US), (28 * US, FIRST - 28 * US), 1)
     trace.op("autograd::engine::evaluate_function: MmBackward0", LATE - 10 * US, 20 * US, tid=77)
-    trace.launch("cudaLaunchKernel", LATE - 8 * US, 5 * US, 2, tid=77)
-    trace.kernel(LATE, 50 * US, 2)
+    trace.launched((LATE - 8 * US, 5 * US), (LATE, 50 * US), 2, tid=77)
     assert judged(trace)[0] == "engine"
 
 
@@ -378,11 +365,9 @@ def test_what_the_profilers_own_step_takes_is_the_profilers() -> None:
     trace.step(0, 0, FIRST)
     trace.step(1, LATE - 50 * US, 200 * US)
     trace.op("aten::mm", 10 * US, 20 * US)
-    trace.launch("cudaLaunchKernel", 20 * US, 5 * US, 1)
-    trace.kernel(28 * US, FIRST - 28 * US, 1)
+    trace.launched((20 * US, 5 * US), (28 * US, FIRST - 28 * US), 1)
     trace.op("aten::add", LATE - 10 * US, 20 * US)
-    trace.launch("cudaLaunchKernel", LATE - 8 * US, 5 * US, 2)
-    trace.kernel(LATE, 50 * US, 2)
+    trace.launched((LATE - 8 * US, 5 * US), (LATE, 50 * US), 2)
     assert judged(trace)[0] == "profiler-overhead"
 
 
@@ -390,12 +375,10 @@ def test_what_the_profilers_own_step_takes_is_the_profilers() -> None:
 def test_single_call_is_unusual_from_one_millisecond(took: int, cause: str) -> None:
     trace = TraceBuilder()
     trace.op("aten::mm", 10 * US, 20 * US)
-    trace.launch("cudaLaunchKernel", 20 * US, 5 * US, 1)
-    trace.kernel(28 * US, FIRST - 28 * US, 1)
+    trace.launched((20 * US, 5 * US), (28 * US, FIRST - 28 * US), 1)
     trace.launch("cudaFuncSetAttribute", FIRST + 10 * US, took * US, 9)
     end = FIRST + (took + 30) * US
-    trace.launch("cudaLaunchKernel", end - 8 * US, 5 * US, 2)
-    trace.kernel(end, 50 * US, 2)
+    trace.launched((end - 8 * US, 5 * US), (end, 50 * US), 2)
     assert judged(trace)[0] == cause
 
 

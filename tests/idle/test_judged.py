@@ -23,11 +23,9 @@ from traceanalyzer.timeline.steps import StepMarks
 def test_op_that_copies_both_ways_waits_for_its_read_back(back: bool, cause: str) -> None:
     trace = gap()
     trace.op("aten::copy_", 40 * US, FIRST - 20 * US)
-    trace.launch("cudaMemcpyAsync", 42 * US, 2 * US, 8)
-    trace.memcpy(FIRST, 1, 8, name="Memcpy HtoD (Pageable -> Device)")
+    trace.copied((42 * US, 2 * US), (FIRST, 1), 8, name="Memcpy HtoD (Pageable -> Device)")
     if back:
-        trace.launch("cudaMemcpyAsync", 45 * US, 2 * US, 7)
-        trace.memcpy(FIRST + 1, 1, 7, name="Memcpy DtoH (Device -> Pinned)")
+        trace.copied((45 * US, 2 * US), (FIRST + 1, 1), 7, name="Memcpy DtoH (Device -> Pinned)")
     trace.launch("cudaStreamSynchronize", 50 * US, FIRST - 40 * US, 9)
     for i in range(5):
         trace.op("aten::view", FIRST + 50 * US + i * 170 * US, 120 * US)
@@ -46,14 +44,12 @@ def test_work_waits_for_an_event_since_the_last_launch(waited_at: int, linked: b
     """Launched while the device was busy, and started long after."""
     trace = TraceBuilder()
     trace.step(0, 0, 2_000 * US)
-    trace.launch("cudaLaunchKernel", 1 * US, 2 * US, 5)
-    trace.kernel(4 * US, 2 * US, 5)
+    trace.launched((1 * US, 2 * US), (4 * US, 2 * US), 5)
     trace.launch("cudaStreamWaitEvent", waited_at * US, 1 * US, 9)
     if linked:
         trace.launch("cudaLaunchKernel", 20 * US, 5 * US, 1)
     trace.kernel(28 * US, FIRST - 28 * US, 1)
-    trace.launch("cudaLaunchKernel", 60 * US, 5 * US, 2)
-    trace.kernel(LATE, 50 * US, 2)
+    trace.launched((60 * US, 5 * US), (LATE, 50 * US), 2)
     assert judged(trace, work=2)[0] == cause
 
 
@@ -63,10 +59,8 @@ def test_delay_after_a_late_launch_counts_if_most_of_the_gap(held_us: int, cause
     trace = TraceBuilder()
     trace.step(0, 0, 5_000 * US)
     for i in range(30):
-        trace.launch("cudaLaunchKernel", 20 * i * US, 2 * US, i + 1)
-        trace.kernel((20 * i + 4) * US, 6 * US, i + 1)
-    trace.launch("cudaLaunchKernel", (1_600 - held_us) * US, 2 * US, 99)
-    trace.kernel(1_600 * US, 50 * US, 99)
+        trace.launched((20 * i * US, 2 * US), ((20 * i + 4) * US, 6 * US), i + 1)
+    trace.launched(((1_600 - held_us) * US, 2 * US), (1_600 * US, 50 * US), 99)
     assert judged(trace, work=30)[0] == cause
 
 
@@ -74,14 +68,12 @@ def test_delay_after_a_late_launch_counts_if_most_of_the_gap(held_us: int, cause
 def test_gap_belongs_to_the_op_before_the_launch_or_launching(ends_us: int, row: str) -> None:
     trace = TraceBuilder()
     trace.step(0, 0, 2_000 * US)
-    trace.launch("cudaLaunchKernel", 1 * US, 2 * US, 1)
-    trace.kernel(4 * US, 90 * US, 1)
+    trace.launched((1 * US, 2 * US), (4 * US, 90 * US), 1)
     trace.op("aten::norm", 90 * US, 800 * US)
     trace.op("aten::sum", 91 * US, (ends_us - 91) * US)
     for i in range(70):
         trace.op("aten::view", (100 + 11 * i) * US, 10 * US)
-    trace.launch("cudaLaunchKernel", 881 * US, 2 * US, 2)
-    trace.kernel(886 * US, 50 * US, 2)
+    trace.launched((881 * US, 2 * US), (886 * US, 50 * US), 2)
     assert judged(trace)[:2] == ("dispatching", row)
 
 
@@ -91,8 +83,7 @@ def test_launches_to_another_device_leave_nothing_unrecorded(recorded: bool) -> 
     trace = TraceBuilder()
     trace.step(0, 0, 1_000 * US)
     for number, device in ((1, 0), (2, 1)):
-        trace.launch("cudaLaunchKernel", number * 10 * US, 5 * US, number)
-        trace.kernel(100 * US, 100 * US, number, device=device)
+        trace.launched((number * 10 * US, 5 * US), (100 * US, 100 * US), number, device=device)
     trace.launch("cudaLaunchKernel", 300 * US, 5 * US, 3)
     if recorded:
         trace.kernel(310 * US, 690 * US, 3, device=1)
@@ -106,14 +97,12 @@ def test_call_that_found_the_device_idle_explains_short_gaps(gap_us: int, charge
     """It began 20 us after the device ran dry and took 20 us; an op fills the rest."""
     trace = TraceBuilder()
     trace.step(0, 0, 2_000 * US)
-    trace.launch("cudaLaunchKernel", 1 * US, 2 * US, 1)
-    trace.kernel(4 * US, 96 * US, 1)
+    trace.launched((1 * US, 2 * US), (4 * US, 96 * US), 1)
     trace.op("aten::item", 118 * US, 24 * US)
     trace.launch("cudaStreamSynchronize", 120 * US, 20 * US, 9)
     for at in range(143, 90 + gap_us, 10):
         trace.op("aten::view", at * US, 9 * US)
-    trace.launch("cudaLaunchKernel", (94 + gap_us) * US, 3 * US, 2)
-    trace.kernel((100 + gap_us) * US, 50 * US, 2)
+    trace.launched(((94 + gap_us) * US, 3 * US), ((100 + gap_us) * US, 50 * US), 2)
     assert (judged(trace)[0] == "synchronisation") is charged
 
 
@@ -129,13 +118,10 @@ def test_copy_to_host_is_awaited_by_earlier_call(launched_us: int, sync_us: int,
     """The device idles from 100 to 130 us."""
     trace = TraceBuilder()
     trace.step(0, 0, 1_000 * US)
-    trace.launch("cudaLaunchKernel", 1 * US, 2 * US, 1)
-    trace.kernel(4 * US, 96 * US, 1)
-    trace.launch("cudaMemcpyAsync", launched_us * US, 2 * US, 2)
-    trace.memcpy(130 * US, 40 * US, 2, name="Memcpy DtoH (Device -> Pinned)")
+    trace.launched((1 * US, 2 * US), (4 * US, 96 * US), 1)
+    trace.copied((launched_us * US, 2 * US), (130 * US, 40 * US), 2, name="Memcpy DtoH (Device -> Pinned)")
     trace.launch("cudaStreamSynchronize", sync_us * US, (175 - sync_us) * US, 9)
-    trace.launch("cudaLaunchKernel", 200 * US, 2 * US, 3)
-    trace.kernel(204 * US, 96 * US, 3)
+    trace.launched((200 * US, 2 * US), (204 * US, 96 * US), 3)
     assert (judged(trace)[:2] == ("synchronisation", "cudaStreamSynchronize")) is refill
 
 
@@ -153,9 +139,6 @@ def test_a_call_that_copies_outside_any_op_holds_up_by_itself(name: str, cause: 
     for i in range(5):
         trace.op("aten::view", FIRST + 50 * US + i * 170 * US, 120 * US)
     assert judged(trace, work=2)[:2] == (cause, "cudaMemcpy")
-
-
-US_RECURRENCE = 1_000
 
 
 @pytest.mark.parametrize(
@@ -197,12 +180,11 @@ def recurring(trace: TraceBuilder) -> list[bool]:
 def test_calls_recur_that_half_of_the_later_steps_have(in_steps: list[int], recur: bool) -> None:
     trace = TraceBuilder()
     for number in range(6):
-        start = number * 1_000 * US_RECURRENCE
-        trace.step(number, start, 1_000 * US_RECURRENCE)
+        start = number * 1_000 * US
+        trace.step(number, start, 1_000 * US)
         if number in in_steps:
-            trace.launch("cudaMalloc", start + 10 * US_RECURRENCE, 50 * US_RECURRENCE, 90 + number)
-        trace.launch("cudaLaunchKernel", start + 100 * US_RECURRENCE, 5 * US_RECURRENCE, number + 1)
-        trace.kernel(start + 110 * US_RECURRENCE, 800 * US_RECURRENCE, number + 1)
+            trace.launch("cudaMalloc", start + 10 * US, 50 * US, 90 + number)
+        trace.launched((start + 100 * US, 5 * US), (start + 110 * US, 800 * US), number + 1)
     assert recurring(trace) == [recur] * len(in_steps)
 
 
@@ -211,11 +193,9 @@ def test_without_steps_first_run_of_the_last_kernel_is_start() -> None:
     trace = TraceBuilder()
     for i in range(9):
         if i in (1, 3):
-            trace.launch("cudaMalloc", i * 1_000 * US_RECURRENCE, 50 * US_RECURRENCE, 100 + i)
-        trace.launch("cudaLaunchKernel", (i * 1_000 + 100) * US_RECURRENCE, 5 * US_RECURRENCE, i + 1)
-        trace.kernel(
-            (i * 1_000 + 110) * US_RECURRENCE, 800 * US_RECURRENCE, i + 1, name=f"kernel_{min(i, 1)}"
-        )
+            trace.launch("cudaMalloc", i * 1_000 * US, 50 * US, 100 + i)
+        trace.launch("cudaLaunchKernel", (i * 1_000 + 100) * US, 5 * US, i + 1)
+        trace.kernel((i * 1_000 + 110) * US, 800 * US, i + 1, name=f"kernel_{min(i, 1)}")
     assert recurring(trace) == [False, False]
 
 
@@ -224,11 +204,9 @@ def test_without_steps_they_recur_when_the_kernels_have_run_once(fresh: int, rec
     """Forty launches, a call before each; `fresh` of the kernels are new, the first ones."""
     trace = TraceBuilder()
     for i in range(40):
-        trace.launch("cudaMalloc", i * 1_000 * US_RECURRENCE, 50 * US_RECURRENCE, 100 + i)
-        trace.launch("cudaLaunchKernel", (i * 1_000 + 100) * US_RECURRENCE, 5 * US_RECURRENCE, i + 1)
-        trace.kernel(
-            (i * 1_000 + 110) * US_RECURRENCE, 800 * US_RECURRENCE, i + 1, name=f"kernel_{min(i, fresh)}"
-        )
+        trace.launch("cudaMalloc", i * 1_000 * US, 50 * US, 100 + i)
+        trace.launch("cudaLaunchKernel", (i * 1_000 + 100) * US, 5 * US, i + 1)
+        trace.kernel((i * 1_000 + 110) * US, 800 * US, i + 1, name=f"kernel_{min(i, fresh)}")
     assert recurring(trace) == [recur] * 40
 
 

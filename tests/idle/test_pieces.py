@@ -64,11 +64,9 @@ def test_a_part_below_a_tenth_and_20_us_stays_with_the_rest() -> None:
 
 def test_half_of_a_short_gap_is_a_real_part() -> None:
     trace = TraceBuilder()
-    trace.launch("cudaLaunchKernel", 0, 5 * US, 1)
-    trace.kernel(8 * US, 100 * US, 1)
+    trace.launched((0, 5 * US), (8 * US, 100 * US), 1)
     trace.launch("cuModuleLoadData", 110 * US, 6 * US, 9)
-    trace.launch("cudaLaunchKernel", 117 * US, 5 * US, 2)
-    trace.kernel(120 * US, 10 * US, 2)
+    trace.launched((117 * US, 5 * US), (120 * US, 10 * US), 2)
     assert pieces(trace)["module-loading"] == 6 * US
 
 
@@ -107,8 +105,7 @@ def test_allocator_calls_in_every_step_belong_to_their_caller(category: str, nam
         trace.span(category, name, start + 100 * US, 700 * US, 1000, 1000, {})
         trace.launch("cudaMalloc", start + 120 * US, 600 * US, 80 + number)
         trace.launch("cudaMalloc", start + 810 * US, 100 * US, 90 + number)
-        trace.launch("cudaLaunchKernel", start + 950 * US, 5 * US, number + 1)
-        trace.kernel(start + 960 * US, 900 * US, number + 1)
+        trace.launched((start + 950 * US, 5 * US), (start + 960 * US, 900 * US), number + 1)
     found = pieces(trace, work=2)
     assert found["allocator"] == 100 * US
     assert found[cause] >= 600 * US
@@ -157,8 +154,7 @@ def test_a_wait_at_the_head_is_the_recordings_edge() -> None:
     trace.launch("cudaStreamSynchronize", 50 * US, 700 * US, 9)
     for i in range(5):
         trace.op("aten::mm", (760 + 30 * i) * US, 29 * US)
-    trace.launch("cudaLaunchKernel", 900 * US, 5 * US, 1)
-    trace.kernel(910 * US, 10 * US, 1)
+    trace.launched((900 * US, 5 * US), (910 * US, 10 * US), 1)
     assert sum(pieces(trace, work=0).values()) == 160 * US
     assert not {"unknown", "synchronisation"} & set(pieces(trace, work=0))
 
@@ -228,8 +224,7 @@ def test_waiting_for_an_event_in_a_convolution_is_autotuning(op: str, call: str,
 def test_an_upload_holds_up_by_its_own_wait_only(call: str, cause: str) -> None:
     trace = gap()
     trace.op("aten::copy_", 40 * US, FIRST - 20 * US)
-    trace.launch("cudaMemcpyAsync", 42 * US, 2 * US, 8)
-    trace.memcpy(FIRST, 1, 8, name="Memcpy HtoD (Pageable -> Device)")
+    trace.copied((42 * US, 2 * US), (FIRST, 1), 8, name="Memcpy HtoD (Pageable -> Device)")
     trace.launch(call, 50 * US, FIRST - 40 * US, 9)
     for i in range(5):
         trace.op("aten::view", FIRST + 50 * US + i * 170 * US, 120 * US)
@@ -266,8 +261,7 @@ def test_library_start_in_a_thrashing_loop_is_first_use() -> None:
         long = 10_000 if number == 0 else 200
         trace.launch("cudaFree", start + 100 * US, long * US, 90 + number)
         launched = start + (long + 150) * US
-        trace.launch("cudaLaunchKernel", launched, 5 * US, number + 1)
-        trace.kernel(launched + 8 * US, start + 20_050 * US - launched, number + 1)
+        trace.launched((launched, 5 * US), (launched + 8 * US, start + 20_050 * US - launched), number + 1)
     assert judged(trace, work=0)[0] == "first-use"
     assert all(judged(trace, work=number)[0] == "allocator" for number in range(1, 6))
 
@@ -291,8 +285,7 @@ def test_copy_that_is_first_work_waited_for_earlier_work() -> None:
     trace = TraceBuilder()
     trace.step(0, 0, 2_000 * US)
     trace.op("aten::copy_", 90 * US, 820 * US)
-    trace.launch("cudaMemcpyAsync", 100 * US, 800 * US, 1)
-    trace.memcpy(890 * US, 10 * US, 1, name="Memcpy HtoD (Pageable -> Device)")
+    trace.copied((100 * US, 800 * US), (890 * US, 10 * US), 1, name="Memcpy HtoD (Pageable -> Device)")
     assert pieces(trace, work=0) == {}
 
 
@@ -321,8 +314,7 @@ def test_gaps_know_what_ran_before_and_what_comes_next() -> None:
     trace = TraceBuilder()
     trace.kernel(10, 90, 1, stream=7)  # runs on while the next one comes and goes
     trace.kernel(20, 10, 2, stream=13)
-    trace.launch("cudaLaunchKernel", 120, 10, 3)
-    trace.kernel(150, 10, 3)
+    trace.launched((120, 10), (150, 10), 3)
     trace.kernel(155, 30, 4, device=1)
     gaps = Gaps.of(Analysis(trace.load()).index(DeviceWork), (0, 200))
     assert gaps.device.tolist() == [0, 0, 0, 1, 1]
@@ -349,11 +341,9 @@ def test_no_call_at_the_head_is_charged_for_unknown_waits(kernel_first: bool) ->
     trace.step(0, 0, 1_000_000)
     if kernel_first:
         trace.op("aten::mm", 1_000, 8_000)
-        trace.launch("cudaLaunchKernel", 2_000, 5_000, 1)
-        trace.kernel(8_000, 1_000, 1)
+        trace.launched((2_000, 5_000), (8_000, 1_000), 1)
     trace.op("aten::copy_", 10_000, 100_000)
-    trace.launch("cudaMemcpyAsync", 12_000, 90_000, 2)
-    trace.memcpy(90_000, 10_000, 2, name="Memcpy HtoD (Pageable -> Device)")
+    trace.copied((12_000, 90_000), (90_000, 10_000), 2, name="Memcpy HtoD (Pageable -> Device)")
     found = pieces(trace, work=int(kernel_first))
     assert bool({"synchronisation", "blocking-upload"} & found.keys()) is kernel_first
 

@@ -81,8 +81,7 @@ class Reductions:
         if recording.marked:
             trace.step(step, at - 10 * US, 30 * US)
         trace.op("aten::mm", at - 9 * US, 9 * US)
-        trace.launch("cudaLaunchKernel", at - 8 * US, 5 * US, number)
-        trace.kernel(at, arrived - begin, number, name=GEMM)
+        trace.launched((at - 8 * US, 5 * US), (at, arrived - begin), number, name=GEMM)
         count = self.elements[step % len(self.elements)]
         members = str(sorted(self.compute_us))
         args = {
@@ -97,8 +96,7 @@ class Reductions:
             args["Seq"] = step
         trace.op("c10d::allreduce_", at + US, 9 * US)
         trace.op("record_param_comms", at + 2 * US, 7 * US, **args)
-        trace.launch("cudaLaunchKernel", at + 3 * US, 5 * US, number + 1)
-        trace.kernel(arrived + shift, end - arrived, number + 1, name=REDUCES)
+        trace.launched((at + 3 * US, 5 * US), (arrived + shift, end - arrived), number + 1, name=REDUCES)
 
 
 def job_of(made: Reductions, folder: Path) -> Job:
@@ -191,11 +189,8 @@ def reduced(*, desc: str = "", args: dict[str, Any] | None = None, around: str =
     if around:
         trace.op(around, 500, 18_000)
     trace.op("record_param_comms", 2_000, 9_000, **told)
-    trace.launch("cudaLaunchKernel", 3_000, 5_000, 1)
-    trace.kernel(20_000, 100_000, 1, name=REDUCES)
+    trace.launched((3_000, 5_000), (20_000, 100_000), 1, name=REDUCES)
     for number, (begin, end) in enumerate(((15_000, 40_000), (70_000, 80_000)), 2):
-        trace.launch("cudaLaunchKernel", 10_000 + number * 1_000, 500, number)
-        trace.kernel(begin, end - begin, number, stream=13)
-    trace.launch("cudaMemcpyAsync", 16_000, 500, 9)
-    trace.memcpy(90_000, 10_000, 9, stream=15)
+        trace.launched((10_000 + number * 1_000, 500), (begin, end - begin), number, stream=13)
+    trace.copied((16_000, 500), (90_000, 10_000), 9, stream=15)
     return Analysis(trace.load())

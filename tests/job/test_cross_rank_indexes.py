@@ -63,10 +63,8 @@ def mixed() -> Analysis:
     trace.op("aten::mm", 0, 9_000)
     spans = (("gemm", 20_000, 7), ("mine", 50_000, 9), ("mine", 40_000, 8), (REDUCES, 60_000, 9))
     for number, (name, start, stream) in enumerate(spans, 1):
-        trace.launch("cudaLaunchKernel", 1_000 * number, 500, number)
-        trace.kernel(start, 5_000 + number, number, name=name, stream=stream)
-    trace.launch("cudaMemcpyAsync", 6_000, 500, 9)
-    trace.memcpy(70_000, 5_000, 9, name="mine", stream=9)
+        trace.launched((1_000 * number, 500), (start, 5_000 + number), number, name=name, stream=stream)
+    trace.copied((6_000, 500), (70_000, 5_000), 9, name="mine", stream=9)
     return Analysis(trace.load())
 
 
@@ -137,8 +135,7 @@ def test_collectives_have_callers(outer: tuple[str, str], inner: tuple[str, str]
         "dtype": "Float",
     }
     trace.op("record_param_comms", 2_000, 9_000, **told)
-    trace.launch("cudaLaunchKernel", 3_000, 5_000, 1)
-    trace.kernel(20_000, 100_000, 1, name=REDUCES)
+    trace.launched((3_000, 5_000), (20_000, 100_000), 1, name=REDUCES)
     assert role_of(Analysis(trace.load())) == role
 
 

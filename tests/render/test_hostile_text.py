@@ -131,8 +131,7 @@ def comparison_of_ops() -> str:
 def table_of_ops() -> str:
     trace = TraceBuilder()
     trace.op(FORMULAS, 0, 9_000)
-    trace.launch("cudaLaunchKernel", 1_000, 500, 1)
-    trace.kernel(2_000, 1_000, 1)
+    trace.launched((1_000, 500), (2_000, 1_000), 1)
     return ops_markdown(Analysis(trace.load()).index(OpWork))
 
 

@@ -109,8 +109,7 @@ def beside_waiting(beside_us: int) -> list[float]:
     trace.launch("cudaLaunchKernel", 0, 1_000, 1)
     trace.kernel(1_000_000, 1_000_000, 1, name="ncclDevKernel_AllReduce_Sum_bf16_RING_LL(int)", stream=20)
     for number, (at, dur) in enumerate([(100, 10), (1_200, beside_us)] * 3, start=2):
-        trace.launch("cudaLaunchKernel", number * 2_000, 1_000, number)
-        trace.kernel((at + 100 * number) * 1_000, dur * 1_000, number)
+        trace.launched((number * 2_000, 1_000), ((at + 100 * number) * 1_000, dur * 1_000), number)
     analysis = Analysis(trace.load())
     work = analysis.index(DeviceWork)
     collective, none = np.flatnonzero(work.end_ns - work.start_ns == 1_000_000), np.zeros(1, np.int64)

@@ -401,11 +401,9 @@ def test_kernels_lengthen_only_next_to_own_device_waits() -> None:
     """A collective of 100 us that waits for the first 40; kernels of 20 us on both devices then and later."""
     trace = TraceBuilder()
     nccl = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(int)"
-    trace.launch("cudaLaunchKernel", 0, 1 * US, 1)
-    trace.kernel(1_000 * US, 100 * US, 1, name=nccl, stream=20)
+    trace.launched((0, 1 * US), (1_000 * US, 100 * US), 1, name=nccl, stream=20)
     for number, (start, device) in enumerate([(1_010, 0), (1_010, 1), (1_070, 0), (1_030, 0)], 2):
-        trace.launch("cudaLaunchKernel", number * 2 * US, 1 * US, number)
-        trace.kernel(start * US, 20 * US, number, device=device, stream=number)
+        trace.launched((number * 2 * US, 1 * US), (start * US, 20 * US), number, device=device, stream=number)
     analysis = Analysis(trace.load())
     work = analysis.index(DeviceWork)
     own, one = np.flatnonzero(work.end_ns - work.start_ns == 100 * US), np.ones(1, bool)
@@ -427,8 +425,7 @@ def pausing(*pauses_us: int) -> StepBreakdown:
                 now += pause * US
             number += 1
             trace.op("aten::mm", now, 20 * US)
-            trace.launch("cudaLaunchKernel", now + 5 * US, 5 * US, number)
-            trace.kernel(now + 12 * US, 5 * US, number)
+            trace.launched((now + 5 * US, 5 * US), (now + 12 * US, 5 * US), number)
             now += 30 * US
         trace.step(step, begin, now - begin)
     analysis = Analysis(trace.load())

@@ -40,8 +40,7 @@ def test_a_rare_slow_step_is_a_hiccup_and_a_regular_one_is_not() -> None:
         for number in range(12):
             dur = 2 * STEP_NS if number in slow else STEP_NS
             trace.step(number, at, dur)
-            trace.launch("cudaLaunchKernel", at + 10_000, 5_000, correlation=number)
-            trace.kernel(at + 20_000, 50_000, correlation=number)
+            trace.launched((at + 10_000, 5_000), (at + 20_000, 50_000), number)
             at += dur
         return program(trace.load()).sample.steps.tolist()
 
@@ -66,8 +65,7 @@ def test_steps_in_which_every_row_is_slower_are_no_measure(
         begin = at
         for launch in range(70):
             trace.op("aten::mm", at + 1_000, 12_000)
-            trace.launch("cudaLaunchKernel", at + 3_000, 5_000, correlation=number * 100 + launch + 1)
-            trace.kernel(at + 10_000, 4_000, correlation=number * 100 + launch + 1)
+            trace.launched((at + 3_000, 5_000), (at + 10_000, 4_000), number * 100 + launch + 1)
             at += spacing * 1_000
         at += pause * 1_000
         trace.step(number, begin, at - begin)
@@ -94,8 +92,7 @@ def two_threads(tid: int, begin: int, dur: int) -> TraceBuilder:
     trace.step(0, 0, STEP_NS)
     for at in (100_000, 600_000):
         trace.op("aten::mm", at, OP_NS)
-    trace.launch("cudaLaunchKernel", 105_000, CALL_NS, correlation=1)
-    trace.kernel(120_000, 10_000, correlation=1)
+    trace.launched((105_000, CALL_NS), (120_000, 10_000), 1)
     trace.op("aten::mul", begin, dur, pid=PID, tid=tid)
     return trace
 
@@ -173,11 +170,9 @@ def test_a_blocking_copy_waits_for_itself() -> None:
 def test_other_streams_are_awaited_where_the_trace_allows() -> None:
     trace = TraceBuilder()
     trace.step(0, 0, STEP_NS)
-    trace.launch("cudaLaunchKernel", 100_000, CALL_NS, correlation=1)
-    trace.kernel(110_000, 300_000, correlation=1, stream=7)
+    trace.launched((100_000, CALL_NS), (110_000, 300_000), 1, stream=7)
     trace.launch("cudaStreamWaitEvent", 120_000, CALL_NS, correlation=2)
-    trace.launch("cudaLaunchKernel", 130_000, CALL_NS, correlation=3)
-    trace.kernel(411_000, 100_000, correlation=3, stream=20)
+    trace.launched((130_000, CALL_NS), (411_000, 100_000), 3, stream=20)
     built = program(trace.load())
     assert built.work.edge_to.tolist() == [1]
     assert built.work.edge_from.tolist() == [0]
@@ -207,8 +202,7 @@ def test_without_marks_the_window_is_the_step() -> None:
     trace = TraceBuilder()
     for i in range(20):
         trace.op("aten::mm", i * 30_000, OP_NS)
-        trace.launch("cudaLaunchKernel", i * 30_000 + 5_000, CALL_NS, correlation=i + 1)
-        trace.kernel(i * 30_000 + 12_000, 5_000, correlation=i + 1)
+        trace.launched((i * 30_000 + 5_000, CALL_NS), (i * 30_000 + 12_000, 5_000), i + 1)
     known = forecast(trace.load())
     assert known.program.sample.text == "1 of 1 step"
     assert known.step.bound == "cpu"
@@ -332,8 +326,7 @@ def test_waiting_for_data_is_that_of_threads_that_launch() -> None:
     trace = TraceBuilder()
     for tid, at in ((TID, 100), (TID + 1, 300)):
         trace.annotation("enumerate(DataLoader)#_Iter.__next__", at, 50, tid=tid)
-    trace.launch("cudaLaunchKernel", 0, 5, 1)
-    trace.kernel(10, 5, 1)
+    trace.launched((0, 5), (10, 5), 1)
     analysis = Analysis(trace.load())
     found = loading(analysis.trace, analysis.index(Nesting), analysis.index(DeviceWork))
     assert [side.tolist() for side in found] == [[100], [150]]

@@ -47,8 +47,7 @@ def training(*, slow: set[int], loading: bool) -> TraceBuilder:
         for _ in range(120):
             number += 1
             trace.op("aten::mm", at, 25 * US * pace)
-            trace.launch("cudaLaunchKernel", at + 10 * US * pace, 5 * US * pace, number)
-            trace.kernel(at + 18 * US * pace, 10 * US, number)
+            trace.launched((at + 10 * US * pace, 5 * US * pace), (at + 18 * US * pace, 10 * US), number)
             at += 30 * US * pace
         trace.step(step, begun, at - begun)
     return trace
@@ -97,8 +96,7 @@ def test_of_two_steps_the_much_longer_one_is_left_out() -> None:
         for _ in range(120):
             number += 1
             trace.op("aten::mm", at, 25 * US)
-            trace.launch("cudaLaunchKernel", at + 10 * US, 5 * US, number)
-            trace.kernel(at + 18 * US, 10 * US, number)
+            trace.launched((at + 10 * US, 5 * US), (at + 18 * US, 10 * US), number)
             at += 30 * US
         at += pause
         trace.step(step, begun, at - begun)
@@ -114,8 +112,7 @@ def test_first_step_counts_if_recording_began_within_another(before: bool, slow:
         for _ in range(120):
             number += 1
             trace.op("aten::mm", at, 25 * US)
-            trace.launch("cudaLaunchKernel", at + 10 * US, 5 * US, number)
-            trace.kernel(at + 18 * US, 10 * US, number)
+            trace.launched((at + 10 * US, 5 * US), (at + 18 * US, 10 * US), number)
             at += 60 * US if slow and step == 0 else 30 * US
         if step >= 0:
             trace.step(step, begun, at - begun)
@@ -256,10 +253,8 @@ def test_launch_on_an_idle_stream_shows_the_latency() -> None:
     for step in range(4):
         begin, number = step * 1_000 * US, 10 * step
         trace.step(step, begin, 1_000 * US)
-        trace.launch("cudaLaunchKernel", begin + 10 * US, 3 * US, number + 1)
-        trace.kernel(begin + 15 * US, 25 * US, number + 1)
-        trace.launch("cudaLaunchKernel", begin + 39 * US, 3 * US, number + 2)
-        trace.kernel(begin + 41 * US, 5 * US, number + 2)
+        trace.launched((begin + 10 * US, 3 * US), (begin + 15 * US, 25 * US), number + 1)
+        trace.launched((begin + 39 * US, 3 * US), (begin + 41 * US, 5 * US), number + 2)
     assert set(program(trace.load()).work.latency_ns.tolist()) == {5_000.0}
 
 

@@ -178,8 +178,7 @@ def test_indexed_writes_follow_the_largest_grid() -> None:
         ((names[0], (3, 2, 1)), (names[0], (5, 1, 1)), (names[1], (7, 9, 1)), ("other<128, 4>", (99, 1, 1))),
         1,
     ):
-        trace.launch("cudaLaunchKernel", number * 9_000, 3_000, number)
-        trace.kernel(number * 9_000 + 4_000, 1_000, number, name=name, grid=grid)
+        trace.launched((number * 9_000, 3_000), (number * 9_000 + 4_000, 1_000), number, name=name, grid=grid)
     found = Indexed.of(trace.load(), np.arange(4), np.array([1, 1, 2, 0]), 4)
     assert found.elements.tolist() == [0, 6 * 512, 0, 0]
     assert found.rows.tolist() == [0, 0, 7, 0]

@@ -13,31 +13,26 @@ from traceanalyzer.timeline.captures import captures
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 
-US_CAPTURES = 1_000
-MS = 1_000 * US_CAPTURES
+US = 1_000
+MS = 1_000 * US
 
 
 def replay(trace: TraceBuilder, at: int, number: int) -> None:
     """A graph of two kernels."""
-    trace.launch("cudaGraphLaunch", at + 100 * US_CAPTURES, 20 * US_CAPTURES, number)
-    trace.kernel(at + 130 * US_CAPTURES, 400 * US_CAPTURES, number)
-    trace.kernel(at + 531 * US_CAPTURES, 400 * US_CAPTURES, number)
+    trace.launch("cudaGraphLaunch", at + 100 * US, 20 * US, number)
+    trace.kernel(at + 130 * US, 400 * US, number)
+    trace.kernel(at + 531 * US, 400 * US, number)
 
 
 def capture(trace: TraceBuilder, at: int, number: int, *, pause: int = 0) -> None:
     """As `torch.cuda.graph` does: it synchronises, collects garbage, and captures."""
-    trace.launch("cudaDeviceSynchronize", at, 30 * US_CAPTURES, 2_000 + number)
-    trace.launch("cudaStreamBeginCapture", at + 110 * US_CAPTURES + pause, 5 * US_CAPTURES, 3_000 + number)
+    trace.launch("cudaDeviceSynchronize", at, 30 * US, 2_000 + number)
+    trace.launch("cudaStreamBeginCapture", at + 110 * US + pause, 5 * US, 3_000 + number)
     for i in range(50):
-        trace.op("aten::mm", at + pause + (200 + 100 * i) * US_CAPTURES, 90 * US_CAPTURES)
-        trace.launch(
-            "cudaLaunchKernel",
-            at + pause + (210 + 100 * i) * US_CAPTURES,
-            5 * US_CAPTURES,
-            4_000 + 100 * number + i,
-        )
-    trace.launch("cudaStreamEndCapture", at + pause + 5_300 * US_CAPTURES, 20 * US_CAPTURES, 5_000 + number)
-    trace.launch("cudaGraphInstantiate", at + pause + 5_330 * US_CAPTURES, 500 * US_CAPTURES, 6_000 + number)
+        trace.op("aten::mm", at + pause + (200 + 100 * i) * US, 90 * US)
+        trace.launch("cudaLaunchKernel", at + pause + (210 + 100 * i) * US, 5 * US, 4_000 + 100 * number + i)
+    trace.launch("cudaStreamEndCapture", at + pause + 5_300 * US, 20 * US, 5_000 + number)
+    trace.launch("cudaGraphInstantiate", at + pause + 5_330 * US, 500 * US, 6_000 + number)
 
 
 def regions() -> TraceBuilder:
@@ -47,7 +42,7 @@ def regions() -> TraceBuilder:
         captures = number in (0, 2)
         trace.step(number, at, 21 * MS if captures else MS)
         if captures:
-            capture(trace, at + 10 * US_CAPTURES, number, pause=14 * MS)
+            capture(trace, at + 10 * US, number, pause=14 * MS)
         replay(trace, at + 20 * MS * captures, number)
         at += 21 * MS if captures else MS
     return trace
@@ -71,15 +66,15 @@ def test_capture_is_neither_host_gap_nor_sync_in_loop() -> None:
     """From its synchronisation on, over the garbage that is collected, to the graph's end."""
     idle = Analysis(regions().load()).index(Idle)
     capturing = sum(idle.dur_ns[idle.cause == CAUSES.index("graph-capture")].tolist())
-    assert capturing == pytest.approx(2 * (14 * MS + 5_830 * US_CAPTURES), abs=100 * US_CAPTURES)
+    assert capturing == pytest.approx(2 * (14 * MS + 5_830 * US), abs=100 * US)
     assert "compilation" not in {CAUSES[cause] for cause in idle.cause.tolist()}
 
 
 def test_a_window_that_captures_is_a_cold_start_that_captures() -> None:
     trace = TraceBuilder()
-    trace.op("aten::empty", 0, 10 * US_CAPTURES)
-    capture(trace, 20 * US_CAPTURES, 1)
-    trace.op("CUDAGraphNode.record (dynamo_timed)", 15 * US_CAPTURES, 5_900 * US_CAPTURES)
+    trace.op("aten::empty", 0, 10 * US)
+    capture(trace, 20 * US, 1)
+    trace.op("CUDAGraphNode.record (dynamo_timed)", 15 * US, 5_900 * US)
     replay(trace, 6 * MS, 2)
     (found,) = [one for one in diagnose(trace.load()).findings if one.rule == "cold-start"]
     assert next(iter(found.evidence["kinds"])) == "capturing graphs"
@@ -105,13 +100,13 @@ def spans_of(*calls: tuple[str, int, int], ops: tuple[tuple[int, int], ...] = ()
     """(spans, what is around them) in us, of calls of 10 us at some us on some thread, and ops from and to there."""
     trace = TraceBuilder()
     for start, end in ops:
-        trace.op("aten::captured", start * US_CAPTURES, (end - start) * US_CAPTURES)
+        trace.op("aten::captured", start * US, (end - start) * US)
     for number, (name, at, tid) in enumerate(calls):
-        trace.launch(name, at * US_CAPTURES, 10 * US_CAPTURES, number + 1, tid=tid)
+        trace.launch(name, at * US, 10 * US, number + 1, tid=tid)
     analysis = Analysis(trace.load())
     found = captures(analysis.trace, analysis.index(Nesting))
     return [
-        [[int(start) // US_CAPTURES, int(end) // US_CAPTURES] for start, end in zip(*of, strict=True)]
+        [[int(start) // US, int(end) // US] for start, end in zip(*of, strict=True)]
         for of in (found.spans, found.around)
     ]
 

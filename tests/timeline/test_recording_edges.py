@@ -353,8 +353,7 @@ def test_a_gap_is_where_no_launching_thread_has_an_op() -> None:
     trace.step(0, 0, MS)
     for number, (at, dur, tid) in enumerate(((0, 100, TID), (10, 10, TID + 1), (150, 50, TID)), 1):
         trace.op(f"aten::op{number}", at * US, dur * US, tid=tid)
-        trace.launch("cudaLaunchKernel", (at + 1) * US, 5 * US, number, tid=tid)
-        trace.kernel((at + 8) * US, US, number)
+        trace.launched(((at + 1) * US, 5 * US), ((at + 8) * US, US), number, tid=tid)
     analysis = Analysis(trace.load())
     gaps, names = analysis.index(CpuGaps), analysis.trace.cpu["name"]
     assert (gaps.start_ns.tolist(), gaps.end_ns.tolist()) == ([100 * US], [150 * US])

@@ -134,7 +134,6 @@ def test_a_call_that_did_not_wait(idle: int, cause: str) -> None:
     assert judged(trace)[0] == cause
 
 
-US_FIRST_USE = 1_000
 STEPS = 12  # the leading third is 4
 
 
@@ -143,10 +142,7 @@ def once(trace: TraceBuilder) -> list[tuple[str, int]]:
     loaded = trace.load()
     found = Analysis(loaded).index(FirstUse)
     starts = loaded.cpu["start_ns"].to_numpy()[found.row] - loaded.cpu["start_ns"].min()
-    return [
-        (KINDS[kind], int(start) // (1_000 * US_FIRST_USE))
-        for kind, start in zip(found.kind, starts, strict=True)
-    ]
+    return [(KINDS[kind], int(start) // (1_000 * US)) for kind, start in zip(found.kind, starts, strict=True)]
 
 
 def steps(
@@ -155,18 +151,13 @@ def steps(
     """Steps of 1 ms with three launches; some have a cudaMalloc, in some the last launch stands still."""
     trace = TraceBuilder()
     for number in range(STEPS):
-        start = number * 1_000 * US_FIRST_USE
-        trace.step(number, start, 1_000 * US_FIRST_USE)
+        start = number * 1_000 * US
+        trace.step(number, start, 1_000 * US)
         if number in allocating:
-            trace.launch("cudaMalloc", start + 10 * US_FIRST_USE, 50 * US_FIRST_USE, 900 + number)
+            trace.launch("cudaMalloc", start + 10 * US, 50 * US, 900 + number)
         for i in range(3):
-            at, dur = (
-                start + (100 + 50 * i) * US_FIRST_USE,
-                slow_us if number in slow and i == 2 else usual_us,
-            )
-            trace.launched(
-                (at, dur * US_FIRST_USE), (at + dur * US_FIRST_USE, 5 * US_FIRST_USE), 10 * number + i + 1
-            )
+            at, dur = (start + (100 + 50 * i) * US, slow_us if number in slow and i == 2 else usual_us)
+            trace.launched((at, dur * US), (at + dur * US, 5 * US), 10 * number + i + 1)
     return trace
 
 
@@ -190,13 +181,13 @@ def test_stalled_call_is_first_use_only_in_the_leading_third() -> None:
 
 def test_allocations_in_every_step_are_no_first_use() -> None:
     trace = steps(allocating=range(1, STEPS))
-    trace.launch("cudaMalloc", 400 * US_FIRST_USE, 550 * US_FIRST_USE, 900)  # eleven times the usual
+    trace.launch("cudaMalloc", 400 * US, 550 * US, 900)  # eleven times the usual
     assert once(trace) == []
 
 
 def test_a_slow_allocation_at_the_head_is_told_once() -> None:
     trace = steps(allocating=[1, 2])
-    trace.launch("cudaMalloc", 400 * US_FIRST_USE, 550 * US_FIRST_USE, 900)
+    trace.launch("cudaMalloc", 400 * US, 550 * US, 900)
     assert once(trace) == [("allocating", step) for step in (1, 2, 0)]
 
 
@@ -211,12 +202,10 @@ def test_a_slow_allocation_at_the_head_is_told_once() -> None:
 def test_allocation_of_100_ms_prepares_the_device(name: str, dur_us: int, kind: str) -> None:
     trace = TraceBuilder()
     for number in range(STEPS):
-        trace.step(number, number * 1_000_000 * US_FIRST_USE, 900_000 * US_FIRST_USE)
-        trace.launch(
-            "cudaLaunchKernel", (number * 1_000_000 + 800_000) * US_FIRST_USE, 5 * US_FIRST_USE, number + 1
-        )
-        trace.kernel((number * 1_000_000 + 800_010) * US_FIRST_USE, 5 * US_FIRST_USE, number + 1)
-    trace.launch(name, 10 * US_FIRST_USE, dur_us * US_FIRST_USE, 900)
+        trace.step(number, number * 1_000_000 * US, 900_000 * US)
+        trace.launch("cudaLaunchKernel", (number * 1_000_000 + 800_000) * US, 5 * US, number + 1)
+        trace.kernel((number * 1_000_000 + 800_010) * US, 5 * US, number + 1)
+    trace.launch(name, 10 * US, dur_us * US, 900)
     assert once(trace) == [(kind, 0)]
 
 
@@ -225,29 +214,23 @@ def test_few_calls_per_part_without_steps_are_no_storm(calls: int, is_once: bool
     """Two steps are too few to compare: the first use of a library makes a dozen calls, a storm hundreds a step."""
     trace = TraceBuilder()
     for number in range(2):
-        trace.step(number, number * 4_000 * US_FIRST_USE, 4_000 * US_FIRST_USE)
+        trace.step(number, number * 4_000 * US, 4_000 * US)
     for part in range(8):
-        start = part * 1_000 * US_FIRST_USE
+        start = part * 1_000 * US
         for i in range(calls):
-            trace.launch(
-                "cudaMalloc", start + (10 + 60 * i) * US_FIRST_USE, 50 * US_FIRST_USE, 900 + 10 * part + i
-            )
-        trace.launched(
-            (start + 900 * US_FIRST_USE, 5 * US_FIRST_USE),
-            (start + 950 * US_FIRST_USE, 50 * US_FIRST_USE),
-            part + 1,
-        )
+            trace.launch("cudaMalloc", start + (10 + 60 * i) * US, 50 * US, 900 + 10 * part + i)
+        trace.launched((start + 900 * US, 5 * US), (start + 950 * US, 50 * US), part + 1)
     assert len(once(trace)) == (8 * calls if is_once else 0)
 
 
 def test_op_that_waits_for_events_is_tuning() -> None:
     """The outermost op: the user's call. Waiting for an event in no op is none."""
     trace = steps()
-    trace.op("aten::conv2d", 400 * US_FIRST_USE, 300 * US_FIRST_USE)
-    trace.op("aten::cudnn_convolution", 410 * US_FIRST_USE, 280 * US_FIRST_USE)
+    trace.op("aten::conv2d", 400 * US, 300 * US)
+    trace.op("aten::cudnn_convolution", 410 * US, 280 * US)
     for i in range(3):
-        trace.launch("cudaEventSynchronize", (420 + 60 * i) * US_FIRST_USE, 50 * US_FIRST_USE, 900 + i)
-    trace.launch("cudaEventSynchronize", 800 * US_FIRST_USE, 20 * US_FIRST_USE, 910)
+        trace.launch("cudaEventSynchronize", (420 + 60 * i) * US, 50 * US, 900 + i)
+    trace.launch("cudaEventSynchronize", 800 * US, 20 * US, 910)
     loaded = trace.load()
     found = Analysis(loaded).index(FirstUse)
     assert loaded.cpu["name"].iloc[found.row].tolist() == ["aten::conv2d"]
@@ -259,12 +242,7 @@ def test_op_that_waits_for_events_is_tuning() -> None:
 def test_usual_call_time_is_the_lower_median(others_us: tuple[int, ...], slow_us: int, found: int) -> None:
     trace = steps()
     for number, dur_us in enumerate((*others_us, slow_us)):
-        trace.launch(
-            "cudaFuncGetAttributes",
-            (300 + 210 * number) * US_FIRST_USE - 200 * US_FIRST_USE,
-            dur_us * US_FIRST_USE,
-            900 + number,
-        )
+        trace.launch("cudaFuncGetAttributes", (300 + 210 * number) * US - 200 * US, dur_us * US, 900 + number)
     assert len(once(trace)) == found
 
 
@@ -272,9 +250,9 @@ def test_usual_call_time_is_the_lower_median(others_us: tuple[int, ...], slow_us
 def test_call_that_waits_for_its_own_kernel_is_no_first_use(kernel_us: int, found: int) -> None:
     """As with HIP_LAUNCH_BLOCKING=1: the op of 2.4 ms ends after its kernel."""
     trace = TraceBuilder()
-    trace.op("aten::convolution", 0, 2_400 * US_FIRST_USE)
-    trace.launch("hipLaunchKernel", 10 * US_FIRST_USE, 20 * US_FIRST_USE, 1)
-    trace.kernel(50 * US_FIRST_USE, kernel_us * US_FIRST_USE, 1)
+    trace.op("aten::convolution", 0, 2_400 * US)
+    trace.launch("hipLaunchKernel", 10 * US, 20 * US, 1)
+    trace.kernel(50 * US, kernel_us * US, 1)
     assert len(once(trace)) == found
 
 
@@ -282,7 +260,7 @@ def test_call_that_waits_for_its_own_kernel_is_no_first_use(kernel_us: int, foun
 def test_what_the_profiler_did_in_a_call_is_not_the_librarys(stalled_us: int, found: int) -> None:
     """The call takes 500 us, and so long of it the profiler asks for a buffer."""
     trace = steps(slow=[0])
-    trace.overhead("Activity Buffer Request", 210 * US_FIRST_USE, stalled_us * US_FIRST_USE)
+    trace.overhead("Activity Buffer Request", 210 * US, stalled_us * US)
     assert len(once(trace)) == found
 
 
@@ -291,10 +269,10 @@ def test_stalled_op_is_first_use_only_if_it_makes_calls(calls: bool, found: list
     """What computes on the CPU alone may be meant to take that long."""
     trace = steps()
     for number in range(3):
-        trace.op("aten::sort", (number * 1_000 + 1_500) * US_FIRST_USE, 5 * US_FIRST_USE)
-    trace.op("aten::sort", 400 * US_FIRST_USE, 400 * US_FIRST_USE)
+        trace.op("aten::sort", (number * 1_000 + 1_500) * US, 5 * US)
+    trace.op("aten::sort", 400 * US, 400 * US)
     if calls:
-        trace.launch("cudaFuncGetAttributes", 410 * US_FIRST_USE, 5 * US_FIRST_USE, 900)
+        trace.launch("cudaFuncGetAttributes", 410 * US, 5 * US, 900)
     assert once(trace) == found
 
 
@@ -302,10 +280,8 @@ def test_stalled_op_is_first_use_only_if_it_makes_calls(calls: bool, found: list
 def test_first_call_of_a_name_is_first_use_in_any_step(earlier: bool, found: list[tuple[str, int]]) -> None:
     trace = steps()
     for number in (*([2] if earlier else []), 7, 8, 9):
-        trace.launch(
-            "cudaFuncGetAttributes", (number * 1_000 + 500) * US_FIRST_USE, 5 * US_FIRST_USE, 900 + number
-        )
-    trace.launch("cudaFuncGetAttributes", 6_400 * US_FIRST_USE, 400 * US_FIRST_USE, 950)
+        trace.launch("cudaFuncGetAttributes", (number * 1_000 + 500) * US, 5 * US, 900 + number)
+    trace.launch("cudaFuncGetAttributes", 6_400 * US, 400 * US, 950)
     assert once(trace) == found
 
 
@@ -313,10 +289,10 @@ def test_later_tiny_allocations_keep_the_first_slow_one() -> None:
     """Shorter than 10 us in every later step."""
     trace = steps(allocating=[0])
     for number in range(1, STEPS):
-        trace.launch("cudaMalloc", (number * 1_000 + 500) * US_FIRST_USE, 9_999, 900 + number)
+        trace.launch("cudaMalloc", (number * 1_000 + 500) * US, 9_999, 900 + number)
     assert ("allocating", 0) in once(trace)
     for number in range(1, STEPS):
-        trace.launch("cudaMalloc", (number * 1_000 + 600) * US_FIRST_USE, 10 * US_FIRST_USE, 950 + number)
+        trace.launch("cudaMalloc", (number * 1_000 + 600) * US, 10 * US, 950 + number)
     assert once(trace) == []
 
 
@@ -324,20 +300,16 @@ def test_later_tiny_allocations_keep_the_first_slow_one() -> None:
 def test_single_call_of_a_name_stalls_for_a_millisecond(dur_us: int, found: list[tuple[str, int]]) -> None:
     trace = TraceBuilder()
     for number in range(STEPS):
-        trace.step(number, number * 2_000 * US_FIRST_USE, 2_000 * US_FIRST_USE)
-        trace.launch(
-            "cudaLaunchKernel", (number * 2_000 + 1_500) * US_FIRST_USE, 5 * US_FIRST_USE, number + 1
-        )
-        trace.kernel((number * 2_000 + 1_510) * US_FIRST_USE, 5 * US_FIRST_USE, number + 1)
-    trace.launch("cublasCreate", 100 * US_FIRST_USE, dur_us * US_FIRST_USE, 900, category="cuda_driver")
+        trace.step(number, number * 2_000 * US, 2_000 * US)
+        trace.launch("cudaLaunchKernel", (number * 2_000 + 1_500) * US, 5 * US, number + 1)
+        trace.kernel((number * 2_000 + 1_510) * US, 5 * US, number + 1)
+    trace.launch("cublasCreate", 100 * US, dur_us * US, 900, category="cuda_driver")
     assert once(trace) == found
 
 
 def test_waiting_for_the_device_is_no_first_use() -> None:
     trace = steps()
     for number in range(3):
-        trace.launch(
-            "cudaDeviceSynchronize", (number * 1_000 + 1_500) * US_FIRST_USE, 5 * US_FIRST_USE, 900 + number
-        )
-    trace.launch("cudaDeviceSynchronize", 400 * US_FIRST_USE, 400 * US_FIRST_USE, 910)
+        trace.launch("cudaDeviceSynchronize", (number * 1_000 + 1_500) * US, 5 * US, 900 + number)
+    trace.launch("cudaDeviceSynchronize", 400 * US, 400 * US, 910)
     assert once(trace) == []

@@ -351,8 +351,7 @@ def spans(found: Activity, kind: str) -> list[tuple[int, int]]:
 
 
 def launching(trace: TraceBuilder, at: int, number: int = 1, tid: int = TID) -> None:
-    trace.launch("cudaLaunchKernel", at * US, 10 * US, number, tid=tid)
-    trace.kernel((at + 500) * US, 10 * US, number)
+    trace.launched((at * US, 10 * US), ((at + 500) * US, 10 * US), number, tid=tid)
 
 
 def test_launching_and_marking_threads_are_the_program() -> None:
@@ -439,8 +438,7 @@ def test_loading_without_thread_belongs_to_the_shorter_row() -> None:
     for short, long in ((TID, TID + 1), (TID + 1, TID)):
         trace = TraceBuilder()
         trace.op("aten::mm", 50 * US, 200 * US, tid=short)
-        trace.launch("cudaLaunchKernel", 90 * US, 60 * US, 1, tid=short)
-        trace.kernel(500 * US, 10 * US, 1)
+        trace.launched((90 * US, 60 * US), (500 * US, 10 * US), 1, tid=short)
         trace.op("aten::sort", 0, 300 * US, tid=long)
         launching(trace, 310, 2, tid=long)
         trace.overhead(LOADING, 100 * US, 40 * US)
