@@ -62,20 +62,10 @@ def test_one_track_per_severity_highest_first() -> None:
 
 def test_a_slice_has_what_its_finding_and_its_occurrence_say() -> None:
     at = Occurrence(ORIGIN + 5, ORIGIN + 3, 7_000, 0, None, 12, None, (4,))
-    found = samples.finding(
-        0,
-        occurrences=(at,),
-        by="aten::mm",
-        saving=replace(samples.saving(), step_ns=-2 * MS),
-        evidence={
-            "op": "aten::mm",
-            "count": 4,
-            "share": 0.1,
-            "total_ns": 3,
-            "lines": {"a": 1, "b": 2},
-            "no": None,
-        },
-    )
+    evidence = {"op": "aten::mm", "lines": {"a": 1, "b": 2}, "no": None}
+    evidence |= {"count": 4, "share": 0.1, "total_ns": 3}
+    loses = replace(samples.saving(), step_ns=-2 * MS)
+    found = samples.finding(0, occurrences=(at,), by="aten::mm", saving=loses, evidence=evidence)
     (track,) = finding_tracks([Numbered(2, found)])
     assert (track.start_ns.tolist(), track.end_ns.tolist()) == ([ORIGIN + 5], [ORIGIN + 5])
     assert track.own == [{"cost_ns": 7_000, "device": 0, "thread": 12, "event_ids": (4,)}]
@@ -192,13 +182,10 @@ def test_queued_counts_launched_but_unfinished_work() -> None:
     analysis = Analysis(made.load())
     origin = int(analysis.trace.cpu["start_ns"].min())
     found = {one.name: (one.at_ns - origin, one.value) for one in queue_counters(analysis)}
-    drawn = {
-        name: list(zip((at // US).tolist(), depth.tolist(), strict=True))
-        for name, (at, depth) in found.items()
-    }
+    drawn = {name: np.stack([at // US, depth]).T.tolist() for name, (at, depth) in found.items()}
     assert drawn == {
-        "Queue depth: device 0": [(0, 1), (10, 2), (20, 2), (30, 1), (40, 0)],
-        "Queue depth: device 1": [(20, 1), (60, 0)],
+        "Queue depth: device 0": [[0, 1], [10, 2], [20, 2], [30, 1], [40, 0]],
+        "Queue depth: device 1": [[20, 1], [60, 0]],
         "Queue depth: device 2": [],
     }
 

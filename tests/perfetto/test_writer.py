@@ -27,17 +27,8 @@ from traceanalyzer.render.words.escape import JOINED
 
 HOSTILE = st.one_of(
     st.text(st.characters(), max_size=30),
-    st.sampled_from(
-        [
-            "<script>alert(1)</script>",
-            "aten::\x1b[31mred\u202egnirts\x07\u2028\x9b2J",
-            "\ud800 half of a pair",
-            "\0",
-            '"quoted\\"',
-            "x" * 100_000,
-            "",
-        ]
-    ),
+    st.sampled_from(["<script>alert(1)</script>", "aten::\x1b[31mred\u202egnirts\x07\u2028\x9b2J"]),
+    st.sampled_from(["\ud800 half of a pair", "\0", '"quoted\\"', "x" * 100_000, ""]),
 )
 TIMES = st.integers(0, (1 << 62) - 1)
 
@@ -73,10 +64,8 @@ def test_fields_read_as_themselves(number: int, text: str, real: float, whole: i
 @given(HOSTILE, HOSTILE, HOSTILE, HOSTILE)
 def test_texts_arrive_as_characters(name: str, key: str, value: str, about: str) -> None:
     """In both formats: what moves the cursor or turns the direction of writing is an escape, what is endless is cut."""
-    one = Slices(
-        "t", *(np.array([n]) for n in (1, 2, 0)), [name], [{key: value}], own=[{"own": value}], about=about
-    )
-    overlay = drawn(one)
+    places = (np.array([n]) for n in (1, 2, 0))
+    overlay = drawn(Slices("t", *places, [name], [{key: value}], own=[{"own": value}], about=about))
     (found,) = read(written(overlay)).slices["t"]
     assert found.name == shown_name(name)
     expected = {shown_name(key): shown_value(value)} | {"own": shown_value(value)}
@@ -118,9 +107,8 @@ def test_lanes_are_as_few_as_can_be(spans: list[tuple[int, int]]) -> None:
 
 
 def test_what_is_before_time_zero_is_left_out() -> None:
-    overlay = drawn(
-        track([(-5, 3), (7, 9)]), counters=(Counter("c", np.array([-1, 4]), np.array([1.0, 2.0]), "bytes"),)
-    )
+    counter = Counter("c", np.array([-1, 4]), np.array([1.0, 2.0]), "bytes")
+    overlay = drawn(track([(-5, 3), (7, 9)]), counters=(counter,))
     drawing = read(written(overlay))
     assert [(one.start_ns, one.end_ns) for one in drawing.slices["track"]] == [(7, 9)]
     assert drawing.counters["c"] == [(4, 2.0)]
@@ -129,25 +117,10 @@ def test_what_is_before_time_zero_is_left_out() -> None:
 
 
 def test_kinds_of_details() -> None:
-    args = {
-        "flag": True,
-        "count": -3,
-        "huge": 1 << 70,
-        "share": 0.25,
-        "odd": float("nan"),
-        "ids": (4, 5),
-        "none": (),
-    }
+    kept = {"flag": True, "count": -3, "share": 0.25, "ids": (4, 5), "none": ()}
+    args = kept | {"huge": 1 << 70, "odd": float("nan")}
     (found,) = read(written(drawn(track([(1, 2)], own=[args])))).slices["track"]
-    assert found.args == {
-        "flag": True,
-        "count": -3,
-        "huge": str(1 << 70),
-        "share": 0.25,
-        "odd": "nan",
-        "ids": (4, 5),
-        "none": (),
-    }
+    assert found.args == kept | {"huge": str(1 << 70), "odd": "nan"}
 
 
 def test_ids_of_a_job_do_not_meet() -> None:
@@ -158,9 +131,8 @@ def test_ids_of_a_job_do_not_meet() -> None:
         trace = pb.Trace()
         trace.ParseFromString(b"".join(to_track_events(overlay, position)))
         events = [packet.track_event for packet in trace.packet]
-        tracks = {
-            packet.track_descriptor.uuid for packet in trace.packet if packet.HasField("track_descriptor")
-        }
+        described = [packet for packet in trace.packet if packet.HasField("track_descriptor")]
+        tracks = {packet.track_descriptor.uuid for packet in described}
         ids.append(tracks | {arrow for event in events for arrow in event.flow_ids})
     assert not ids[0] & ids[1]
 
@@ -187,12 +159,8 @@ def test_json_arrows_go_from_the_earlier_to_the_later() -> None:
         track([(12, 30)], "c", arrows=[[2]]),
     )
     arrows = [event for event in map(json.loads, to_chrome_events(overlay)) if event["ph"] in "sf"]
-    assert [(event["id"], event["ph"], event["ts"]) for event in arrows] == [
-        (1, "s", 0.010),
-        (1, "f", 0.012),
-        (2, "s", 0.012),
-        (2, "f", 0.012),
-    ]
+    ends = [(event["id"], event["ph"], event["ts"]) for event in arrows]
+    assert ends == [(1, "s", 0.010), (1, "f", 0.012), (2, "s", 0.012), (2, "f", 0.012)]
 
 
 @pytest.mark.parametrize(

@@ -27,17 +27,11 @@ KB = 1024
 def table(*names: str, device: str | None = "CUDA", **columns: Any) -> PrintedTable:
     """One row for each name, of two calls, 10 us on the CPU and 4 us on the device."""
     count = len(names)
-    rows = {
-        "name": list(names),
-        "calls": [2] * count,
-        "is_async": [False] * count,
-        "self_cpu_us": [10.0] * count,
-        "cpu_us": [30.0] * count,
-        "self_device_us": [4.0] * count,
-        "device_us": [6.0] * count,
-        **columns,
-    }
-    frame = pd.DataFrame(rows)
+    each = {"calls": 2, "is_async": False, "self_cpu_us": 10.0, "cpu_us": 30.0}
+    each |= {"self_device_us": 4.0, "device_us": 6.0}
+    frame = pd.DataFrame(
+        {"name": names, **{name: [value] * count for name, value in each.items()}, **columns}
+    )
     memory = "cpu_bytes" in columns
     return PrintedTable(frame, device, device is not None, memory, 10.0 * count, 4.0 * count)
 
@@ -45,9 +39,8 @@ def table(*names: str, device: str | None = "CUDA", **columns: Any) -> PrintedTa
 def cells(of: PrintedTable, limit: int = -1) -> list[dict[str, str]]:
     """Title -> text for each row, as a page shows the pipe table."""
     lines = [line for line in table_markdown(of, TableSize(limit)).splitlines() if line.startswith("|")]
-    parted = [
-        [re.sub(r"\\(.)", r"\1", cell).strip() for cell in line.strip("|").split("|")] for line in lines
-    ]
+    plain = [re.sub(r"\\(.)", r"\1", line) for line in lines]
+    parted = [[cell.strip() for cell in line.strip("|").split("|")] for line in plain]
     return [dict(zip(parted[0], row, strict=True)) for row in parted[2:]]
 
 
@@ -154,19 +147,10 @@ def test_without_any_flops_there_is_no_column_for_them() -> None:
 
 def test_each_number_stands_below_its_title() -> None:
     (row, asynchronous) = cells(table("a", "b", is_async=[False, True]))
-    assert row == {
-        "Name": "a",
-        "Self CPU %": "50.00%",
-        "Self CPU": "10.000us",
-        "CPU total %": "150.00%",
-        "CPU total": "30.000us",
-        "CPU time avg": "15.000us",
-        "Self CUDA": "4.000us",
-        "Self CUDA %": "50.00%",
-        "CUDA total": "6.000us",
-        "CUDA time avg": "3.000us",
-        "# of Calls": "2",
-    }
+    on_cpu = {"Self CPU %": "50.00%", "Self CPU": "10.000us", "CPU total %": "150.00%"}
+    on_cpu |= {"CPU total": "30.000us", "CPU time avg": "15.000us"}
+    on_device = {"Self CUDA": "4.000us", "Self CUDA %": "50.00%", "CUDA total": "6.000us"}
+    assert row == {"Name": "a", **on_cpu, **on_device, "CUDA time avg": "3.000us", "# of Calls": "2"}
     assert asynchronous == {**row, "Name": "b", "CPU total %": "0"}
 
 
@@ -176,12 +160,8 @@ def test_each_number_stands_below_its_title() -> None:
 def test_device_memory_is_shown_if_something_allocated(own: int, device: str | None, columns: int) -> None:
     sizes = {name: [1, 2] for name in ("cpu_bytes", "self_cpu_bytes", "device_bytes")}
     made = table("a", "b", device=device, **sizes, self_device_bytes=[0, own])
-    assert [title for title in cells(made)[0] if title.endswith("Mem")] == [
-        "CPU Mem",
-        "Self CPU Mem",
-        "CUDA Mem",
-        "Self CUDA Mem",
-    ][:columns]
+    every = ["CPU Mem", "Self CPU Mem", "CUDA Mem", "Self CUDA Mem"]
+    assert [title for title in titles(made) if title.endswith("Mem")] == every[:columns]
 
 
 @pytest.mark.parametrize(("limit", "shown"), [(-1, 3), (0, 0), (2, 2), (3, 3), (9, 3)])
@@ -218,14 +198,9 @@ MIB = 1 << 20
 def lines_of(trace: TraceBuilder, *, limit: int = 10, width: int = 80, ascii_only: bool = False) -> list[str]:
     """The text, without blanks at the ends of lines."""
     loaded = trace.load()
-    text = render_memory(
-        Analysis(loaded).index(MemoryView),
-        ops_by_memory(loaded),
-        origin_ns=loaded.meta.origin_ns,
-        limit=limit,
-        width=width,
-        ascii_only=ascii_only,
-    )
+    view, origin = Analysis(loaded).index(MemoryView), loaded.meta.origin_ns
+    how: dict[str, Any] = {"limit": limit, "width": width, "ascii_only": ascii_only}
+    text = render_memory(view, ops_by_memory(loaded), origin_ns=origin, **how)
     return [line.strip() for line in text.splitlines()]
 
 
@@ -239,9 +214,8 @@ def blocks(*mib: int, before: int = 0, step: bool = True) -> TraceBuilder:
         total += size * MIB
         trace.op(f"aten::op{number}", 1_000 * number, 900)
         address = number if size > 0 else number - 1
-        trace.memory(
-            1_000 * number + 500, size * MIB, address=address, allocated=total, reserved=total + 2 * MIB
-        )
+        totals = {"allocated": total, "reserved": total + 2 * MIB}
+        trace.memory(1_000 * number + 500, size * MIB, address=address, **totals)
     return trace
 
 
@@ -270,23 +244,14 @@ def test_what_was_allocated_before_is_a_part_of_the_peak(before: int, told: bool
     said = lines_of(blocks(12, before=before))
     amount = "4.00 MiB   25.0 %         allocated before the recording"
     assert (amount in said) is told
-    assert (
-        said[1]
-        == f"1 allocations, 0 frees; {f'{before}.00 MiB' if before else '0 B'} before, {12 + before}.0 MiB after"
-    )
+    earlier = f"{before}.00 MiB" if before else "0 B"
+    assert said[1] == f"1 allocations, 0 frees; {earlier} before, {12 + before}.0 MiB after"
 
 
 def test_freed_memory_is_not_alive_and_empty_has_no_share() -> None:
     said = lines_of(blocks(8, -8))
-    assert said[said.index("alive at the peak:") + 1].split() == [
-        "8.00",
-        "MiB",
-        "100.0",
-        "%",
-        "1",
-        "x",
-        "aten::op0",
-    ]
+    alive = said[said.index("alive at the peak:") + 1]
+    assert " ".join(alive.split()) == "8.00 MiB 100.0 % 1 x aten::op0"
     at = said.index("allocated in the recording and not freed: 0 B")
     assert said[at + 1] == ""
     assert said[2] == "reserved at most 10.0 MiB"
@@ -352,9 +317,8 @@ def test_without_totals_amounts_count_from_zero() -> None:
     assert doubt not in lines_of(trace)
     for event in trace.events:
         if event.get("cat") == "cpu_instant_event":
-            event["args"] = {
-                key: value for key, value in event["args"].items() if not key.startswith("Total")
-            }
+            for key in [key for key in event["args"] if key.startswith("Total")]:
+                del event["args"][key]
     said = lines_of(trace)
     assert said[0].startswith("CUDA:0: peak 12.0 MiB at ")
     assert said[2] == doubt
