@@ -104,10 +104,8 @@ def test_captures_are_means_and_what_one_lacks_is_none_there() -> None:
         "aten::mm": {"count": 5.0, "least": 3, "most": 7},
         "aten::add": {"count": 1.0, "least": 0, "most": 2},
     }
-    hosts = [
-        pd.DataFrame([("mm", 0, 2.0, ns)], columns=["name", "part", "count", "mean_ns"])
-        for ns in (10.0, 30.0)
-    ]
+    named = ["name", "part", "count", "mean_ns"]
+    hosts = [pd.DataFrame([("mm", 0, 2.0, ns)], columns=named) for ns in (10.0, 30.0)]
     alone = pd.DataFrame([("add", 0, 3.0, 9.0)], columns=hosts[0].columns)
     means = merged_table("host", [pd.concat([hosts[0], alone]), hosts[1]]).set_index("name")
     assert means["mean_ns"].to_dict() == {"mm": 20.0, "add": 9.0}
@@ -116,28 +114,16 @@ def test_captures_are_means_and_what_one_lacks_is_none_there() -> None:
 
 def test_captures_of_one_program_differ_by_kernel_medians() -> None:
     columns = [*TABLES["work"]]
-    rows = [
-        {
-            name: [] if name == "samples" else "" if kind == "str" else 1
-            for name, kind in TABLES["work"].items()
-        }
-        for _ in range(2)
-    ]
-    for row, times in zip(rows, ([1.0, 2.0, 9.0], [4.0, 6.0]), strict=True):
-        row["samples"] = times
+    blank = {name: "" if kind == "str" else 1 for name, kind in TABLES["work"].items()}
+    rows: list[dict[str, Any]] = [blank | {"samples": times} for times in ([1.0, 2.0, 9.0], [4.0, 6.0])]
     merged = merged_table("work", [pd.DataFrame([row], columns=columns) for row in rows])
     assert merged["medians"].tolist() == [[2.0, 5.0]]
 
 
 def test_each_instant_of_a_device_counts_for_one_piece_of_work() -> None:
     """Compute before communication before copies; of two of a kind the first; devices apart."""
-    spans = [
-        ("compute", 0, 10, 0),
-        ("compute", 5, 20, 0),
-        ("communication", 8, 30, 0),
-        ("copy_h2d", 25, 40, 0),
-    ]
-    spans += [("compute", 12, 15, 0), ("copy_h2d", 0, 10, 1)]
+    spans = [("compute", 0, 10, 0), ("compute", 5, 20, 0), ("compute", 12, 15, 0)]
+    spans += [("communication", 8, 30, 0), ("copy_h2d", 25, 40, 0), ("copy_h2d", 0, 10, 1)]
     kinds, starts, ends, devices = zip(*sorted(spans, key=lambda one: one[1]), strict=True)
     work: Any = SimpleNamespace(
         row=np.arange(len(spans)),
@@ -165,9 +151,8 @@ def test_work_in_common_is_a_share_of_the_time() -> None:
 
 def idle(*rows: tuple[str, str, float]) -> Any:
     """A side with this idle time, by cause and op."""
-    table = pd.DataFrame(
-        [(cause, op, op, ns) for cause, op, ns in rows], columns=["cause", "outer", "op", "ns"]
-    )
+    columns = ["cause", "outer", "op", "ns"]
+    table = pd.DataFrame([(cause, op, op, ns) for cause, op, ns in rows], columns=columns)
     return SimpleNamespace(tables={"idle": table})
 
 
@@ -196,20 +181,15 @@ def test_parts_of_two_steps_add_up_and_explain_the_difference() -> None:
         (0, 0, -50),
         (10, 0, 0),
     ]
-    assert found.groups == {
-        "compute": (400, 600, 200),
-        "copies": (100, 50, -50),
-        "memsets": (0, 10, 10),
-        "idle": (500, 450, -50),
-    }
+    groups = {"compute": (400, 600, 200), "copies": (100, 50, -50)}
+    assert found.groups == groups | {"memsets": (0, 10, 10), "idle": (500, 450, -50)}
 
 
 def test_prediction_shorter_than_its_work_is_a_separate_part() -> None:
     work = [work_row("compute", "mm", (1, 400, 400), (1, 400, 400))]
     found = waterfall_of((300, 400), work, (idle(("late", "mm", 9.0)), idle()))
-    assert [(one.group, one.name, one.base_ns, one.new_ns) for one in found.parts[:1]] == [
-        ("unexplained", UNEXPLAINED, -100, 0)
-    ]
+    first = found.parts[0]
+    assert (first.group, first.name, first.base_ns, first.new_ns) == ("unexplained", UNEXPLAINED, -100, 0)
     assert sum(one.base_ns for one in found.parts) == 300
 
 
@@ -223,13 +203,9 @@ def side(
     recorded = more.pop("recorded", ("shapes",))
     fields = {"predicted": True, "bound": "cpu", "paces": HALVES, "low_ns": ns, "high_ns": ns, **more}
     host = pd.DataFrame([("mm", 0, 1, 1e3 * mm_us)], columns=["name", "part", "count", "mean_ns"])
-    one: Any = SimpleNamespace(
-        step=StepTime(ns=ns, recorded_ns=ns, each_ns=(ns, ns), **fields),
-        gpus=(gpu,),
-        versions={},
-        recorded=recorded,
-        tables={"host": host},
-    )
+    step = StepTime(ns=ns, recorded_ns=ns, each_ns=(ns, ns), **fields)
+    read = {"gpus": (gpu,), "versions": {}, "recorded": recorded, "tables": {"host": host}}
+    one: Any = SimpleNamespace(step=step, **read)
     return Captures((one,) * captures, one)
 
 

@@ -34,10 +34,9 @@ def test_long_stretches_lie_between_neighbouring_edges(rows: list[tuple[int, int
         trace.launch("cudaFuncGetAttributes", _OTHERS + 2_000 * number, 1_000, 100 + number)
     still = Analysis(trace.load()).index(StalledCalls)
     edges = sorted({edge for call in calls for edge in call})
+    long = [(left, right) for left, right in pairwise(edges) if right - left >= LONG_NS]
     expected = [
-        (left, right)
-        for left, right in pairwise(edges)
-        if right - left >= LONG_NS and any(start <= left and right <= end for start, end in calls)
+        stretch for stretch in long if any(start <= stretch[0] and stretch[1] <= end for start, end in calls)
     ]
     assert list(zip(still.start_ns.tolist(), still.end_ns.tolist(), strict=True)) == expected
 
@@ -123,9 +122,7 @@ def test_a_call_that_did_not_wait(idle: int, cause: str) -> None:
     trace.step(0, 0, 10_000 * US)
     trace.op("aten::mm", 10 * US, 20 * US)
     trace.launched((20 * US, 5 * US), (28 * US, start - 28 * US), 1)
-    for at in range(
-        1, idle // 2 - 1, 50
-    ):  # short ops: a long one without a launch would be the CPU's own work
+    for at in range(1, idle // 2 - 1, 50):  # a long op without a launch would be the CPU's own work
         trace.op("aten::flatten", start + at * US, min(50, idle // 2 - 1 - at) * US)
     trace.launch("cudaEventSynchronize", start + idle * US // 2, 2 * US, 9)
     for at in range(3, idle // 2, 50):

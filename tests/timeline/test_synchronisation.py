@@ -39,9 +39,8 @@ def test_the_profilers_own_waits_are_before_and_after_everything() -> None:
     last = trace.launch("cudaDeviceSynchronize", 3_000, 100, 93)
     loaded = trace.load()
     syncs = Analysis(loaded).index(SyncCalls)
-    found = dict(
-        zip(loaded.cpu["event_id"].to_numpy()[syncs.row].tolist(), syncs.profiler.tolist(), strict=True)
-    )
+    events = loaded.cpu["event_id"].to_numpy()[syncs.row].tolist()
+    found = dict(zip(events, syncs.profiler.tolist(), strict=True))
     assert found == {first: True, users: False, stream: False, in_mark: False, last: True}
     assert syncs.end_ns.tolist() == sorted(syncs.end_ns.tolist())
 
@@ -65,23 +64,15 @@ def test_a_slow_asynchronous_copy_on_the_device_never_blocks(call: str, blocking
     assert Analysis(trace.load()).index(SyncCalls).copy.tolist() == blocking
 
 
-@pytest.mark.parametrize(
-    ("name", "waits"),
-    [
-        ("cudaDeviceSynchronize", True),
-        ("hipDeviceSynchronize", True),
-        ("cuCtxSynchronize", True),
-        ("cudaStreamSynchronize", True),
-        ("cudaEventSynchronize", True),
-        ("cudaEventQuery", False),
-        ("cudaStreamWaitEvent", False),
-    ],
-)
-def test_which_calls_wait(name: str, waits: bool) -> None:
+def test_which_calls_wait() -> None:
+    """One after the other, the last two do not."""
     trace = looping()
-    trace.launch(name, 1_500, 100, 90)
-    syncs = Analysis(trace.load()).index(SyncCalls)
-    assert len(syncs.row) == waits
+    waiting = ["cudaDeviceSynchronize", "hipDeviceSynchronize", "cuCtxSynchronize", "cudaStreamSynchronize"]
+    waiting.append("cudaEventSynchronize")
+    for number, name in enumerate([*waiting, "cudaEventQuery", "cudaStreamWaitEvent"]):
+        trace.launch(name, 1_500 + 10 * number, 10, 90 + number)
+    analysis = Analysis(trace.load())
+    assert analysis.trace.cpu["name"].iloc[analysis.index(SyncCalls).row].tolist() == waiting
 
 
 def test_a_wait_inside_another_call_is_not_the_profilers() -> None:
@@ -162,6 +153,7 @@ def test_mark_written_as_an_op_is_not_stalled() -> None:
 
 
 US = 1_000
+DOWN, UP, ACROSS = "DtoH (Device -> Pageable)", "HtoD (Pageable -> Device)", "DtoD (Device -> Device)"
 
 
 def copies(
@@ -223,11 +215,8 @@ def test_copies_of_ops_that_overlap_are_no_round_trip(first_ends_us: int, trips:
     trace.step(0, 0, 2_000 * US)
     trace.op("aten::to", 0, first_ends_us * US)
     trace.op("aten::to", 1_000 * US, 200 * US)
-    for number, (at, way) in enumerate(
-        [(10, "DtoH (Device -> Pageable)"), (1_010, "HtoD (Pageable -> Device)")]
-    ):
-        trace.launch("cudaMemcpyAsync", at * US, 150 * US, number + 1)
-        trace.memcpy((at + 20) * US, 100 * US, number + 1, name=f"Memcpy {way}", size=4_096)
+    for at, way in ((10, DOWN), (1_010, UP)):
+        trace.copied((at * US, 150 * US), ((at + 20) * US, 100 * US), name=f"Memcpy {way}", size=4_096)
     assert len(Analysis(trace.load()).index(HostRoundTrips).down) == trips
 
 
@@ -258,20 +247,15 @@ def test_what_follows_a_trip_begins_when_it_ends_or_later(gap_us: int) -> None:
     """An op behind the trip, and another one 10 us behind that begin; another thread's row is none."""
     trace = TraceBuilder()
     trace.step(0, 0, 5_000 * US)
-    for number, (name, at) in enumerate(
-        (("DtoH (Device -> Pageable)", 100), ("HtoD (Pageable -> Device)", 1_100))
-    ):
+    for at, way in ((100, DOWN), (1_100, UP)):
         trace.op("aten::to", at * US, 200 * US)
-        trace.launch("cudaMemcpyAsync", (at + 10) * US, 150 * US, number + 1)
-        trace.memcpy((at + 30) * US, 100 * US, number + 1, name=f"Memcpy {name}", size=4_096)
+        call, copy = ((at + 10) * US, 150 * US), ((at + 30) * US, 100 * US)
+        trace.copied(call, copy, name=f"Memcpy {way}", size=4_096)
     trace.op("aten::other", 1_300 * US, US, tid=77)
     trace.op("aten::add", (1_300 + gap_us) * US, 5 * US)
     trace.op("aten::mul", (1_310 + gap_us) * US, 5 * US)
     trips = Analysis(trace.load()).index(HostRoundTrips)
     assert (trips.end_ns.tolist(), trips.next_ns.tolist()) == ([1_300 * US], [(1_300 + gap_us) * US])
-
-
-DOWN, UP, ACROSS = "DtoH (Device -> Pageable)", "HtoD (Pageable -> Device)", "DtoD (Device -> Device)"
 
 
 def awaited(*ops: tuple[str, str, int], waits: bool = True) -> tuple[list[str], list[bool], list[bool]]:

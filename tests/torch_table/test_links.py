@@ -165,11 +165,6 @@ def test_calls_and_work_with_the_id_zero_are_of_no_op() -> None:
     assert sorted(events.linked_id.tolist()) == [NULL_INT, NULL_INT, NULL_INT, 5, 5]
 
 
-def named_rows(builder: TraceBuilder, **options: bool) -> dict[str, dict[str, int]]:
-    rows = key_averages(builder.load(), **options).rows.to_dict("records")
-    return {row["name"]: row for row in rows}
-
-
 def test_asynchronous_op_has_no_kernels_or_children() -> None:
     """Its kernel, linked to it by its id, counts for none; the op inside it counts for the one around both."""
     trace = TraceBuilder()
@@ -179,7 +174,7 @@ def test_asynchronous_op_has_no_kernels_or_children() -> None:
     trace.op("nccl:plain", 60, 10)
     trace.kernel(200, 40, 1, external_id=2)
     trace.kernel(300, 7, 2, external_id=3)
-    rows = named_rows(trace)
+    rows = rows_of(trace)
     asynchronous = rows["nccl:all_reduce"]
     assert [asynchronous[name] for name in ("self_cpu_ns", "device_ns", "self_device_ns")] == [0, 0, 0]
     assert asynchronous["is_async"]
@@ -196,7 +191,7 @@ def test_memory_counts_in_the_whole_span_of_an_op(at: int, inside: bool) -> None
     trace.op("aten::empty", 10, 40)
     trace.kernel(0, 100, 1)
     trace.memory(at, 64)
-    rows = named_rows(trace)
+    rows = rows_of(trace)
     assert rows["aten::empty"]["device_bytes"] == 64 * inside
     assert rows["void kernel(float*)"]["device_bytes"] == 0
     assert ("[memory]" in rows) is not inside
@@ -208,7 +203,7 @@ def test_events_of_memory_stand_in_order_of_time() -> None:
     trace.memory(50, 64)
     trace.op("aten::long", 300, 40)
     trace.op("aten::short", 300, 10)
-    assert list(named_rows(trace)) == ["[memory]", "aten::later", "aten::long", "aten::short"]
+    assert list(rows_of(trace)) == ["[memory]", "aten::later", "aten::long", "aten::short"]
 
 
 @pytest.mark.parametrize(
@@ -222,52 +217,36 @@ def test_frame_on_its_thread_separates_overhead_from_op(frame: tuple[int, int, i
     trace.python("f", begin, dur, python_id=1, tid=tid)
     trace.overhead("Activity Buffer Request", 70, 20)
     trace.kernel(2_000, 30, 9, external_id=1)
-    assert named_rows(trace)["Activity Buffer Request"]["device_ns"] == 30 * counted
+    assert rows_of(trace)["Activity Buffer Request"]["device_ns"] == 30 * counted
 
 
-def test_overhead_above_an_op_that_takes_no_time_is_not_its() -> None:
+OUTER = (0, 500)
+
+
+@pytest.mark.parametrize(
+    ("ops", "call_of", "overhead", "kernels"),
+    [
+        ([OUTER], None, (150, 0), 0),  # takes no time
+        ([OUTER], None, (150, 1), 30),
+        ([OUTER, (50, 0)], None, (50, 20), 30),  # above an op that takes no time
+        ([OUTER, (100, 100)], None, (200, 20), 7),  # in the last nanosecond of the inner op
+        ([OUTER, (100, 100)], None, (201, 20), 30),
+        ([OUTER], 1, (150, 50), 30),  # a call that names its op is not on the stack
+        ([OUTER, (50, 400)], 2, (150, 50), 7),
+    ],
+)
+def test_overhead_counts_kernels_of_the_op_that_it_is_in(
+    ops: list[tuple[int, int]], call_of: int | None, overhead: tuple[int, int], kernels: int
+) -> None:
+    """The outer op's kernel takes 30 ns, that of the op in it 7; a call from 100 to 300 ns may name either."""
     trace = TraceBuilder()
-    trace.op("aten::mm", 0, 500)
-    trace.op("aten::empty", 50, 0)
-    trace.overhead("Activity Buffer Request", 50, 20)
-    trace.kernel(2_000, 30, 9, external_id=1)
-    trace.kernel(2_100, 4, 10, external_id=2)
-    assert named_rows(trace)["Activity Buffer Request"]["self_device_ns"] == 30
-
-
-@pytest.mark.parametrize(("at", "kernels"), [(200, 7), (201, 30)])
-def test_an_op_is_on_top_of_the_stack_to_its_last_nanosecond(at: int, kernels: int) -> None:
-    """The inner op lasts from 100 to 200 ns; its kernel takes 7 ns, that of the op around it 30."""
-    trace = TraceBuilder()
-    trace.op("aten::linear", 0, 500)
-    trace.op("aten::addmm", 100, 100)
-    trace.overhead("Activity Buffer Request", at, 20)
-    trace.kernel(2_000, 30, 9, external_id=1)
-    trace.kernel(2_100, 7, 10, external_id=2)
-    assert named_rows(trace)["Activity Buffer Request"]["self_device_ns"] == kernels
-
-
-@pytest.mark.parametrize(("op", "kernels"), [(1, 30), (2, 7)])
-def test_overhead_in_an_op_call_is_the_outer_ops(op: int, kernels: int) -> None:
-    """A call that names its op is not on the stack, whichever op it names: kernels of 30 ns and of 7 ns."""
-    trace = TraceBuilder()
-    trace.op("aten::linear", 0, 500)
-    if op == 2:
-        trace.op("aten::addmm", 50, 400)
-    trace.launch("cudaLaunchKernel", 100, 200, 9, external_id=op)
-    trace.overhead("Lazy Function Loading", 150, 50)
-    trace.kernel(2_000, 30, 99, external_id=1)
-    trace.kernel(2_100, 7, 100, external_id=2)
-    assert named_rows(trace)["Lazy Function Loading"]["self_device_ns"] == kernels
-
-
-@pytest.mark.parametrize(("dur", "kernels"), [(0, 0), (1, 30)])
-def test_overhead_that_takes_no_time_belongs_to_no_op(dur: int, kernels: int) -> None:
-    trace = TraceBuilder()
-    trace.op("aten::mm", 0, 500)
-    trace.overhead("Buffer Flush", 150, dur)
-    trace.kernel(2_000, 30, 9, external_id=1)
-    assert named_rows(trace)["Buffer Flush"]["self_device_ns"] == kernels
+    for number, (place, took) in enumerate(zip(ops, (30, 7), strict=False), 1):
+        trace.op(f"aten::op{number}", *place)
+        trace.kernel(2_000 + 100 * number, took, 99 + number, external_id=number)
+    if call_of:
+        trace.launch("cudaLaunchKernel", 100, 200, 9, external_id=call_of)
+    trace.overhead("Buffer Flush", *overhead)
+    assert rows_of(trace)["Buffer Flush"]["self_device_ns"] == kernels
 
 
 @pytest.mark.parametrize(
@@ -289,7 +268,7 @@ def test_only_work_below_an_op_call_is_off_the_stack(work: str, linked: int | No
         trace.gpu_annotation("forward", 100, 200, external_id=9)
     trace.overhead("Buffer Flush", 150, 20)
     trace.kernel(2_000, 30, 99, external_id=1)
-    assert named_rows(trace)["Buffer Flush"]["self_device_ns"] == 30 * counted
+    assert rows_of(trace)["Buffer Flush"]["self_device_ns"] == 30 * counted
 
 
 @pytest.mark.parametrize(
@@ -300,7 +279,7 @@ def test_the_profilers_own_rows_are_not_counted(name: str) -> None:
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 100)
     trace.op(name, 10, 30)
-    rows = named_rows(trace)
+    rows = rows_of(trace)
     assert list(rows) == ["aten::mm"]
     assert rows["aten::mm"]["self_cpu_ns"] == 100
 
@@ -310,7 +289,7 @@ def test_ops_of_every_kind_have_the_kernels_of_their_id(category: str) -> None:
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 100, category=category)
     trace.kernel(200, 40, 1, external_id=1)
-    assert named_rows(trace)["aten::mm"]["device_ns"] == 40
+    assert rows_of(trace)["aten::mm"]["device_ns"] == 40
 
 
 def test_work_of_no_op_counts_for_none() -> None:
@@ -333,7 +312,7 @@ def test_call_goes_to_its_linked_thread_unless_asynchronous(owner: str, own_ns: 
     trace.op("aten::mm", 0, 100)
     trace.annotation(owner, 0, 90, external_id=5, tid=77)
     trace.launch("cudaLaunchKernel", 10, 20, 1, external_id=5)
-    assert named_rows(trace)["aten::mm"]["self_cpu_ns"] == own_ns
+    assert rows_of(trace)["aten::mm"]["self_cpu_ns"] == own_ns
 
 
 @pytest.mark.parametrize(("first", "second"), [((1, 20), (2, 1)), ((5, 6), (5, 7)), ((5, 6), (6, 6))])
@@ -341,7 +320,7 @@ def test_ops_of_other_threads_lie_in_none(first: tuple[int, int], second: tuple[
     trace = TraceBuilder()
     for name, start, dur, (pid, tid) in (("aten::mm", 0, 100, first), ("aten::add", 10, 30, second)):
         trace.op(name, start, dur, pid=pid, tid=tid)
-    rows = named_rows(trace)
+    rows = rows_of(trace)
     assert [rows[name]["self_cpu_ns"] for name in ("aten::mm", "aten::add")] == [100, 30]
 
 
@@ -350,7 +329,7 @@ def test_calls_without_process_number_show_no_first_thread() -> None:
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 100, pid=5, tid=6)
     trace.launch("cudaFree", 10, 30, 1, pid=-1, tid=-1)
-    assert named_rows(trace)["aten::mm"]["self_cpu_ns"] == 70
+    assert rows_of(trace)["aten::mm"]["self_cpu_ns"] == 70
 
 
 def test_annotations_without_device_work_stay_as_written() -> None:
@@ -367,7 +346,7 @@ def test_only_marks_of_steps_share_a_row() -> None:
     trace.step(1, 0, 100)
     trace.step(2, 100, 100)
     trace.annotation("ProfilerStepper", 300, 10)
-    assert {name: row["calls"] for name, row in named_rows(trace).items()} == {
+    assert {name: row["calls"] for name, row in rows_of(trace).items()} == {
         "ProfilerStep*": 2,
         "ProfilerStepper": 1,
     }
@@ -390,5 +369,5 @@ def test_op_called_as_a_step_does_not_mark_the_first_thread() -> None:
     trace.op("ProfilerStep#2", 300, 10, pid=5, tid=7)
     trace.op("aten::add", 100, 100, pid=5, tid=7)
     trace.launch("cudaFree", 110, 30, 1, pid=5, tid=8)
-    rows = named_rows(trace)
-    assert [rows[name]["self_cpu_ns"] for name in ("aten::mm", "aten::add")] == [70, 100]
+    own = key_averages(trace.load()).rows.set_index("name")["self_cpu_ns"]
+    assert own[["aten::mm", "aten::add"]].tolist() == [70, 100]

@@ -12,7 +12,6 @@ from tests.support.matmul_traces import matmuls
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.cli.app import run
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.trace import Trace
 from traceanalyzer.render.text.table import TableSize, render_table, table_markdown
 from traceanalyzer.torch_table.key_averages import KeyAverages, device_name, key_averages, shapes_text
 from traceanalyzer.torch_table.printed import printed_table, sorted_rows, table_notes
@@ -105,15 +104,8 @@ US = 1_000
 def built(**header: Any) -> TraceBuilder:
     """An op and a kernel, with the profiler's own mark of when it began."""
     trace = TraceBuilder(**header)
-    trace.event(
-        ph="X",
-        cat="Trace",
-        ts=0.0,
-        dur=500.0,
-        pid="Spans",
-        tid="PyTorch Profiler",
-        name="PyTorch Profiler (0)",
-    )
+    lane = {"pid": "Spans", "tid": "PyTorch Profiler", "name": "PyTorch Profiler (0)"}
+    trace.event(ph="X", cat="Trace", ts=0.0, dur=500.0, **lane)
     trace.op("aten::mm", 10_001, 50 * US)
     trace.launched((20_001, 5 * US), (80_001, 50 * US), 1)
     return trace
@@ -191,10 +183,8 @@ def test_whole_microseconds_are_told_where_the_file_has_them(known: dict[str, bo
     assert sum("whole microseconds" in note for note in notes_of) == said
 
 
-def only_uncounted() -> Trace:
-    trace = TraceBuilder()
-    trace.op("aten::is_leaf", 0, 10)
-    return trace.load()
+def text_of(averages: KeyAverages, by: str | None = None) -> str:
+    return render_table(printed_table(averages, by), TableSize())
 
 
 def test_the_index_is_the_plain_table() -> None:
@@ -208,9 +198,7 @@ def test_a_trace_of_the_gpu_alone_has_device_rows_only() -> None:
     averages = key_averages(trace.load())
     assert averages.rows["device_ns"].tolist() == [70]
     assert averages.self_cpu_total_ns == 0
-    assert (
-        render_table(printed_table(averages), TableSize()).splitlines()[-1] == "Self CUDA time total: 0.070us"
-    )
+    assert text_of(averages).splitlines()[-1] == "Self CUDA time total: 0.070us"
 
 
 @pytest.mark.parametrize(("marks", "inside"), [((5, 6), 6), ((6, 5), 5), ((), 5)])
@@ -235,14 +223,10 @@ def test_calls_without_any_op_run_on_the_first_thread() -> None:
 
 
 def test_empty_table_is_a_command_line_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    averages = key_averages(only_uncounted())
-    assert (
-        render_table(printed_table(averages), TableSize())
-        == table_markdown(printed_table(averages), TableSize())
-        == ""
-    )
     built = TraceBuilder()
     built.op("aten::is_leaf", 0, 10)
+    averages = key_averages(built.load())
+    assert text_of(averages) == table_markdown(printed_table(averages), TableSize()) == ""
     assert run(["table", str(built.write(tmp_path / "trace.json"))]) == 2
     assert "no events to make a table of" in capsys.readouterr().err
 
@@ -255,20 +239,15 @@ def test_xpu_calls_name_the_device() -> None:
     averages = key_averages(trace.load())
     assert averages.device == "XPU"
     assert averages.rows["device_type"].tolist() == ["CPU", "CPU", "XPU"]
-    assert "Self XPU time total: 0.040us" in render_table(
-        printed_table(averages, "self_xpu_time_total"), TableSize()
-    )
+    assert "Self XPU time total: 0.040us" in text_of(averages, "self_xpu_time_total")
+
+
+NO_SHAPES = [("[[2,", "[]"), ('{"a":1}', "[]")]
 
 
 @pytest.mark.parametrize(
     ("dims", "shown"),
-    [
-        ("[[2,3],[]]", "[[2, 3], []]"),
-        ("[[[2,3],[4]],[5]]", "[[], [5]]"),
-        ("[[2,", "[]"),
-        ('{"a":1}', "[]"),
-        ("[7]", "[[]]"),
-    ],
+    [("[[2,3],[]]", "[[2, 3], []]"), ("[[[2,3],[4]],[5]]", "[[], [5]]"), *NO_SHAPES, ("[7]", "[[]]")],
 )
 def test_shapes_are_printed_as_torch_prints_them(dims: str, shown: str) -> None:
     assert shapes_text(dims) == shown
@@ -320,9 +299,7 @@ def test_memory_of_the_cpu_alone_has_no_device_columns() -> None:
 def test_times_have_torchs_units(ns: int, shown: str) -> None:
     trace = TraceBuilder()
     trace.op("aten::mm", 0, ns)
-    assert f"Self CPU time total: {shown}" in render_table(
-        printed_table(key_averages(trace.load())), TableSize()
-    )
+    assert f"Self CPU time total: {shown}" in text_of(key_averages(trace.load()))
 
 
 def test_exact_rows_sort_by_any_of_torchs_names() -> None:

@@ -56,9 +56,8 @@ def test_missing_shapes_are_empty_whatever_the_first_op_has() -> None:
 
 def test_lists_of_tensors_of_other_lengths_share_a_row() -> None:
     """Their shapes are not shown; those of a scalar are, as none."""
-    trace = shaped(
-        ("aten::cat", [[[2, 3], [4, 3]], []]), ("aten::cat", [[[2, 3]], []]), ("aten::cat", [[2], []])
-    )
+    dims: list[object] = [[[[2, 3], [4, 3]], []], [[[2, 3]], []], [[2], []]]
+    trace = shaped(*(("aten::cat", one) for one in dims))
     assert rows_of(trace) == [("aten::cat", "[[], []]", 2), ("aten::cat", "[[2], []]", 1)]
 
 
@@ -199,13 +198,9 @@ def test_first_forward_op_of_a_number_counts_not_backward() -> None:
     """Numbers begin at 0; the op in backward that has the number, too, comes before the second forward op."""
     trace = TraceBuilder(with_stack=1)
     backward = {"Sequence number": 0, "Fwd thread id": 1}
-    for number, (file, name, args) in enumerate(
-        (
-            ("forward", "aten::linear", {**FORWARD, "Sequence number": 0}),
-            ("backward", "MmBackward0", backward),
-            ("again", "aten::addmm", {**FORWARD, "Sequence number": 0}),
-        )
-    ):
+    forward = {"Sequence number": 0, "Fwd thread id": 0}
+    ops = (("forward", "aten::linear", forward), ("backward", "MmBackward0", backward))
+    for number, (file, name, args) in enumerate((*ops, ("again", "aten::addmm", forward))):
         trace.python(f"{file}.py(1): f", 1_000 * number, 500, python_id=number + 1)
         trace.op(name, 1_000 * number + 100, 100, **args)
     found = stacks_of(trace, 1)
@@ -230,9 +225,8 @@ def test_rows_part_by_as_many_frames_as_are_asked_for() -> None:
         trace.python("c.py(2): f", 1_000 * number + 10, 800, python_id=2 * number + 2)
         trace.op("aten::mm", 1_000 * number + 20, 30)
     assert stacks_of(trace, 1) == {"aten::mm": [["c.py(2): f"]]}
-    assert stacks_of(trace, 2) == {
-        "aten::mm": [["c.py(2): f", "a.py(1): main"], ["c.py(2): f", "b.py(1): main"]]
-    }
+    stacks = [["c.py(2): f", f"{caller}.py(1): main"] for caller in "ab"]
+    assert stacks_of(trace, 2) == {"aten::mm": stacks}
 
 
 TIMES = ("self_cpu", "cpu", "self_device", "device")
