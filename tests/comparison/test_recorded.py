@@ -41,14 +41,8 @@ def test_the_device_with_most_work_is_compared(devices: list[int], lengths: list
 
 def steps_of(count: int, **changes: Any) -> Any:
     """Steps that are all warm, whole and launch something."""
-    usual: dict[str, Any] = {
-        "steady": [True] * count,
-        "cut": [False] * count,
-        "of_work": list(range(count)),
-        "phase": [None] * count,
-        "batch": [-1] * count,
-        **changes,
-    }
+    usual: dict[str, Any] = {"steady": [True] * count, "cut": [False] * count, "of_work": list(range(count))}
+    usual |= {"phase": [None] * count, "batch": [-1] * count} | changes
 
     class Steps(SimpleNamespace):
         def __len__(self) -> int:
@@ -92,9 +86,8 @@ def test_warm_whole_steps_of_the_commonest_kind_are_compared(steps: Any, places:
 def test_other_step_is_the_mean_of_the_longer_side(
     device_ns: tuple[int, ...], cpu_ns: tuple[int, ...], marked: bool, each: tuple[int, ...]
 ) -> None:
-    steps: Any = SimpleNamespace(
-        marked=marked, durations_ns=lambda device=None: np.array(cpu_ns if device is None else device_ns)
-    )
+    steps: Any = SimpleNamespace(marked=marked)
+    steps.durations_ns = lambda device=None: np.array(cpu_ns if device is None else device_ns)
     head: Any = SimpleNamespace(step=None)
     told = step_time(steps, Chosen(np.array([-1, 0, 1, 2, -1]), 3, 0), head, None)
     assert told.each_ns == each
@@ -114,10 +107,9 @@ def test_replayable_step_has_several_cpu_paces(replayable: bool, monkeypatch: py
     monkeypatch.setattr(recorded, "run_at", replayed)
     monkeypatch.setattr(recorded, "EditedProgram", lambda program: program)
     steps: Any = SimpleNamespace(marked=True, durations_ns=lambda device=None: np.array([30, 40]))
-    slowdown = SimpleNamespace(typical=2.0)
-    forecast: Any = SimpleNamespace(
-        program=None, replays=SimpleNamespace(slowdown=slowdown), base=[SimpleNamespace(cpu_ns=7.6)]
-    )
+    replays = SimpleNamespace(slowdown=SimpleNamespace(typical=2.0))
+    base = [SimpleNamespace(cpu_ns=7.6)]
+    forecast: Any = SimpleNamespace(program=None, replays=replays, base=base)
     said = SimpleNamespace(unprofiled_ns=20, low_ns=18, high_ns=25, bound="cpu")
     head: Any = SimpleNamespace(step=said if replayable else None)
     told = step_time(steps, Chosen(np.array([0, 1, -1]), 2, 0), head, forecast)
@@ -257,9 +249,8 @@ def compared(*faults: FaultChange, real_ms: float | None = 0.0, difference: floa
     """A step of 100 ms, and how much more real work the device has in NEW."""
     device = None if real_ms is None else DeviceAxis(100 * MS, 100 * MS, round(real_ms * MS), Word.SAME, {})
     step = axis(Word.FASTER, difference, base_bound="cpu", new_bound="gpu", **more)
-    base = SimpleNamespace(
-        names=("train.bad.json.gz", "z.json"), gpus=("H100", "H200"), recorded=("shapes", "stacks")
-    )
+    names, gpus = ("train.bad.json.gz", "z.json"), ("H100", "H200")
+    base = SimpleNamespace(names=names, gpus=gpus, recorded=("shapes", "stacks"))
     new = SimpleNamespace(names=("fixed.json",), gpus=("A100",), recorded=("shapes",))
     axes = SimpleNamespace(step=step, device=device)
     return SimpleNamespace(axes=axes, faults=faults, base=base, new=new)
@@ -267,23 +258,10 @@ def compared(*faults: FaultChange, real_ms: float | None = 0.0, difference: floa
 
 def test_ledger_row_is_the_bases_and_its_largest_rule() -> None:
     (row,) = ledger_rows(compared(fault(0.25, 0.33333)), 0.01234)
-    assert row == {
-        "program": "train",
-        "source": "compare",
-        "gpu": "H100, H200",
-        "rule": "implicit-sync",
-        "fault": "implicit-sync: aten::item",
-        "bound": "cpu",
-        "kind": "host",
-        "said": "0.2500",
-        "low": "0.1000",
-        "high": "0.4000",
-        "true": "0.3333",
-        "spread": "0.0123",
-        "stacks": "yes",
-        "fitted": "yes",
-        "commit": __version__,
-    }
+    said = {"said": "0.2500", "low": "0.1000", "high": "0.4000", "true": "0.3333", "spread": "0.0123"}
+    fixed = {"rule": "implicit-sync", "fault": "implicit-sync: aten::item", "bound": "cpu", "kind": "host"}
+    source = {"program": "train", "source": "compare", "gpu": "H100, H200", "commit": __version__}
+    assert row == source | fixed | said | {"stacks": "yes", "fitted": "yes"}
     assert tuple(row) == COLUMNS
 
 
@@ -292,17 +270,14 @@ def test_what_nobody_knows_is_left_empty_in_the_ledger() -> None:
     found.axes.step = axis(Word.FASTER, -0.4, base_bound=None, measured=True)
     found.base.recorded = ("shapes",)
     (row,) = ledger_rows(found, None)
-    assert [row[name] for name in ("bound", "low", "high", "spread", "stacks", "fitted")] == [
-        "", "0.0000", "0.0000", "", "no", "no",
-    ]  # fmt: skip
+    assert [row[name] for name in ("bound", "low", "high", "spread")] == ["", "0.0000", "0.0000", ""]
+    assert [row[name] for name in ("stacks", "fitted")] == ["no", "no"]
 
 
 def test_only_faults_with_a_known_saving_have_a_row() -> None:
     faults = fault(0.2, None), fault(None, 0.3), fault(0.1, 0.0), fault(-0.1, -0.2)
-    assert [(row["said"], row["true"]) for row in ledger_rows(compared(*faults), None)] == [
-        ("0.1000", "0.0000"),
-        ("-0.1000", "-0.2000"),
-    ]
+    rows = [(row["said"], row["true"]) for row in ledger_rows(compared(*faults), None)]
+    assert rows == [("0.1000", "0.0000"), ("-0.1000", "-0.2000")]
     found = compared(*faults)
     found.axes.step = None
     assert ledger_rows(found, None) == []
@@ -343,9 +318,8 @@ def row(word: Word, base: Any, new: Any, **more: Any) -> Row:
 
 def test_frame_has_both_sides_and_null_for_missing() -> None:
     sides = of(2, 100, exposed_ns=60, median_ns=50), of(4, 300, exposed_ns=90, median_ns=75)
-    frame = rows_frame(
-        [row(Word.SLOWER, *sides, ratio=1.5, p=0.01, delta_ns=30, note="n"), row(Word.NEW, None, sides[1])]
-    )
+    slower = row(Word.SLOWER, *sides, ratio=1.5, p=0.01, delta_ns=30, note="n")
+    frame = rows_frame([slower, row(Word.NEW, None, sides[1])])
     assert frame["word"].tolist() == ["slower", "new"]
     assert [type(word) for word in frame["word"]] == [str, str]
     assert frame.dtypes["delta_ns"] == "int64"
@@ -353,15 +327,13 @@ def test_frame_has_both_sides_and_null_for_missing() -> None:
     first, second = frame.to_dict("records")
     assert [first[f"base_{name}"] for name in names] == [2, 100, 60, 50]
     assert [first[f"new_{name}"] for name in names] == [4, 300, 90, 75]
-    assert [first[name] for name in ("op", "ratio", "p", "delta_ns", "note")] == [
-        "aten::mm", 1.5, 0.01, 30, "n",
-    ]  # fmt: skip
+    assert (first["op"], first["ratio"], first["p"]) == ("aten::mm", 1.5, 0.01)
+    assert (first["delta_ns"], first["note"]) == (30, "n")
     assert all(math.isnan(second[name]) for name in [*(f"base_{name}" for name in names), "ratio", "p"])
 
 
 def test_a_frame_of_no_rows_has_the_same_columns() -> None:
     empty, full = rows_frame([]), rows_frame([row(Word.SAME, of(), of())])
     assert empty.columns.tolist() == full.columns.tolist()
-    assert (empty.dtypes["ratio"], empty.dtypes["base_ns"], empty.dtypes["delta_ns"]) == (
-        "float64", "float64", "int64",
-    )  # fmt: skip
+    assert empty.dtypes["ratio"] == empty.dtypes["base_ns"] == "float64"
+    assert empty.dtypes["delta_ns"] == "int64"

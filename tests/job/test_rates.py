@@ -69,15 +69,8 @@ def test_transfer_is_exposed_without_compute_after_last_rank(waited_us: int, exp
 @pytest.mark.parametrize(
     ("kind", "width"),
     [
-        ("BFloat16", 2),
-        ("c10::Half", 2),
-        ("Float", 4),
-        ("Double", 8),
-        ("Long", 8),
-        ("Int", 4),
-        ("Char", 1),
-        ("Float8_e4m3fn", 1),
-        ("Strange", 0),
+        *(("BFloat16", 2), ("c10::Half", 2), ("Float", 4), ("Double", 8), ("Long", 8), ("Int", 4)),
+        *(("Char", 1), ("Float8_e4m3fn", 1), ("Strange", 0)),
     ],
 )
 def test_collective_bytes_follow_the_element_type(kind: str, width: int) -> None:
@@ -101,11 +94,7 @@ def test_collective_bytes_follow_the_element_type(kind: str, width: int) -> None
         ("http_step", "", None),  # `tp` and `ep` within a word
         ("", "torch::autograd::AccumulateGrad", "data"),
         ("", "FSDP::post_backward_reduce", "data"),
-        (
-            "mesh_tp",
-            "FSDP::post_backward_reduce",
-            "tensor",
-        ),  # what it is called counts more than who calls it
+        ("mesh_tp", "FSDP::post_backward_reduce", "tensor"),  # its name counts more than who calls it
         ("", "", None),
     ],
 )
@@ -124,19 +113,14 @@ def test_what_the_others_wait_for_the_last_rank_is_their_mean() -> None:
 
     every = {0: waits([30, 0], [0, 1], [2, 0]), 1: waits([60, 8], [0, 1], [2, 0]), 2: waits([0], [0], [2])}
     view = JobView({}, every, {}, {})
-    assert {at: ns.tolist() for at, ns in view.held_up_ns().items()} == {
-        0: [0.0, 8.0],
-        1: [0.0, 0.0],
-        2: [45.0],
-    }
+    held = {at: ns.tolist() for at, ns in view.held_up_ns().items()}
+    assert held == {0: [0.0, 8.0], 1: [0.0, 0.0], 2: [45.0]}
 
 
 def test_loads_compare_with_marked_steps_or_equal_kernels() -> None:
     def loads(*ranks: tuple[int, bool]) -> dict[int, Load]:
-        return {
-            at: Load(10.0 * (at + 1), 0.0, kernels=own, marked=marked)
-            for at, (own, marked) in enumerate(ranks)
-        }
+        each = [Load(10.0 * (at + 1), 0.0, kernels=one[0], marked=one[1]) for at, one in enumerate(ranks)]
+        return dict(enumerate(each))
 
     assert comparable(loads((7, True), (9, True)))
     assert comparable(loads((7, False), (7, False)))
@@ -183,16 +167,8 @@ def messages(
     start = number * 1_500 * US + ahead_us * US + (number * 7 % 4) * US
     none = np.full(count, -1, np.int64)
     named, group = (np.full(count, text, object) for text in (what, "pair"))
-    return CollectiveRuns(
-        np.arange(count),
-        start,
-        start + 50 * US,
-        named,
-        group,
-        np.full(count, 64),
-        number if seq else none,
-        none,
-    )
+    sizes, calls = np.full(count, 64), number if seq else none
+    return CollectiveRuns(np.arange(count), start, start + 50 * US, named, group, sizes, calls, none)
 
 
 @pytest.mark.parametrize("missing", [2, 4, 5])

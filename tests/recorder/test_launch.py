@@ -38,15 +38,17 @@ def runs(folder: Path, ranks: tuple[int, ...], ends: str = "", tells: bool = Tru
     """A program that hands over a recording for each rank, and ends so."""
     name = "t-rankRANK.json.gz" if len(ranks) > 1 else "t.json.gz"
     repository = str(Path(launch.__file__).parents[2])
-    code = HAND_OVER.format(
-        ranks=ranks, path=str(folder / name), ends=ends, tells=tells, repository=repository
-    )
+    given = {"ranks": ranks, "path": str(folder / name), "repository": repository}
+    command = [sys.executable, "-I", "-c", HAND_OVER.format(**given, ends=ends, tells=tells)]
     lines: list[str] = []
-    outcome = launch.run(
-        [sys.executable, "-I", "-c", code], {"path": str(folder / "t.json.gz"), **options}, lines.append
-    )
+    outcome = launch.run(command, {"path": str(folder / "t.json.gz"), **options}, lines.append)
     (folder / "lines.txt").write_text("\n".join(lines))
     return outcome
+
+
+def python(folder: Path, code: str) -> Outcome:
+    """A program that does this."""
+    return launch.run([sys.executable, "-c", code], {"path": str(folder / "t.json")}, print)
 
 
 def names_in(folder: Path) -> list[str]:
@@ -58,10 +60,8 @@ def test_recordings_are_published_in_the_order_of_ranks(tmp_path: Path) -> None:
     (job,) = outcome.jobs
     assert [path.name for path in job] == [f"t-rank{rank}.json.gz" for rank in (1, 2, 10)]
     assert (outcome.exit_code, outcome.problem) == (0, None)
-    assert json.loads(gzip.decompress(job[0].read_bytes())) == {
-        "traceanalyzer_recording": {"rank": 1},
-        "traceEvents": [],
-    }
+    document = json.loads(gzip.decompress(job[0].read_bytes()))
+    assert document == {"traceanalyzer_recording": {"rank": 1}, "traceEvents": []}
 
 
 @pytest.mark.parametrize("tells", [True, False])
@@ -100,9 +100,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("ends", "code"), [("raise SystemExit(3)", 3), ("signal.raise_signal(15)", 143)])
 def test_the_exit_code_is_the_programs(ends: str, code: int, tmp_path: Path) -> None:
-    outcome = launch.run(
-        [sys.executable, "-c", f"import signal; {ends}"], {"path": str(tmp_path / "t.json")}, print
-    )
+    outcome = python(tmp_path, f"import signal; {ends}")
     assert (outcome.exit_code, outcome.jobs) == (code, ())
     assert names_in(tmp_path) == []
 
@@ -117,14 +115,13 @@ def test_folders_of_killed_commands_are_removed(tmp_path: Path) -> None:
     assert names_in(tmp_path) == [f".traceanalyzer-record-{os.getppid()}-x", ".traceanalyzer-record-notes"]
 
 
+TOO_FEW = (NOTHING, {"text": "too few", "seen": 9})
+
+
 @pytest.mark.parametrize(
     ("events", "exit_code", "problem"),
     [
-        (
-            [(STARTED, {}), (NOTHING, {"text": "no step"}), (NOTHING, {"text": "too few", "seen": 9})],
-            0,
-            "too few",
-        ),
+        ([(STARTED, {}), (NOTHING, {"text": "no step"}), TOO_FEW], 0, "too few"),
         ([(STARTED, {}), (STEPPING, {})], 9, "ended with exit code 9 and did not report a recording"),
         ([(STARTED, {})], 0, NO_STEP),
         ([(STARTED, {})], 3, "exit code 3 before it had a step"),
@@ -140,15 +137,14 @@ def test_the_reason_for_no_recording_is_reported(
         "import json, os, sys; notes = json.loads(os.environ['TRACEANALYZER_RECORD'])['notes']; "
         f"open(notes + '/1.jsonl', 'w').write({''.join(line + chr(10) for line in lines)!r}); sys.exit({exit_code})"
     )
-    outcome = launch.run([sys.executable, "-c", code], {"path": str(tmp_path / "t.json")}, print)
-    assert problem in str(outcome.problem)
+    assert problem in str(python(tmp_path, code).problem)
 
 
 def test_the_path_of_the_program_follows_the_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", f"/a{os.pathsep}/b")
     output = tmp_path / "path.txt"
     code = f"import os; open({str(output)!r}, 'w').write(os.environ['PYTHONPATH'])"
-    launch.run([sys.executable, "-c", code], {"path": str(tmp_path / "t.json")}, print)
+    python(tmp_path, code)
     hook, *rest = output.read_text().split(os.pathsep)
     assert (Path(hook) / "sitecustomize.py").is_file()
     assert rest == ["/a", "/b"]
@@ -180,8 +176,7 @@ def test_signals_reach_the_program(number: signal.Signals, tmp_path: Path) -> No
     )
     before = signal.signal(number, signal.SIG_DFL)  # under nohup SIGHUP is ignored, and not passed on
     try:
-        outcome = launch.run([sys.executable, "-c", code], {"path": str(tmp_path / "t.json")}, print)
-        assert outcome.exit_code == 41
+        assert python(tmp_path, code).exit_code == 41
         assert signal.getsignal(number) is signal.SIG_DFL
     finally:
         signal.signal(number, before)
@@ -226,9 +221,8 @@ def test_processes_of_one_run_write_files_of_their_own(tmp_path: Path) -> None:
 
 
 def test_a_step_that_was_cut_off_loses_its_mark(tmp_path: Path) -> None:
-    (raw := tmp_path / "raw").write_text(
-        '{"traceEvents": [\n{"name": "ProfilerStep#4"},\n{"name": "ProfilerStep#5"}]}'
-    )
+    content = '{"traceEvents": [\n{"name": "ProfilerStep#4"},\n{"name": "ProfilerStep#5"}]}'
+    (raw := tmp_path / "raw").write_text(content)
     recording = Recording(str(tmp_path / "t.json"), str(raw), {"a": 1}, recorded=1, cut_off="ProfilerStep#5")
     recording.publish("key", force=False)
     document = json.loads((tmp_path / "t.json").read_text())

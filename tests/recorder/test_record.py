@@ -66,11 +66,8 @@ def test_a_step_is_what_the_program_repeats(program: str, unit: str, tmp_path: P
     document = trace_of(tmp_path / "trace.json.gz")
     assert document[RECORDING]["unit"] == unit
     names = [event.get("name") for event in document["traceEvents"]]
-    per_step = {
-        "forward pass": 1,
-        "optimizer step": 2 if "one, two" in program else 4 if "range(4)" in program else 1,
-    }
-    assert names.count("aten::linear") == 3 * per_step[unit]
+    of_optimizer = 2 if "one, two" in program else 4 if "range(4)" in program else 1
+    assert names.count("aten::linear") == 3 * (of_optimizer if unit == "optimizer step" else 1)
 
 
 def test_a_failed_program_keeps_its_code_and_recording(tmp_path: Path) -> None:
@@ -102,16 +99,16 @@ def test_whole_steps_count_on_early_ends(steps: int, whole: int, missing: str, t
         assert trace_of(tmp_path / "trace.json.gz")[RECORDING]["recorded_steps"] == whole
 
 
+SLOW = pytest.mark.slow
+SEVEN = LOOP.format(steps=7, after="pass")
+AT_12 = LOOP.format(steps=40, after="if step == 12: import os; {}")
+
+
 @pytest.mark.parametrize(
     ("program", "said", "code"),
     [
-        (LOOP.format(steps=7, after="pass"), "ended after 7 steps, and the first recorded step ends with", 0),
-        pytest.param(
-            LOOP.format(steps=7, after="pass") + "sys.exit(3)",
-            "ended after 7 steps",
-            3,
-            marks=pytest.mark.slow,
-        ),
+        (SEVEN, "ended after 7 steps, and the first recorded step ends with", 0),
+        pytest.param(SEVEN + "sys.exit(3)", "ended after 7 steps", 3, marks=SLOW),
         ("import torch\nprint(torch.ones(2).sum())", "no step was found: no optimizer stepped", 0),
         ("print('no torch')", "no process of the program executed torch", 0),
         pytest.param(
@@ -120,16 +117,12 @@ def test_whole_steps_count_on_early_ends(steps: int, whole: int, missing: str, t
             5,
             marks=pytest.mark.slow,
         ),
-        (
-            LOOP.format(steps=40, after="if step == 12: import os; os._exit(4)"),
-            "ended with exit code 4 and did not report a recording",
-            4,
-        ),
+        (AT_12.format("os._exit(4)"), "ended with exit code 4 and did not report a recording", 4),
         pytest.param(
-            LOOP.format(steps=40, after="if step == 12: import os; os.kill(os.getpid(), 9)"),
+            AT_12.format("os.kill(os.getpid(), 9)"),
             "ended with exit code 137 and did not report a recording",
             128 + signal.SIGKILL,
-            marks=pytest.mark.slow,
+            marks=SLOW,
         ),
     ],
 )
@@ -171,9 +164,8 @@ def test_a_child_that_trains_is_recorded(method: str, tmp_path: Path) -> None:
         f"if __name__ == '__main__':\n    p = mp.get_context('{method}').Process(target=train)\n"
         "    p.start(); p.join()\n"
     )
-    started = (
-        (sys.executable, "train.py") if method == "spawn" else ()
-    )  # such a child starts as its parent did
+    # A child that is spawned starts as its parent did.
+    started = (sys.executable, "train.py") if method == "spawn" else ()
     done = recorded(tmp_path, program, words=started)
     assert done.returncode == 0, done.stderr
     assert steps_of(tmp_path / "trace.json.gz") == 3
@@ -191,12 +183,10 @@ def test_a_compiled_step_is_whole_under_the_recorder(tmp_path: Path) -> None:
         "print(torch._dynamo.utils.counters['stats'].get('unique_graphs'))\n"
     )
     (tmp_path / "train.py").write_text(program)
-    alone = subprocess.run(
-        [sys.executable, "train.py"], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
+    alone = subprocess.check_output([sys.executable, "train.py"], text=True, cwd=tmp_path)
     done = recorded(tmp_path, program, real=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == alone.stdout
+    assert done.stdout == alone
     assert "Warning" not in done.stderr
     assert steps_of(tmp_path / "trace.json.gz") == 3
 
@@ -212,12 +202,7 @@ def test_a_module_is_run_as_python_m_does(tmp_path: Path, monkeypatch: pytest.Mo
     ("named", "body", "per_step"),
     [
         ("__main__:work", "for _ in range(30): work()\n", 1),
-        pytest.param(
-            "__main__:Model.step",
-            "model = Model()\nfor _ in range(30): model.step()\n",
-            1,
-            marks=pytest.mark.slow,
-        ),
+        pytest.param("__main__:Model.step", "m = Model()\nfor _ in range(30): m.step()\n", 1, marks=SLOW),
         ("__main__:Model.static", "for _ in range(30): Model.static(); work()\n", 2),
         ("helper:work", "import helper\nfrom helper import work as other\nfor _ in range(30): other()\n", 1),
         pytest.param(

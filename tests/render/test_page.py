@@ -30,10 +30,8 @@ def put(text: str, *, width: int = 60, indent: int = 0, hang: int = 0) -> list[s
 
 def test_lines_after_the_first_hang() -> None:
     text = " ".join(["word"] * 20)
-    assert put(text, indent=3, hang=4) == [
-        "   " + " ".join(["word"] * 11),
-        "       " + " ".join(["word"] * 9),
-    ]
+    first, second = " ".join(["word"] * 11), " ".join(["word"] * 9)
+    assert put(text, indent=3, hang=4) == [f"   {first}", f"       {second}"]
     page = Page(60)
     page.pair("label", text)
     assert page.lines == ["label      " + " ".join(["word"] * 10), "           " + " ".join(["word"] * 10)]

@@ -158,14 +158,9 @@ def test_step_edges_separate_steps_and_threads() -> None:
 @pytest.mark.parametrize(
     ("name", "layer"),
     [
-        ("aten::linear", True),
-        ("aten::conv2d", True),
-        ("aten::convolution", True),
-        ("aten::baddbmm", True),
-        ("aten::embedding", True),
-        ("aten::embedding_bag", False),
-        ("aten::mm_out", False),
-        ("xaten::mm", False),
+        *(("aten::linear", True), ("aten::conv2d", True), ("aten::convolution", True)),
+        *(("aten::baddbmm", True), ("aten::embedding", True)),
+        *(("aten::embedding_bag", False), ("aten::mm_out", False), ("xaten::mm", False)),
     ],
 )
 def test_layers_are_gemms_convolutions_and_embeddings(name: str, layer: bool) -> None:
@@ -215,10 +210,9 @@ def test_blocks_of_recorded_models(shared: Callable[[str], Path], name: str, rep
     ops = ops[ops.step == ops.step[len(ops) // 2]]
     loops = nested_loops(ops.name.code, (np.diff(ops.thread, prepend=ops.thread[0]) != 0).cumsum(), 4)
     length = [end - starts[0] for starts, end in zip(loops.starts, loops.end, strict=True)]
-    forward = [
-        place for place in np.argsort(length)[::-1] if ops.thread[loops.starts[place][0]] == ops.thread[0]
-    ]
-    assert len(loops.starts[forward[0]]) == repeats
+    longest = (loops.starts[place] for place in np.argsort(length)[::-1])
+    forward = next(starts for starts in longest if ops.thread[starts[0]] == ops.thread[0])
+    assert len(forward) == repeats
 
 
 def repeated(*kernels: dict[str, Any], steps: int = 4) -> TraceBuilder:
