@@ -159,9 +159,8 @@ def test_ops_that_launch_nothing_are_listed_after_what_waits() -> None:
         ("launches", "", "aten::mm", "k", 2.0, 2, 2),
         ("synchronisations", "", "aten::item", "s", 5.0, 5, 5),
     ]
-    sides: list[Any] = [
-        SimpleNamespace(tables={"calls": pd.DataFrame(one, columns=columns)}) for one in ([], rows)
-    ]
+    tables = (pd.DataFrame(one, columns=columns) for one in ([], rows))
+    sides: list[Any] = [SimpleNamespace(tables={"calls": one}) for one in tables]
     found = [(one.counter, one.base, one.new) for one in changed_calls(sides[0], sides[1])]
     assert found == [("synchronisations", 0, 5), ("launches", 0, 2), ("ops", 0, 90)]
 
@@ -311,9 +310,8 @@ def test_a_baseline_of_ranks_tells_which_the_others_wait_for(late: int | None, t
     path = tmp_path / "job.parquet"
     path.write_bytes(baseline_bytes(side))
     (loaded,) = load_baseline(str(path))
-    assert [(rank, kept.rank, kept.waiting_ns) for rank, kept in loaded.items()] == [
-        (rank, rank, ns) for rank, ns in enumerate(waits)
-    ]
+    told = [(rank, kept.rank, kept.waiting_ns) for rank, kept in loaded.items()]
+    assert told == [(rank, rank, ns) for rank, ns in enumerate(waits)]
     before, after = ({rank: Captures.of([kept]) for rank, kept in part.items()} for part in (loaded, ranks))
     more = "others waited up to 3.00 ms a step more than it"
     told = [] if late is None else [f"rank {late} is late no more: {more}"]

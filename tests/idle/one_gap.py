@@ -25,6 +25,12 @@ def gap(*, launched: int = LATE - 8 * US, dur: int = 5 * US, name: str = "cudaLa
     return trace
 
 
+def views(trace: TraceBuilder) -> None:
+    """Ops in the gap, with a stretch of 50 us between any two."""
+    for i in range(5):
+        trace.op("aten::view", FIRST + 50 * US + i * 170 * US, 120 * US)
+
+
 def judged(trace: TraceBuilder, work: int = 1) -> tuple[str, str | None, str | None]:
     """(cause, name of the deciding row, name of the op) of the longest piece of the gap that this work ends."""
     loaded = trace.load()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.idle.one_gap import FIRST, LATE, LOADER, US, gap, judged, pieces
+from tests.idle.one_gap import FIRST, LATE, LOADER, US, gap, judged, pieces, views
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.idle.cause_table import GROUPS, NOT_THE_CODE, SAYS_WHY, TABLE, TEXTS
 from traceanalyzer.idle.causes import CAUSES
@@ -119,8 +119,7 @@ def test_profiler_overhead_before_what_it_swells() -> None:
 def test_a_synchronising_call_holds_up_the_next_launch(name: str) -> None:
     trace = gap()
     trace.launch(name, 50 * US, FIRST - 40 * US, 9)
-    for i in range(5):  # dispatching again, a stretch of 50 us between any two ops
-        trace.op("aten::view", FIRST + 50 * US + i * 170 * US, 120 * US)
+    views(trace)
     assert judged(trace) == ("synchronisation", name, name)
 
 
@@ -147,8 +146,7 @@ def test_host_code_after_a_wait_is_no_part_of_the_round_trip(waited: int, ops: i
 def test_work_launched_right_behind_a_round_trip_belongs_to_it() -> None:
     trace = gap()
     trace.launch("cudaStreamSynchronize", 50 * US, FIRST - 40 * US, 9)
-    for i in range(5):
-        trace.op("aten::view", FIRST + 50 * US + i * 170 * US, 120 * US)
+    views(trace)
     trace.launched((LATE + 5 * US, 4 * US), (LATE + 60 * US, 50 * US), 3)
     assert judged(trace, work=2)[0] == "synchronisation"
 

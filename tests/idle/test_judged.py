@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.idle.books import Books
-from tests.idle.one_gap import FIRST, LATE, US, gap, judged, pieces
+from tests.idle.one_gap import FIRST, LATE, US, gap, judged, pieces, views
 from tests.support.cached_reports import analysed
 from tests.support.paths import shared_names
 from tests.support.trace_builder import TraceBuilder
@@ -27,8 +27,7 @@ def test_op_that_copies_both_ways_waits_for_its_read_back(back: bool, cause: str
     if back:
         trace.copied((45 * US, 2 * US), (FIRST + 1, 1), 7, name="Memcpy DtoH (Device -> Pinned)")
     trace.launch("cudaStreamSynchronize", 50 * US, FIRST - 40 * US, 9)
-    for i in range(5):
-        trace.op("aten::view", FIRST + 50 * US + i * 170 * US, 120 * US)
+    views(trace)
     assert judged(trace, work=2 + back)[0] == cause
 
 
@@ -136,8 +135,7 @@ def test_a_call_that_copies_outside_any_op_holds_up_by_itself(name: str, cause: 
     trace = gap()
     trace.launch("cudaMemcpy", 40 * US, FIRST - 20 * US, 8)
     trace.memcpy(FIRST, 1, 8, name=name)
-    for i in range(5):
-        trace.op("aten::view", FIRST + 50 * US + i * 170 * US, 120 * US)
+    views(trace)
     assert judged(trace, work=2)[:2] == (cause, "cudaMemcpy")
 
 
@@ -253,9 +251,8 @@ def test_no_op_is_open_while_garbage_is_collected(shared: Shared) -> None:
 
 def test_part_of_the_optimizer_loop_is_the_profilers(shared: Shared) -> None:
     parts = Books.within(analysed(shared("pairs/optimizer_loop.bad"))).parts(0)
-    assert parts["idle:profiler-overhead"] == pytest.approx(
-        2.0e6, rel=0.05
-    )  # one buffer request and its flush
+    request_and_flush = 2.0e6
+    assert parts["idle:profiler-overhead"] == pytest.approx(request_and_flush, rel=0.05)
 
 
 @pytest.mark.parametrize(

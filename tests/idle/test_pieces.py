@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.idle.generated import has_work, traces
-from tests.idle.one_gap import FIRST, LATE, LOADER, US, gap, judged, pieces
+from tests.idle.one_gap import FIRST, LATE, LOADER, US, gap, judged, pieces, views
 from tests.support.hypothesis_profiles import examples
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import load
@@ -212,8 +212,7 @@ def test_waiting_for_an_event_in_a_convolution_is_autotuning(op: str, call: str,
     trace = gap()
     trace.op(op, 40 * US, FIRST - 20 * US)
     trace.launch(call, 50 * US, FIRST - 40 * US, 9)
-    for i in range(5):
-        trace.op("aten::view", FIRST + 50 * US + i * 170 * US, 120 * US)
+    views(trace)
     assert judged(trace) == (cause, call, op)
 
 
@@ -226,8 +225,7 @@ def test_an_upload_holds_up_by_its_own_wait_only(call: str, cause: str) -> None:
     trace.op("aten::copy_", 40 * US, FIRST - 20 * US)
     trace.copied((42 * US, 2 * US), (FIRST, 1), 8, name="Memcpy HtoD (Pageable -> Device)")
     trace.launch(call, 50 * US, FIRST - 40 * US, 9)
-    for i in range(5):
-        trace.op("aten::view", FIRST + 50 * US + i * 170 * US, 120 * US)
+    views(trace)
     assert judged(trace, work=2)[0] == cause
 
 
@@ -299,12 +297,9 @@ def test_longest_overlap_of_each(members: list[tuple[int, int]], wanted: list[tu
     found = intervals.union(begins, begins + lengths)
     starts, ends = np.array([s for s, _ in wanted], np.int64), np.array([s + d for s, d in wanted], np.int64)
     position, longest = intervals.longest_overlap(found, starts, ends)
-    for at, ns, start, end in zip(
-        position.tolist(), longest.tolist(), starts.tolist(), ends.tolist(), strict=True
-    ):
-        overlaps = [
-            min(b, end) - max(a, start) for a, b in zip(found[0].tolist(), found[1].tolist(), strict=True)
-        ]
+    stretches = list(zip(found[0].tolist(), found[1].tolist(), strict=True))
+    for at, ns, start, end in zip(*(one.tolist() for one in (position, longest, starts, ends)), strict=True):
+        overlaps = [min(b, end) - max(a, start) for a, b in stretches]
         best = max([0, *overlaps])
         assert ns == best
         assert at == (overlaps.index(best) if best else -1)
@@ -350,9 +345,8 @@ def test_no_call_at_the_head_is_charged_for_unknown_waits(kernel_first: bool) ->
 
 def test_gaps_never_touch_on_the_axis_that_they_are_cut_on() -> None:
     start, length = np.array([100, 100, 130]), np.array([20, 30, 5])
-    gaps: Any = SimpleNamespace(
-        dur_ns=length, start_ns=start, end_ns=start + length, returned_ns=start, call=np.array([-1, -1, -1])
-    )
+    ends: dict[str, Any] = {"start_ns": start, "end_ns": start + length, "returned_ns": start}
+    gaps: Any = SimpleNamespace(dur_ns=length, call=np.array([-1, -1, -1]), **ends)
     assert Cutter(gaps).axis.tolist() == [0, 21, 52]
 
 
@@ -365,13 +359,11 @@ def test_gaps_never_touch_on_the_axis_that_they_are_cut_on() -> None:
     ],
 )
 def test_gap_goes_back_to_its_chains_call(before: list[int], in_time: list[bool], calls: list[int]) -> None:
-    gaps: Any = SimpleNamespace(
-        previous_work=np.array(before), next_work=np.array([1, 2, 3]), in_time=np.array(in_time)
-    )
-    chained = chained_call(np.array([7, 8, 9]), gaps)
-    assert [
-        call if back < 0 else back for call, back in zip([7, 8, 9], chained.tolist(), strict=True)
-    ] == calls
+    work = {"previous_work": np.array(before), "next_work": np.array([1, 2, 3])}
+    gaps: Any = SimpleNamespace(in_time=np.array(in_time), **work)
+    own = np.array([7, 8, 9])
+    chained = chained_call(own, gaps)
+    assert np.where(chained < 0, own, chained).tolist() == calls
 
 
 def test_of_rows_that_begin_together_the_outermost_counts() -> None:

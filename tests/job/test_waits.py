@@ -143,9 +143,8 @@ def _job(shared: Shared, name: str) -> dict[int, Trace]:
 def test_recorded_waits_match_raw_durations(name: str, waited_ms: Sequence[float], shared: Shared) -> None:
     """Sums over pairs of own duration less the shorter, taken from the files by hand."""
     waits = {rank: one.index(CollectiveWaits) for rank, one in analyses_of(_job(shared, name))}
-    assert [round(waits[rank].waiting_ns.sum() / 1e6, 1) for rank in (0, 1)] == pytest.approx(
-        waited_ms, abs=0.06
-    )
+    found_ms = [round(waits[rank].waiting_ns.sum() / 1e6, 1) for rank in (0, 1)]
+    assert found_ms == pytest.approx(waited_ms, abs=0.06)
 
 
 def _given(analysed: Sequence[tuple[int | None, Analysis]]) -> list[int | None]:
@@ -188,9 +187,8 @@ def _four_ranks(named: bool) -> dict[int, CollectiveRuns]:
 def test_groups_without_names_are_told_apart_by_who_takes_part() -> None:
     named, bare = _four_ranks(named=True), _four_ranks(named=False)
     apart = told_apart(bare)
-    assert {rank: one.group.tolist() for rank, one in apart.items()} == {
-        rank: one.group.tolist() for rank, one in named.items()
-    }
+    assert {*apart} == {*named}
+    assert all(one.group.tolist() == named[rank].group.tolist() for rank, one in apart.items())
     expected, together = measured(named), measured(bare)
     for rank, one in measured(apart).items():
         assert one.waiting_ns.tolist() == expected[rank].waiting_ns.tolist()
@@ -234,9 +232,8 @@ def test_ends_and_sizes_tell_ranks(groups: list[list[int]], count: int, apart: l
             names = np.full(count, "allreduce", object), np.full(count, "", object)
             runs[rank] = CollectiveRuns(np.arange(count), own - 50 * US, own, *names, same + 65, same, same)
     expected = {rank: str(members) if told else "" for members in groups for rank in members}
-    assert {rank: set(one.group) for rank, one in told_apart(runs).items()} == {
-        rank: {group} for rank, group in expected.items()
-    }
+    found = {rank: set(one.group) for rank, one in told_apart(runs).items()}
+    assert found == {rank: {group} for rank, group in expected.items()}
 
 
 @pytest.mark.parametrize("job", ["jobs/lightllm_base/rank*.json.gz", "jobs/torchrec_a2a/rank*.json.gz"])

@@ -26,9 +26,8 @@ from traceanalyzer.report.time_tree import Node
 
 
 def test_a_comparison_without_changes_is_its_verdict_and_reasons() -> None:
-    verdict = replace(
-        VERDICT, headline="a_b is *slower*.", because=("<b> & [c]|`d`\\",), settle="record again"
-    )
+    because = ("<b> & [c]|`d`\\",)
+    verdict = replace(VERDICT, headline="a_b is *slower*.", because=because, settle="record again")
     assert comparison_markdown(compared(verdict=verdict)) == (
         "### traceanalyzer: slower\n\na\\_b is \\*slower\\*.\n\n- &lt;b&gt; & \\[c\\]\\|\\`d\\`\\\\\n\n"
         "To settle it: record again.\n\n"
@@ -90,19 +89,12 @@ def test_every_leaf_is_a_timed_sample_in_graph_order() -> None:
     def node(name: str, ns: int, *inside: Node) -> Node:
         return Node(name, "op", ns, 7, tuple(inside))
 
-    root = node(
-        "all", 100, node("a", 60, node("b", 40), node("c", 20, node("b", 20))), node("d", 30), node("b", 10)
-    )
+    inner = node("a", 60, node("b", 40), node("c", 20, node("b", 20)))
+    root = node("all", 100, inner, node("d", 30), node("b", 10))
     numbers = {"known": 0}
-    assert profile_of("GPU", root, numbers) == {
-        "type": "sampled",
-        "name": "GPU",
-        "unit": "nanoseconds",
-        "startValue": 0,
-        "endValue": 100,
-        "samples": [[1, 2], [1, 3, 2], [4], [2]],
-        "weights": [40, 20, 30, 10],
-    }
+    head = {"type": "sampled", "name": "GPU", "unit": "nanoseconds", "startValue": 0, "endValue": 100}
+    drawn = {"samples": [[1, 2], [1, 3, 2], [4], [2]], "weights": [40, 20, 30, 10]}
+    assert profile_of("GPU", root, numbers) == head | drawn
     assert list(numbers) == ["known", "a", "b", "c", "d"]
 
 
@@ -159,14 +151,11 @@ def test_signatures_keep_texts_and_write_all_else_as_json() -> None:
 
 def test_facts_have_all_their_events_and_values() -> None:
     fact = Fact("peak", "It is so.", {"gbps": 2.5}, (1, 2, 3, 4, 5))
-    assert facts_fields([fact]) == {
-        "facts": [
-            {"name": "peak", "text": "It is so.", "values": {"gbps": 2.5}, "event_ids": (1, 2, 3, 4, 5)}
-        ]
-    }
-    assert facts_frame([fact]).to_dict("records") == [
-        {"name": "peak", "text": "It is so.", "values": '{"gbps":2.5}', "event_ids": "[1,2,3,4,5]"}
-    ]
+    said = {"name": "peak", "text": "It is so."}
+    written = said | {"values": {"gbps": 2.5}, "event_ids": (1, 2, 3, 4, 5)}
+    assert facts_fields([fact]) == {"facts": [written]}
+    (row,) = facts_frame([fact]).to_dict("records")
+    assert row == said | {"values": '{"gbps":2.5}', "event_ids": "[1,2,3,4,5]"}
 
 
 def test_json_trace_has_window_and_every_step_time() -> None:
@@ -198,14 +187,8 @@ def test_a_table_as_csv_leaves_the_table_and_has_lists_as_json() -> None:
 def test_views_in_json_have_every_table_at_its_place() -> None:
     one, two, three = (pd.DataFrame({"n": [at]}) for at in (1, 2, 3))
     work: Any = SimpleNamespace(window_ns=5, steps=2, peaks={0: None}, ops=one, shapes=two, kernels=three)
-    assert ops_fields(work) == {
-        "window_ns": 5,
-        "steps": 2,
-        "peaks": {"0": None},
-        "ops": [{"n": 1}],
-        "inputs": [{"n": 2}],
-        "kernels": [{"n": 3}],
-    }
+    tables = {"ops": [{"n": 1}], "inputs": [{"n": 2}], "kernels": [{"n": 3}]}
+    assert ops_fields(work) == {"window_ns": 5, "steps": 2, "peaks": {"0": None}} | tables
     numbers = dict.fromkeys(DeviceMemory.__dataclass_fields__, 0)
     device = DeviceMemory(**{**numbers, "before_bytes": 7, "alive": one, "kept": two})  # type: ignore[arg-type]
     view: Any = SimpleNamespace(devices=(device,), calls=three, out_of_memory=4)
@@ -262,15 +245,8 @@ def test_line_of_a_finding_has_most_of_its_time(lines: Any, place: tuple[str, in
 
 
 def test_commands_of_github_escape_what_would_end_them() -> None:
-    found = placed(
-        {"C:\\a,b.py(3): f": 1},
-        cause="",
-        by=None,
-        rule="a:b,c%d",
-        message="100 %:\r\nso, it",
-        advice="Do.",
-        title="1, 2",
-    )
+    texts = {"rule": "a:b,c%d", "message": "100 %:\r\nso, it", "advice": "Do.", "title": "1, 2"}
+    found = placed({"C:\\a,b.py(3): f": 1}, cause="", by=None, **texts)
     assert render_github(samples.report(findings=(found,))) == (
         "::error file=C%3A\\a%2Cb.py,line=3,title=1%2C 2 (a%3Ab%2Cc%25d%2C high)::100 %25:%0D%0Aso, it. Do.\n"
     )
@@ -278,18 +254,14 @@ def test_commands_of_github_escape_what_would_end_them() -> None:
 
 @pytest.mark.parametrize(
     ("known", "command", "words"),
-    [
-        ("high", "notice", "medium, known"),
-        ("low", "warning", "medium, more severe"),
-        (None, "warning", "medium, new"),
-    ],
+    [("high", "notice", "known"), ("low", "warning", "more severe"), (None, "warning", "new")],
 )
 def test_a_baseline_decides_the_command_and_the_mark(known: str | None, command: str, words: str) -> None:
     found = samples.finding(0, severity=Severity.MEDIUM)
     before = {} if known is None else {fingerprint(found): Severity(known).rank}
     (line,) = render_github(samples.report(findings=(found,)), before).splitlines()
     assert line.startswith(f"::{command} ")
-    assert f"{words})::" in line.replace("%2C", ",")
+    assert f"medium, {words})::" in line.replace("%2C", ",")
 
 
 def test_github_is_told_of_what_is_above_info_by_its_severity() -> None:
@@ -317,11 +289,8 @@ def test_sarif_has_uris_lines_from_one_and_each_rule_once() -> None:
         ("b.py", 7),
         ("c.py", 8),
     ]
-    assert [(one["ruleIndex"], one["level"]) for one in run["results"]] == [
-        (1, "error"),
-        (0, "none"),
-        (1, "note"),
-    ]
+    levels = [(one["ruleIndex"], one["level"]) for one in run["results"]]
+    assert levels == [(1, "error"), (0, "none"), (1, "note")]
     assert [one["properties"]["saving"] for one in run["results"]] == [None, 0.5, None]
 
 

@@ -47,12 +47,8 @@ def cells(of: PrintedTable, limit: int = -1) -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     ("length", "width", "shown"),
     [
-        (51, 55, "k" * 51),
-        (52, 55, "k" * 52 + "..."),
-        (54, 55, "k" * 52 + "..."),
-        (90, 55, "k" * 52 + "..."),
-        (9, 12, "k" * 9 + "..."),
-        (8, 12, "k" * 8),
+        *((51, 55, "k" * 51), (52, 55, "k" * 52 + "..."), (54, 55, "k" * 52 + "...")),
+        *((90, 55, "k" * 52 + "..."), (9, 12, "k" * 9 + "..."), (8, 12, "k" * 8)),
     ],
 )
 def test_a_name_is_cut_from_three_characters_below_the_width_on(length: int, width: int, shown: str) -> None:
@@ -91,16 +87,9 @@ def test_row_has_its_stack_below_and_rows_a_separator() -> None:
 @pytest.mark.parametrize(
     ("size", "shown"),
     [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (-1023, "-1023 B"),
-        (1024, "1.00 KB"),
-        (-1024, "-1.00 KB"),
-        (KB**2 - 1, "1024.00 KB"),
-        (KB**2, "1.00 MB"),
-        (KB**3, "1.00 GB"),
-        (-5 * KB**3 // 2, "-2.50 GB"),
-        (3 * KB**4, "3072.00 GB"),
+        *((0, "0 B"), (1023, "1023 B"), (-1023, "-1023 B"), (1024, "1.00 KB"), (-1024, "-1.00 KB")),
+        *((KB**2 - 1, "1024.00 KB"), (KB**2, "1.00 MB"), (KB**3, "1.00 GB")),
+        *((-5 * KB**3 // 2, "-2.50 GB"), (3 * KB**4, "3072.00 GB")),
     ],
 )
 def test_memory_uses_the_largest_filled_unit_also_freed(size: int, shown: str) -> None:
@@ -110,12 +99,8 @@ def test_memory_uses_the_largest_filled_unit_also_freed(size: int, shown: str) -
 @pytest.mark.parametrize(
     ("us", "shown"),
     [
-        (0.0, "0.000us"),
-        (999.999, "999.999us"),
-        (1_000.0, "1.000ms"),
-        (999_999.0, "999.999ms"),
-        (1_000_000.0, "1.000s"),
-        (-5_000.0, "-5000.000us"),
+        *((0.0, "0.000us"), (999.999, "999.999us"), (-5_000.0, "-5000.000us")),
+        *((1_000.0, "1.000ms"), (999_999.0, "999.999ms"), (1_000_000.0, "1.000s")),
     ],
 )
 def test_a_time_is_in_the_largest_unit_that_it_fills(us: float, shown: str) -> None:

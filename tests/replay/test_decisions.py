@@ -89,9 +89,8 @@ def test_new_neighbours_are_as_far_apart_as_in_a_stream() -> None:
 def test_full_queue_launches(outstanding: Sequence[int], traced: Sequence[int], taken: Sequence[int]) -> None:
     """Three launches with 0.8 ms of Python between them, of which the last has to wait for a place in the queue."""
     timeline: Any = SimpleNamespace(at=lambda instants: instants // 10**6, row=np.array([4, -1, 5, -1, 6]))
-    work: Any = SimpleNamespace(
-        call_start_ns=np.array([0, 2, 4]) * 10**6, call=np.array([4, 5, 6]), outstanding=np.array(outstanding)
-    )
+    calls = {"call_start_ns": np.array([0, 2, 4]) * 10**6, "call": np.array([4, 5, 6])}
+    work: Any = SimpleNamespace(outstanding=np.array(outstanding), **calls)
     cpu = np.full(5, 800_000.0)
     cpu[::2] = traced
     left = without_queueing(cpu, work, SimpleNamespace(entry=np.arange(3)), timeline)  # type: ignore[arg-type]
@@ -119,9 +118,8 @@ def beside_waiting(beside_us: int) -> list[float]:
 
 
 def test_work_that_peers_lack_comes_first() -> None:
-    found = beyond(
-        hour({"save": 150 * US, "print": 100 * US, "sort": 400 * US, "len": 99 * US}), hour({}), hour({})
-    )
+    took_us = {"save": 150, "print": 100, "sort": 400, "len": 99}
+    found = beyond(hour({name: us * US for name, us in took_us.items()}), hour({}), hour({}))
     assert list(found) == [0]
     assert list(found[0].cpu_ns.items()) == [("sort", 400 * US), ("save", 150 * US), ("print", 100 * US)]
     assert dict(found[0].peers_ns) == dict.fromkeys(("sort", "save", "print"), 0.0)

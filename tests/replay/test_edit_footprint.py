@@ -150,9 +150,8 @@ def test_host_ops_use_all_data_copied_before_them(copy_ns: int, op: bool, does: 
     trace = loop.load()
     built = program(trace)
     copied = np.isin(built.work.dur_ns, [copy_ns])
-    waits = taken(
-        built, Drop(rows(trace, "cudaDeviceSynchronize")), MoveToSideStream(built.work.entry[copied])
-    )
+    moved = MoveToSideStream(built.work.entry[copied])
+    waits = taken(built, Drop(rows(trace, "cudaDeviceSynchronize")), moved)
     begins = np.arange(4) * STEP_NS + 650_000
     after = DropSpans(begins, begins + 200_000) if op else ShrinkGaps(begins, begins + 200_000)
     assert waits.leads_to(taken(built, after), built.launch) is does
@@ -301,13 +300,10 @@ def fix(
     leaves: bool = False,
 ) -> Footprint:
     """Of ten segments and four pieces of work: what the fix takes of each."""
-    cpu, work, moved = (
-        US * filled(size, one or {}) for size, one in ((10, cpu_us), (4, work_us), (4, moved_us))
-    )
-    gone = among(4, dead)
-    return Footprint(
-        cpu, work, among(10, dropped), gone, gone | among(4, emptied), among(10, woken), moved, leaves
-    )
+    cpu = US * filled(10, cpu_us or {})
+    work, moved = (US * filled(4, one or {}) for one in (work_us, moved_us))
+    gone, empty = among(4, dead), among(4, [*dead, *emptied])
+    return Footprint(cpu, work, among(10, dropped), gone, empty, among(10, woken), moved, leaves)
 
 
 LAUNCH = np.array([0, 3, 6, 9])
@@ -426,11 +422,7 @@ AUTOGRAD = Autograd(
         (fix({1: 11, 2: 10}), fix({0: 1}), True),
         (fix({1: 10, 4: 99, 7: 99}), fix({0: 1}), True),  # of what has no number nothing is known
         (fix({4: 10}), fix({7: 10}), False),
-        (
-            fix(work_us={1: 10}),
-            fix(work_us={0: 1}),
-            True,
-        ),  # what runs on the device counts where it is launched
+        (fix(work_us={1: 10}), fix(work_us={0: 1}), True),  # work counts where it is launched
         (fix(work_us={2: 10}), fix(work_us={0: 1}), False),
         (fix(), fix(), False),
     ],

@@ -81,9 +81,8 @@ def test_a_node_that_is_dropped_twice_is_counted_once() -> None:
 
 def cold(stall: int, *after: tuple[str, int], kinds: Sequence[int] = ()) -> EditedProgram:
     """Four ops of kind 0 that take 20 us, a call that stands still, and what comes after it."""
-    return made(
-        *[(OP, 20_000)] * 4, (CALL, stall), *after, kinds=[0, 0, 0, 0, 1, *(kinds or [0] * len(after))]
-    )
+    of_all = [0, 0, 0, 0, 1, *(kinds or [0] * len(after))]
+    return made(*[(OP, 20_000)] * 4, (CALL, stall), *after, kinds=of_all)
 
 
 @pytest.mark.parametrize(

@@ -101,9 +101,8 @@ def test_what_is_rare_is_as_uncertain_as_its_steps_differ() -> None:
 def test_cpu_bound_saving_allows_for_another_process(before: Bound, after: Bound) -> None:
     """Before or after the fix."""
     base, left = steps(1_000, 1_100, 900, bound=before), steps(600, 770, 450, bound=after)
-    assert forecast(base, base, left).saving(WORK).high_share == pytest.approx(
-        0.4 + 0.266 * ROOT + 0.005 + 0.08 * 0.6
-    )
+    high = forecast(base, base, left).saving(WORK).high_share
+    assert high == pytest.approx(0.4 + 0.266 * ROOT + 0.005 + 0.08 * 0.6)
 
 
 @pytest.mark.parametrize(
@@ -215,9 +214,8 @@ def test_step_interval_covers_its_replays_and_their_error(
     [(1.43, None), (1.4301, "takes only 1.30 ms even"), (0.72, None), (0.7199, "alone is busy for 800 µs")],
 )
 def test_impossibly_long_or_short_step_is_doubted(given_ms: float, doubted: str | None) -> None:
-    known: Any = SimpleNamespace(
-        step=SimpleNamespace(traced_ns=1_300_000), program=SimpleNamespace(least_gpu_ns=800_000.0)
-    )
+    program = SimpleNamespace(least_gpu_ns=800_000.0)
+    known: Any = SimpleNamespace(step=SimpleNamespace(traced_ns=1_300_000), program=program)
     said = Forecast.doubt(known, given_ms)
     assert said is None if doubted is None else doubted in str(said)
 

@@ -350,9 +350,8 @@ def test_bound_is_open_if_one_slowdown_idles(base: tuple[Step, Step, Step], boun
     ],
 )
 def test_measured_step_is_at_most_a_tenth_above_the_recorded(given_ms: float, why: str | None) -> None:
-    known: Any = SimpleNamespace(
-        step=SimpleNamespace(traced_ns=10_000_000), program=SimpleNamespace(least_gpu_ns=5_000_000.0)
-    )
+    program = SimpleNamespace(least_gpu_ns=5_000_000.0)
+    known: Any = SimpleNamespace(step=SimpleNamespace(traced_ns=10_000_000), program=program)
     assert Forecast.doubt(known, given_ms) == why
 
 

@@ -310,13 +310,8 @@ def test_tensors_are_those_with_shapes_and_those_in_lists() -> None:
 @pytest.mark.parametrize(
     ("strides", "elements"),
     [
-        ([[3, 1]], 6),
-        ([[0, 1]], 3),  # expanded: one row in memory
-        ([[0, 0]], 1),
-        ([[1]], 6),  # of another shape: not believed
-        ([["a", 0]], 6),
-        ([], 6),
-        ([7], 6),
+        *(([[3, 1]], 6), ([[0, 1]], 3), ([[0, 0]], 1)),  # expanded: one row or one number in memory
+        *(([[1]], 6), ([["a", 0]], 6), ([], 6), ([7], 6)),  # of another shape: not believed
     ],
 )
 def test_what_is_expanded_is_in_memory_once(strides: list[Any], elements: int) -> None:
