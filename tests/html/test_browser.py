@@ -256,7 +256,9 @@ WANTED = ("public/hta_cpu_only", "public/tracelens_mi210_gpu_only", "real/gpt2_t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WANTED)
-def test_shared_opens(browser: Browser, shared: Callable[[str], Path], tmp_path: Path, name: str) -> None:
+def test_shared_traces_open(
+    browser: Browser, shared: Callable[[str], Path], tmp_path: Path, name: str
+) -> None:
     trace = shared(name)
     path = tmp_path / "report.html"
     path.write_bytes(rendered(trace))

@@ -83,7 +83,8 @@ def _add_launch(draw: st.DrawFn, trace: TraceBuilder, correlation: int) -> None:
         trace.launch(name, start, draw(_lengths), correlation, tid=draw(_threads))
     place = {"device": draw(st.integers(0, 1)), "stream": draw(st.sampled_from((7, 13, 20)))}
     for _ in range({"graph": draw(st.integers(2, 5)), "lost": 0}.get(sort, 1)):
-        begin = max(start + draw(st.integers(-200, 3_000)), 0)
+        # Work at 0 is taken for a record that lost its time.
+        begin = max(start + draw(st.integers(-200, 3_000)), 1)
         if sort == "copy":
             trace.memcpy(begin, draw(_lengths), correlation, name=draw(st.sampled_from(COPIES)), **place)
         elif sort == "memset":

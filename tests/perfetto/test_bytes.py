@@ -306,7 +306,9 @@ FINDING: Any = SimpleNamespace(start_ns=1_000_000, end_ns=1_030_000)
         (9_000, (0, 9_000_000), 0, (980_000, 1_029_000)),  # 20 us at least
     ],
 )
-def test_room_in_trace(length: int, within: tuple[int, int], offset: int, bounds: tuple[int, int]) -> None:
+def test_an_occurrence_has_room_within_the_trace(
+    length: int, within: tuple[int, int], offset: int, bounds: tuple[int, int]
+) -> None:
     finding: Any = SimpleNamespace(start_ns=1_000_000, end_ns=1_000_000 + length)
     assert View(finding, "title", within, (), offset).bounds_ns == bounds
 

@@ -60,7 +60,9 @@ def trace(tmp_path: Path) -> Path:
     ],
     ids=" ".join,
 )
-def test_printable_text(trace: Path, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_texts_of_a_trace_are_printed_as_printable(
+    trace: Path, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run([arguments[0], str(trace), *arguments[1:]]) == 0
     text = capsys.readouterr().out
     assert [line for line in text.split("\n") if not line.isprintable()] == []

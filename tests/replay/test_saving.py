@@ -304,7 +304,7 @@ def test_queue_gaps_are_separate_from_device_work(gpu_bound: Forecast) -> None:
         (10.0, 99.0, True, 0.51, "communication"),
     ],
 )
-def test_side_that_bounds(
+def test_the_side_that_is_nearly_always_busy_bounds(
     cpu_ns: float, gpu_ns: float, waits: bool, communication: float, bound: str
 ) -> None:
     """Of 100 ns; collectives of another stream, and those that an edit took away, say nothing."""

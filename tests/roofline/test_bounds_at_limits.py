@@ -80,7 +80,9 @@ def test_unaligned_eight_bit_gemm_has_no_bound() -> None:
     [(2, 4, "_cudnn_rnn", 6, 1), (3, 3, "_cudnn_rnn", 6, 1), (0, 1, "_cudnn_rnn_backward", 10, 2)],
 )
 @pytest.mark.parametrize("ways", [1, 2])
-def test_recurrent_layers(mode: int, gates: int, name: str, first: int, passes: int, ways: int) -> None:
+def test_bidirectional_layers_count_both_as_input(
+    mode: int, gates: int, name: str, first: int, passes: int, ways: int
+) -> None:
     scalars = [*([""] * first), str(mode), "64", "0", "2", "False", "0.", "True", str(ways == 2)]
     op = signature(name, [[10, 8, 32], *([[]] * (first + 7))], [BF16, *([""] * (first + 7))], *scalars)
     weights = ways * gates * 64 * (32 + 64) + ways * gates * 64 * (64 * ways + 64)
