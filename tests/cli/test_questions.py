@@ -40,10 +40,7 @@ def answer(command: str) -> str:
         # Why is the GPU idle?
         (f"list gaps {GAP}", "host-code: step 34 5.77 ms 170 µs"),
         # Why is it idle from 1 to 1.1 ms? A gap of 200 µs begins there.
-        (
-            f"diagnose {GAP} --window 1ms:1.1ms",
-            "idles while the CPU runs code between ops: 76.6 µs in total",
-        ),
+        (f"diagnose {GAP} --window 1ms:1.1ms", "idles while the CPU runs code between ops: 76.6 µs in total"),
         # What would a fix save? The repaired program takes 1.38 ms.
         (f"diagnose {COPY}", "finding 1: 3.35 -> about 1.38 ms (-59 %)"),
         # Did the change help?

@@ -19,14 +19,7 @@ from traceanalyzer.read.columns.collector import (
     starts_of,
 )
 from traceanalyzer.read.columns.declared import Declared
-from traceanalyzer.read.columns.frames import (
-    categorical,
-    first_of,
-    looked_up,
-    narrowed,
-    ranks_of_ids,
-    stored,
-)
+from traceanalyzer.read.columns.frames import categorical, first_of, looked_up, narrowed, ranks_of_ids, stored
 
 SPAN = {"cat": "Trace", "name": "PyTorch Profiler (0)", "dur": 3.0}
 
@@ -117,10 +110,7 @@ def test_first_declared_span_and_later_parts_are_joined() -> None:
     first.update(later)
     assert first.window_ns == (1_000, 4_000)
     assert first.threads == {"1/1": "new", "1/2": "kept"}
-    assert first.processes == {
-        "1": {"process_name": "c", "process_labels": "b"},
-        "2": {"process_name": "d"},
-    }
+    assert first.processes == {"1": {"process_name": "c", "process_labels": "b"}, "2": {"process_name": "d"}}
     (empty := Declared()).update(later)
     assert empty.window_ns == (1_000, 6_000)
 

@@ -161,9 +161,7 @@ def test_iterations_of_names(name: str, iteration: int | None) -> None:
     assert iteration_of_name(name) == iteration
 
 
-def test_repeated_rank_in_other_names_is_no_iteration(
-    tmp_path: Path,
-) -> None:
+def test_repeated_rank_in_other_names_is_no_iteration(tmp_path: Path) -> None:
     for name, rank in (("a.json", 0), ("b.json", 1), ("c.json", 1)):
         write(tmp_path / "plain" / name, rank)
     assert layout_of([tmp_path / "plain"]).iterations == {}

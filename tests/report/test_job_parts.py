@@ -23,13 +23,7 @@ from traceanalyzer.model.trace import Job
 from traceanalyzer.replay import sample
 from traceanalyzer.report import diagnosis, job_replay
 from traceanalyzer.report.diagnosis import analyses_of, left_together, report_of, view_of
-from traceanalyzer.report.job_replay import (
-    hours,
-    replay_order,
-    replayed_together,
-    sample_alike,
-    sampled,
-)
+from traceanalyzer.report.job_replay import hours, replay_order, replayed_together, sample_alike, sampled
 from traceanalyzer.report.job_summary import collectives_of_job
 from traceanalyzer.timeline.device_work import DeviceWork
 

@@ -398,11 +398,7 @@ def ranked(*severities: Severity, **changes: float) -> list[Finding]:
     [
         ((HIGH,), 9_000, "finding 1: 18.0 -> about 9.00 ms"),
         ((INFO, HIGH), 9_000, "finding 2: 18.0 -> about 9.00 ms"),
-        (
-            (HIGH, INFO, HIGH),
-            9_000,
-            "finding 1 first; with 1 and 3 fixed: 18.0 -> about 9.00 ms",
-        ),
+        ((HIGH, INFO, HIGH), 9_000, "finding 1 first; with 1 and 3 fixed: 18.0 -> about 9.00 ms"),
         ((HIGH,), 17_910, "finding 1: 18.0 -> about 17.9 ms"),
         ((HIGH,), 17_911, "finding 1"),
         ((HIGH, HIGH), None, "finding 1 first"),

@@ -11,13 +11,7 @@ from traceanalyzer.model.finding import Finding, Outcome, Status
 from traceanalyzer.model.trace import Damage
 from traceanalyzer.render.html.page_data import TracePage, redacted_page
 from traceanalyzer.render.html.plot_data import MemoryCurve, Owner, StepSeries, StepTime, Stretch
-from traceanalyzer.render.html.redaction import (
-    FILE,
-    LINE,
-    MARK,
-    Redactor,
-    redactor_of,
-)
+from traceanalyzer.render.html.redaction import FILE, LINE, MARK, Redactor, redactor_of
 
 SECRET = "my secret phase"
 

@@ -94,11 +94,7 @@ def test_a_rule_without_templates_has_its_first_clause() -> None:
             "It waits for the host",
             "Once a step it reads a value",
         ),
-        (
-            "aten::mm waits for the host; and so on, and on",
-            "aten::mm waits for the host",
-            "",
-        ),
+        ("aten::mm waits for the host; and so on, and on", "aten::mm waits for the host", ""),
         (
             "in corpus.py(168): sample() waits; the GPU idles",
             "In corpus.py(168): sample() waits",

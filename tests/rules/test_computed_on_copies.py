@@ -149,11 +149,7 @@ def encoder(data: Tensor, mask: Tensor, *, by_hand: bool) -> list[Call]:
             Call("aten::softmax", (masked,), (weights,)),
             Call("aten::matmul", (weights, q), (y,)),
         ]
-    return [
-        Call("aten::linear", (data, WEIGHT), (q,)),
-        *attention,
-        Call("aten::linear", (y, WEIGHT), (z,)),
-    ]
+    return [Call("aten::linear", (data, WEIGHT), (q,)), *attention, Call("aten::linear", (y, WEIGHT), (z,))]
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.rules.programs import (
-    PINNED_TO_DEVICE,
-    PINNED_TO_HOST,
-    TO_DEVICE,
-    TO_HOST,
-    US,
-    Program,
-    found,
-)
+from tests.rules.programs import PINNED_TO_DEVICE, PINNED_TO_HOST, TO_DEVICE, TO_HOST, US, Program, found
 from tests.support.fixtures import FIXTURES
 from traceanalyzer import diagnose
 from traceanalyzer.model.analysis import Analysis
@@ -38,11 +30,7 @@ def copying(name: str, *sizes: int, dur: int = 200 * US, sync: bool = True) -> P
 
 @pytest.mark.parametrize(
     ("name", "dur_us", "left_us"),
-    [
-        (TO_DEVICE, 100, 100),
-        (TO_DEVICE, 200, (8 << 20) / (0.88 * 63) / US),
-        (PINNED_TO_DEVICE, 200, 200),
-    ],
+    [(TO_DEVICE, 100, 100), (TO_DEVICE, 200, (8 << 20) / (0.88 * 63) / US), (PINNED_TO_DEVICE, 200, 200)],
 )
 def test_pinning_makes_a_copy_as_fast_as_the_link(name: str, dur_us: int, left_us: float) -> None:
     """151 us at what is reached of the link's 63 GB/s."""
@@ -52,8 +40,7 @@ def test_pinning_makes_a_copy_as_fast_as_the_link(name: str, dur_us: int, left_u
 
 
 @pytest.mark.parametrize(
-    ("name", "first_us", "gbps"),
-    [(TO_DEVICE, 2_000, "15"), (TO_HOST, 1_200, "21"), (TO_DEVICE, 200, "41.9")],
+    ("name", "first_us", "gbps"), [(TO_DEVICE, 2_000, "15"), (TO_HOST, 1_200, "21"), (TO_DEVICE, 200, "41.9")]
 )
 def test_a_copy_has_one_rate_however_slow_the_first(name: str, first_us: int, gbps: str) -> None:
     """Five steps copy 8 MiB, in 200 us but for the first; the op's fact and the finding divide the same bytes."""

@@ -30,12 +30,7 @@ def nodes(number: int) -> list[Op]:
 
 
 def trained(
-    passes: int = 3,
-    *,
-    after: list[Op] | None = None,
-    grad: bool = True,
-    again: bool = True,
-    adds_up: int = 0,
+    passes: int = 3, *, after: list[Op] | None = None, grad: bool = True, again: bool = True, adds_up: int = 0
 ) -> TraceBuilder:
     """Steps of evaluations, each differentiated, of what follows each, and of the loss's backward.
 

@@ -26,9 +26,7 @@ def test_micro_batches_are_those_of_the_direction_that_has_more() -> None:
 
 
 @pytest.mark.parametrize("beside", [[1], [None], [4, 8], [1, None, 4]])
-def test_other_groups_leave_one_pipeline(
-    beside: list[int | None],
-) -> None:
+def test_other_groups_leave_one_pipeline(beside: list[int | None]) -> None:
     (one,) = found(pipeline([FORWARD, FORWARD, BACK, BACK], beside=beside), "pipeline-bubble")
     assert (one.evidence["stages"], one.evidence["micro_batches"]) == (4, 2)
 

@@ -121,8 +121,7 @@ def test_msort_sorts_along_the_first_dimension() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "dur"),
-    [([1, 1_000_000], 98), ([64, 8_400], 60), ([32_768, 256], 775), (SHAPE, 700)],
+    ("shape", "dur"), [([1, 1_000_000], 98), ([64, 8_400], 60), ([32_768, 256], 775), (SHAPE, 700)]
 )
 def test_sorts_that_take_about_as_long_as_topk_stay(shape: list[int], dur: int) -> None:
     small = Op("aten::mm", "nvjet_tst", 20)

@@ -199,12 +199,7 @@ def test_casts_of_results_are_no_matter_of_weights() -> None:
 
 def test_a_result_converted_at_the_head_of_a_chain_is_the_chains() -> None:
     cast = Op("aten::copy_", CAST, 26, [*BIG, []], [F32, BF16, "Scalar"])
-    chain = [
-        Op("aten::mm", NVJET, 86),
-        cast,
-        *pointwise(BIG, BIG, BIG),
-        Op("aten::_softmax", SOFTMAX, 40),
-    ]
+    chain = [Op("aten::mm", NVJET, 86), cast, *pointwise(BIG, BIG, BIG), Op("aten::_softmax", SOFTMAX, 40)]
     assert len(found(program(chain), "unfused-pointwise")) == 1
     assert found(program(chain), "dtype-casts") == []
 
@@ -235,10 +230,7 @@ def casting(names: tuple[str, ...], others: int = 0) -> TraceBuilder:
 
 @pytest.mark.parametrize(
     ("names", "share"),
-    [
-        (("aten::to", "aten::_to_copy", "aten::copy_"), 0.55),
-        (("own::cast", "own::pick", "aten::copy_"), 0.2),
-    ],
+    [(("aten::to", "aten::_to_copy", "aten::copy_"), 0.55), (("own::cast", "own::pick", "aten::copy_"), 0.2)],
 )
 def test_pure_conversions_save_their_cpu_time(names: tuple[str, ...], share: float) -> None:
     """Autocast calls no `to` on weights that have the product's dtype; what another op converts, it still calls."""

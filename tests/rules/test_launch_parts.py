@@ -226,9 +226,7 @@ def _pauses(loop: Loop, _: int) -> None:
 
 
 @pytest.mark.parametrize("stacks", [False, True])
-def test_time_between_ops_severity_depends_on_share_and_stacks(
-    stacks: bool,
-) -> None:
+def test_time_between_ops_severity_depends_on_share_and_stacks(stacks: bool) -> None:
     def body(loop: Loop, number: int) -> None:
         begin = loop.now
         _pauses(loop, number)

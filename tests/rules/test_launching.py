@@ -112,12 +112,7 @@ TWO = ("0/0", "1/0")
 
 
 def entering(
-    regions: Sequence[str],
-    *,
-    steps: int = 4,
-    kernel_us: int = 10,
-    graph_us: int = 0,
-    looks_up: bool = False,
+    regions: Sequence[str], *, steps: int = 4, kernel_us: int = 10, graph_us: int = 0, looks_up: bool = False
 ) -> TraceBuilder:
     """Steps in which these regions are entered for 60 us each and launch a kernel."""
     trace, number, at = TraceBuilder(), 0, 0

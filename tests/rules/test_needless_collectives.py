@@ -69,10 +69,7 @@ def accumulating(micro: int, *, stepping: bool = True, hooked: bool = True) -> R
     return rank
 
 
-@pytest.mark.parametrize(
-    ("micro", "count"),
-    [(1, 0), (2, 2), (4, 6)],
-)
+@pytest.mark.parametrize(("micro", "count"), [(1, 0), (2, 2), (4, 6)])
 def test_all_micro_batches_but_the_last_reduce_without_need(micro: int, count: int) -> None:
     found = said(accumulating(micro))
     assert [one.count for one in found.values()] == [3 * count] * bool(count)

@@ -5,17 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.rules.kernel_programs import US, Op, found, program
-from tests.support.spectra import (
-    ADD,
-    BF16,
-    C64,
-    F32,
-    FIELD,
-    GEMM,
-    MOVE,
-    SUM,
-    spectral,
-)
+from tests.support.spectra import ADD, BF16, C64, F32, FIELD, GEMM, MOVE, SUM, spectral
 from traceanalyzer import diagnose
 
 

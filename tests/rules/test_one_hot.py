@@ -106,13 +106,7 @@ def test_on_unknown_devices_products_save_nothing() -> None:
 def test_backward_of_the_product_is_saved_too(
     name: str, types: list[str], sequence: int, saved_us: int
 ) -> None:
-    forward: list[Piece] = [
-        ("aten::exp", 1, [[9]], [F32], 8),
-        SOFTMAX,
-        ONE_HOT,
-        CONVERTED,
-        PRODUCT,
-    ]
+    forward: list[Piece] = [("aten::exp", 1, [[9]], [F32], 8), SOFTMAX, ONE_HOT, CONVERTED, PRODUCT]
     (plain,) = found(training(*forward), "one-hot")
     (one,) = found(training(*forward, (name, 900, [SEEN, SEEN], types, sequence)), "one-hot")
     assert one.cost_ns == pytest.approx(plain.cost_ns + 4 * saved_us * US, rel=1e-5)

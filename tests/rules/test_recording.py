@@ -90,8 +90,7 @@ def loading(
 
 
 @pytest.mark.parametrize(
-    ("offset_us", "usual_us", "said"),
-    [(100, 10, True), (99, 10, False), (200, 40, True), (199, 40, False)],
+    ("offset_us", "usual_us", "said"), [(100, 10, True), (99, 10, False), (200, 40, True), (199, 40, False)]
 )
 def test_first_load_is_five_times_later_than_usual(offset_us: int, usual_us: int, said: bool) -> None:
     found = said_by(loading(offset_us, usual_us).load(), "lane-offset")

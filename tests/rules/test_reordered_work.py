@@ -5,12 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.rules.kernel_programs import Op, found, program
-from tests.support.reordered_work import (
-    F32,
-    MOVE,
-    SHAPES,
-    upsampled,
-)
+from tests.support.reordered_work import F32, MOVE, SHAPES, upsampled
 
 
 def test_a_classifier_moves_before_upsampling() -> None:

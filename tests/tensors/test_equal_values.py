@@ -147,10 +147,7 @@ def copy(to: Tensor, source: Tensor) -> Call:
 
 @pytest.mark.parametrize(
     "buffers",
-    [
-        pytest.param([Call("aten::empty", (), (Tensor(30, (4, 64)),))], id="new"),
-        pytest.param([], id="kept"),
-    ],
+    [pytest.param([Call("aten::empty", (), (Tensor(30, (4, 64)),))], id="new"), pytest.param([], id="kept")],
 )
 def test_rows_that_are_written_again_are_again(tmp_path: Path, buffers: list[Call]) -> None:
     """The second pass writes the same rows, and a sum over all of them is the same."""

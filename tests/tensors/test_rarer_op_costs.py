@@ -25,11 +25,7 @@ CASES = [
         (384 + 64 + 96) * 4,
     ),
     (signature("upsample_nearest2d", [[2, 3, 4, 4], []], [F32, ""], "", "[8, 8]"), "resampling", 480 * 4),
-    (
-        signature("_embedding_bag", [[100, 8], [6], [2]], [F32, LONG, LONG]),
-        "gather",
-        6 * (32 + 8) + 2 * 32,
-    ),
+    (signature("_embedding_bag", [[100, 8], [6], [2]], [F32, LONG, LONG]), "gather", 6 * (32 + 8) + 2 * 32),
     (signature("searchsorted", [[100], [50]], [F32, F32]), "search", 150 * 4 + 50 * 8),
     (signature("_foreach_add_", [[[4, 8], [8]], []], ["TensorList", "Scalar"]), "lists", 2 * 40 * 4),
     (signature("uniform_", [[64, 8]], [F32]), "random", 512 * 4),
