@@ -19,7 +19,7 @@ from tests.support.hypothesis_profiles import examples
 from tests.support.trace_builder import TraceBuilder, load_bytes
 from traceanalyzer.model.errors import NotATrace, TraceAnalyzerError, UnreadableTrace
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.read.columns import collector
+from traceanalyzer.read.columns import quirks
 from traceanalyzer.read.columns.quirks import problem_of
 from traceanalyzer.read.load import load, load_file
 from traceanalyzer.read.text import repair
@@ -139,7 +139,7 @@ def test_events_beside_a_damaged_one_are_not_mended(monkeypatch: pytest.MonkeyPa
         return problem_of(event, frame, start)
 
     monkeypatch.setattr(repair, "mended_text", counted)
-    monkeypatch.setattr(collector, "problem_of", noted)
+    monkeypatch.setattr(quirks, "problem_of", noted)
     content = ops(4_000).to_json().replace(b'"ts": 70.005, "dur": 5.0', b'"ts": 70.005, "dur": NaN')
     trace = load_bytes(content.replace(b'"op2000"', b'"op2000\x01"'))
     assert len(trace.cpu) == 3_999

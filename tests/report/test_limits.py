@@ -269,7 +269,7 @@ def test_largest_cost_is_named_unless_idle_precedes_exchanges() -> None:
     mm, sent = Cost("aten::mm", "gpu", 7.74 * MS, 0.43), Cost("recv", "communication", 2.34 * MS, 0.13)
     idle = Cost("while data is loaded", "idle", 3 * MS, 0.15)
     assert limit((mm, sent), bound="wait").endswith(
-        "in turn; the GPU spends 43 % of the predicted step in aten::mm"
+        "the other; the GPU spends 43 % of the predicted step in aten::mm"
     )
     assert limit((mm, idle, sent), bound="wait").endswith(
         "15 % of the predicted step, mostly while data is loaded"

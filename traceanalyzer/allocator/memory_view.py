@@ -4,6 +4,8 @@ A block is known by its address: the next event with the same address frees it. 
 recording has no allocation in it and is told by the difference to the allocator's own running total.
 """
 
+from __future__ import annotations
+
 from typing import Self
 
 import numpy as np

@@ -1,5 +1,7 @@
 """The library's `compare`: recordings, folders, traces or baselines -> Comparison."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

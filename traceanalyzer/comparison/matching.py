@@ -4,6 +4,8 @@ Each rung of the ladder takes what the rungs before it left. What a rung matches
 counts differ, for the rungs after it; what stays then belongs to the pair that has the rest of it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import field
 from operator import attrgetter

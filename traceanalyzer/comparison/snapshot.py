@@ -1,5 +1,7 @@
 """Snapshot of a recording: all that a comparison needs per step, small enough to be stored."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Any

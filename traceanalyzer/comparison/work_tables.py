@@ -1,5 +1,7 @@
 """The tables of a snapshot: work, calls, totals, idle time and host ops, each per step."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -5,6 +5,8 @@ cause of its piece from `Idle`. Of communication that a job has measured, waitin
 their costs from here; nothing else computes idle time.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Self
 

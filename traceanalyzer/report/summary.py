@@ -1,5 +1,7 @@
 """What the head of a report says of each trace: window, steps, how busy each device was, what is missing."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import TypeVar
 

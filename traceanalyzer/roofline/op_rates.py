@@ -1,5 +1,7 @@
 """Ops with the GPU work that they launched: op -> shapes -> kernels, and how near to the device's peak they came."""
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """Report -> JSON: one document, or one record per line. docs/output.md describes every field."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any

@@ -1,5 +1,7 @@
 """Tables as data: JSON, CSV and Parquet of one frame, with what must be said beside it."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 

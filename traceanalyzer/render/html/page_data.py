@@ -1,5 +1,7 @@
 """Everything that a page shows: the report, and of each trace what is drawn beside it. Results only, no layout."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from functools import partial

@@ -1,5 +1,7 @@
 """Facts as text: one paragraph each, under the name of their kind."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from itertools import groupby
 

@@ -1,5 +1,7 @@
 """The memory view as text."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Ops with their kernels as text."""
 
+from __future__ import annotations
+
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,5 +1,7 @@
 """The tree of regions as text."""
 
+from __future__ import annotations
+
 import textwrap
 
 from traceanalyzer.model.interpreter import pd

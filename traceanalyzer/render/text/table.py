@@ -1,5 +1,7 @@
 """Key averages as torch prints them, character by character: columns, order, number formats, closing totals."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 
