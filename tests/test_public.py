@@ -15,16 +15,9 @@ def test_every_public_name_is_there() -> None:
     for name in traceanalyzer.__all__:
         assert getattr(traceanalyzer, name) is not None
     assert set(traceanalyzer.__all__) == set(dir(traceanalyzer))
-    assert {
-        "load",
-        "diagnose",
-        "kernels",
-        "queue_depth",
-        "Trace",
-        "Finding",
-        "Report",
-        "Severity",
-    } <= set(traceanalyzer.__all__)
+    assert {"load", "diagnose", "kernels", "queue_depth", "Trace", "Finding", "Report", "Severity"} <= set(
+        traceanalyzer.__all__
+    )
     assert traceanalyzer.__version__ == __version__
 
 

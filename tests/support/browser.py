@@ -109,8 +109,7 @@ _FREE: dict[tuple[Any, str], list[Any]] = {}
 def _window(browser: Any, options: dict[str, Any]) -> Any:
     context = browser.new_context(**options)
     context.route(
-        "**/*",
-        lambda route: route.continue_() if route.request.url.startswith("file:") else route.abort(),
+        "**/*", lambda route: route.continue_() if route.request.url.startswith("file:") else route.abort()
     )
     return context.new_page()
 

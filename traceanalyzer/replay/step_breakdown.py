@@ -7,15 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import (
-    Rows,
-    grouped,
-    median,
-    median_of,
-    numbered,
-    pick,
-    starts_of_runs,
-)
+from traceanalyzer.model.arrays import Rows, grouped, median, median_of, numbered, pick, starts_of_runs
 from traceanalyzer.model.lanes import Columns
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES

@@ -16,12 +16,7 @@ from traceanalyzer.model.execution_trace import ExecutionTrace
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.tensors.needed_values import (
-    abandoned_ops,
-    diagonal_sizes,
-    steps_of_threads,
-    unread_ops,
-)
+from traceanalyzer.tensors.needed_values import abandoned_ops, diagonal_sizes, steps_of_threads, unread_ops
 from traceanalyzer.tensors.ops.table import Kind, op_row
 from traceanalyzer.tensors.read_shares import DATA, read_shares
 from traceanalyzer.tensors.signatures import signatures_of
