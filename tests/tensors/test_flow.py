@@ -11,8 +11,8 @@ from tests.support.flows import HOST, OUT, W, X, Y, Z, flow, mul, reader_of
 from tests.support.paths import SHARED
 from traceanalyzer import Unavailable, load
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.tensors.factors import known_factors
 from traceanalyzer.tensors.flow import Flow
+from traceanalyzer.tensors.needed_values import known_factors
 
 
 def test_results_that_are_freed_unread_are_unread(tmp_path: Path) -> None:

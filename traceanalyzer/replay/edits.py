@@ -123,15 +123,10 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SplitAcrossRanks:
+class SplitAcrossRanks(Scale):
     """Pieces of work take a part of their time, because other ranks do the rest."""
 
     kind: ClassVar[Kind] = "balance"
-    work: Ints
-    factor: float
-
-    def apply(self, edited: EditedProgram) -> None:
-        Scale(self.work, self.factor).apply(edited)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -26,11 +26,9 @@ _CALLS = {
 
 
 def cpu_use(analysis: Analysis) -> tuple[Mapping[str, float], int]:
-    """(share of the steps' time in ops, in files, waiting for other threads or processes and outside of all of these;
-    how many threads run ops).
+    """(shares of the steps' time in ops, files, waits for other threads or processes, and outside; threads with ops).
 
-    What happens at once counts as ops first, then as files. Files and waiting are empty without recorded Python calls.
-    The mapping is empty for a trace with GPU work.
+    What happens at once counts as ops, then as files. Files and waits need recorded Python calls. With GPU work: empty.
     """
     events = analysis.index(Events)
     nesting, steps, lanes = events.nesting, events.steps, events.trace.lanes

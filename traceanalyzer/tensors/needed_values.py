@@ -18,6 +18,14 @@ _MOST = 0.75
 # Results of an op that are told apart.
 _MOST_RESULTS = 32
 _NODE = regex(r"Backward\d*$")
+_CHOLESKY = frozenset({"aten::linalg_cholesky", "aten::linalg_cholesky_ex", "aten::cholesky"})
+_PRODUCTS = frozenset({"aten::matmul", "aten::bmm", "aten::mm"})
+_TRIANGULAR = _CHOLESKY | {"aten::tril", "aten::triu", "aten::diag_embed"}
+# Of triangular matrices these make a triangular one. One triangular factor is enough for a product of elements.
+_SUMS = frozenset({"aten::add", "aten::sub", "aten::neg", "aten::clone", "aten::to", "aten::contiguous"})
+_SCALED = frozenset({"aten::mul", "aten::div"})
+# Ops from a triangular matrix to the factor; a head has a few. Chosen.
+_MOST_OPS = 8
 
 
 def unread_ops(recorded: ExecutionTrace, values: Values, view: Mask) -> tuple[Mask, Rows]:
@@ -213,3 +221,34 @@ def steps_of_threads(step: Rows, thread: Rows) -> Iterator[tuple[int, Rows]]:
     edges = np.flatnonzero(np.diff(step[order]) | np.diff(thread[order])) + 1
     for places in np.split(order, edges) if len(order) else ():
         yield int(step[places[0]]), places
+
+
+def known_factors(recorded: ExecutionTrace, values: Values) -> Mask:
+    """Which ops factorise L @ L.T, of which the program has the factor, or a diagonal matrix; bool (recorded,)."""
+    known = np.zeros(len(recorded), bool)
+    factorises = np.array([name in _CHOLESKY for name in recorded.names], bool)[recorded.name]
+    for op in np.flatnonzero(factorises & recorded.outer & ~recorded.backward).tolist():
+        read = values.read_by(op)
+        known[op] = len(read) > 0 and _has_factor(int(read[0]), recorded, values)
+    return known
+
+
+def _has_factor(value: int, recorded: ExecutionTrace, values: Values) -> bool:
+    """Whether a value is a diagonal matrix, or the product of a triangular one with itself."""
+    maker = int(values.producer[value])
+    name = recorded.names[recorded.name[maker]] if maker >= 0 else ""
+    read = values.read_by(maker)
+    if name in _PRODUCTS and len(read) == 2 and read[0] == read[1]:
+        return _is_triangular(int(read[0]), recorded, values, _MOST_OPS)
+    return name == "aten::diag_embed"
+
+
+def _is_triangular(value: int, recorded: ExecutionTrace, values: Values, most_ops: int) -> bool:
+    maker = int(values.producer[value])
+    if maker < 0 or not most_ops:
+        return False
+    name = recorded.names[recorded.name[maker]]
+    tensors = [each for each in values.read_by(maker).tolist() if values.elements[each] != 1]
+    inputs = (_is_triangular(each, recorded, values, most_ops - 1) for each in tensors)
+    scaled = name in _SCALED and any(inputs)
+    return scaled or name in _TRIANGULAR or (name in _SUMS and all(inputs))

@@ -11,9 +11,9 @@ from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, pick
 from traceanalyzer.model.trace import ints_at
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, Unavailable, rule
-from traceanalyzer.tensors.factors import known_factors
 from traceanalyzer.tensors.fixed_inputs import Stretch, stretches
 from traceanalyzer.tensors.flow import Flow
+from traceanalyzer.tensors.needed_values import known_factors
 from traceanalyzer.tensors.ops.table import Kind, op_row
 from traceanalyzer.tensors.signatures import Shape, shape_text
 from traceanalyzer.tensors.top_ops import with_inputs, without_views
