@@ -154,10 +154,8 @@ def test_recording_on_the_cpu(
     name: str, variant: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chosen = ["--variant", variant] if variant else []
-    assert (
-        record(name, *chosen, *SMALL.get(name, ()), "--out", str(tmp_path), "--name", "it", "--active", "2")
-        == 0
-    )
+    size = SMALL.get(name, ())
+    assert record(name, *chosen, *size, "--out", str(tmp_path), "--name", "it", "--active", "2") == 0
     printed = capsys.readouterr().out
     assert NO_GPU_NOTE in printed
     files = ["it.json.gz", "it.meta.json", "it.table.json.gz", "it.txt"]

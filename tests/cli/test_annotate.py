@@ -65,10 +65,8 @@ def test_one_json_keeps_the_traces_own_events(layout: str, tmp_path: Path) -> No
 
 
 def test_ranks_go_into_one_archive(tmp_path: Path) -> None:
-    paths = [
-        built(distributedInfo={"rank": rank, "world_size": 2}).write(tmp_path / f"r{rank}.json")
-        for rank in (1, 0)
-    ]
+    declared = [{"rank": rank, "world_size": 2} for rank in (1, 0)]
+    paths = [built(distributedInfo=one).write(tmp_path / f"r{one['rank']}.json") for one in declared]
     printed("annotate", *paths, "-o", tmp_path / "job.zip")
     with zipfile.ZipFile(tmp_path / "job.zip") as packed:
         assert packed.read("rank1.json") == paths[0].read_bytes()
@@ -108,10 +106,8 @@ def test_a_trace_within_a_folder_is_not_overwritten(trace: Path, tmp_path: Path)
 
 
 def test_how_many_slices_were_drawn_is_said_of_all_ranks(tmp_path: Path) -> None:
-    paths = [
-        built(distributedInfo={"rank": rank, "world_size": 2}).write(tmp_path / f"rank{rank}.json")
-        for rank in (0, 1)
-    ]
+    declared = [{"rank": rank, "world_size": 2} for rank in (0, 1)]
+    paths = [built(distributedInfo=one).write(tmp_path / f"rank{one['rank']}.json") for one in declared]
     said = printed("annotate", *paths, "-o", tmp_path / "job.zip")
     with zipfile.ZipFile(tmp_path / "job.zip") as packed:
         drawings = [read(packed.read(f"rank{rank}.findings.pftrace")) for rank in (0, 1)]

@@ -101,10 +101,8 @@ def test_cause_of_findings_is_named_before_pages_of_its_rules() -> None:
 
 
 def test_a_page_lists_the_causes_of_its_rule() -> None:
-    assert (
-        "Causes: emptied, full, growing, off, workspace, pinned.\n"
-        in call("explain", "allocator-thrash").stdout
-    )
+    page = call("explain", "allocator-thrash").stdout
+    assert "Causes: emptied, full, growing, off, workspace, pinned.\n" in page
 
 
 def test_verbose_pages_explain_thresholds() -> None:

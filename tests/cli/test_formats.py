@@ -246,10 +246,7 @@ KNOWN = {
     ("changes", "same"),
     [
         ({"evidence": {"lines": {"/ci/b/job/train.py(21): step": 1, "other.py(1): f": 0.5}}}, True),
-        (
-            {"evidence": {"lines": {"<built-in method item>": 9, "train.py(19): step": 2, "(1): step": 5}}},
-            True,
-        ),
+        ({"evidence": {"lines": {"<built-in method item>": 9, "train.py(19): step": 2, "(1): f": 5}}}, True),
         ({"evidence": {"lines": {"z.py(1): f": 5, "train.py(19): step": 5, "a.py(2): g": None}}}, True),
         ({"evidence": {"lines": {"/ci/a/train.py(19): step": 100, "/ci/a/train.py(40): main": 900}}}, False),
         ({"evidence": {"lines": {"/ci/a/serve.py(19): step": 900}}}, False),

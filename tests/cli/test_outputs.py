@@ -54,14 +54,7 @@ def test_standard_output_is_what_it_can_show(command: str) -> None:
 
 @pytest.mark.parametrize(
     ("encoding", "ascii_only"),
-    [
-        ("utf-8", False),
-        ("UTF-8", False),
-        ("utf8", False),
-        ("UTF-8-sig", False),
-        ("latin-1", True),
-        (None, True),
-    ],
+    [*[(name, False) for name in ("utf-8", "UTF-8", "utf8", "UTF-8-sig")], ("latin-1", True), (None, True)],
 )
 def test_blocks_are_drawn_where_the_stream_has_them(
     encoding: str | None, ascii_only: bool, monkeypatch: pytest.MonkeyPatch

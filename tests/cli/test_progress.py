@@ -47,12 +47,8 @@ def test_progress_of_a_job_names_the_end_of_the_file() -> None:
         for second, file in ((0.9, "early"), (1.0, "x" * 9 + "y" * 50), (1.1, "soon"), (1.2, "rank2.json")):
             now[0] = second
             progress.of_rank(file, 3, 8)
-    assert stream.getvalue().split("\r\x1b[K") == [
-        "",
-        f"3 of 8 ranks, {'y' * 50}",
-        "3 of 8 ranks, rank2.json",
-        "",
-    ]
+    shown = ["", f"3 of 8 ranks, {'y' * 50}", "3 of 8 ranks, rank2.json", ""]
+    assert stream.getvalue().split("\r\x1b[K") == shown
 
 
 @pytest.mark.parametrize(
@@ -102,10 +98,8 @@ class Timed:
     all = (0, 1)
 
     def each(self, ask: object, given: object) -> dict[int, dict[str, int]]:
-        return {
-            0: {"quick": 1_000, "slow": 2_000_000, **{f"rule{n}": 10 + n for n in range(40)}},
-            1: {"slow": 3_000_000},
-        }
+        many = {f"rule{n}": 10 + n for n in range(40)}
+        return {0: {"quick": 1_000, "slow": 2_000_000, **many}, 1: {"slow": 3_000_000}}
 
 
 def test_the_profile_has_the_slowest_parts_of_all_ranks_in_order(
@@ -150,13 +144,8 @@ def test_timings_are_doubted_per_trace_in_order(capsys: pytest.CaptureFixture[st
     same = measured_step({RECORDING: {"before_ms": [3.2], "after_ms": [3.2], "unit": "optimizer step"}})
     assert apart is not None
     assert same is not None
-    every = (
-        None,
-        replace(apart, unused=GIVEN),
-        same,
-        replace(same, unused="the GPU alone is busy longer"),
-        apart,
-    )
+    longer = replace(same, unused="the GPU alone is busy longer")
+    every = (None, replace(apart, unused=GIVEN), same, longer, apart)
     traces = tuple(
         samples.trace(rank, meta=samples.meta(f"rank{rank}.json"), measured=one)
         for rank, one in enumerate(every)

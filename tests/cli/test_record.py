@@ -45,11 +45,7 @@ def begun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[list[st
 @pytest.mark.parametrize(
     ("given", "words", "changed"),
     [
-        (
-            ("--", "python", "train.py", "-m", "--steps", "3"),
-            ["python", "train.py", "-m", "--steps", "3"],
-            {},
-        ),
+        (("--", "python", "run.py", "-m", "--steps", "3"), ["python", "run.py", "-m", "--steps", "3"], {}),
         (("python", "train.py", "--stop"), ["python", "train.py", "--stop"], {}),
         (("-m", "package.train", "--batch", "64"), ["-m", "package.train", "--batch", "64"], {}),
         (

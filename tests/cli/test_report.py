@@ -128,10 +128,8 @@ def test_processes_and_the_cache_are_as_asked_for(tmp_path: Path, monkeypatch: p
     trace = written(tmp_path / "t.json")
     for number, given in enumerate(((), ("--jobs", "3", "--cache"))):
         assert call("report", trace, "-o", tmp_path / f"{number}.html", *given).exit_code == 0
-    assert asked == [
-        {"traces": ["t.json"], "jobs": None, "cache": False},
-        {"traces": ["t.json"], "jobs": 3, "cache": True},
-    ]
+    cases = (None, False), (3, True)
+    assert asked == [{"traces": ["t.json"], "jobs": jobs, "cache": cache} for jobs, cache in cases]
 
 
 @pytest.mark.parametrize(

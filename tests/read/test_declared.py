@@ -39,14 +39,8 @@ def process(pid: Any, **args: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("events", "pid", "device"),
     [
-        ([], 0, 0),
-        ([], 63, 63),
-        ([], 64, None),
-        ([], -1, None),
-        ([], "7", 7),
-        ([], "GPU 12", 12),
-        ([], "GPU 12345", None),
-        ([], "stream", None),
+        *(([], pid, device) for pid, device in ((0, 0), (63, 63), ("7", 7), ("GPU 12", 12))),
+        *(([], pid, None) for pid in (64, -1, "GPU 12345", "stream")),
         ([process(0, labels="CPU")], 0, None),
         ([process(0, name="CPU")], 0, 0),
         ([process(500, labels="GPU 3")], 500, 3),
@@ -86,12 +80,8 @@ def test_threads_have_the_name_that_was_declared_last() -> None:
     [
         ({}, 1_000, (1_000, 4_000)),
         ({"dur": "2"}, 1_000, (1_000, 3_000)),
-        ({"name": "PyTorch Something"}, 1_000, None),
-        ({"name": None}, 1_000, None),
-        ({"dur": -1}, 1_000, None),
-        ({"dur": 1e300}, 1_000, None),
-        ({"dur": None}, 1_000, None),
-        ({"dur": "long"}, 1_000, None),
+        *(({"name": name}, 1_000, None) for name in ("PyTorch Something", None)),
+        *(({"dur": dur}, 1_000, None) for dur in (-1, 1e300, None, "long")),
         ({}, NULL_INT, None),
     ],
 )
@@ -134,10 +124,7 @@ def refused() -> bytes:
         ([float(LATE) + 0.25], lambda: b'{"ts": ', [LATE * 1_000 + 250]),  # damaged
         ([float(LATE) + 0.25], lambda: b'{"ts": 1}, {"ts": 2}', [LATE * 1_000 + 250]),  # others
         ([1.5, "2.5"], refused, [1_500, 2_500]),
-        ([1.5, None], refused, [1_500, NULL_INT]),
-        ([1.5, float("nan")], refused, [1_500, NULL_INT]),
-        ([1.5, 4.6e15], refused, [1_500, NULL_INT]),
-        ([1.5, -4.6e15], refused, [1_500, NULL_INT]),
+        *(([1.5, odd], refused, [1_500, NULL_INT]) for odd in (None, float("nan"), 4.6e15, -4.6e15)),
         ([], refused, []),
     ],
 )

@@ -137,12 +137,9 @@ def test_traces_are_found_up_to_four_folders_below(depth: int, found: bool, tmp_
 def test_files_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     for number in (10, 9, 100):
         write(tmp_path / f"host{number}.json")
-    assert [one.name for one in layout_of([tmp_path]).files] == ["host9.json", "host10.json", "host100.json"]
-    assert [one.name for one in layout_of([tmp_path / "host*.json"]).files] == [
-        "host9.json",
-        "host10.json",
-        "host100.json",
-    ]
+    by_number = ["host9.json", "host10.json", "host100.json"]
+    assert [one.name for one in layout_of([tmp_path]).files] == by_number
+    assert [one.name for one in layout_of([tmp_path / "host*.json"]).files] == by_number
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,7 @@ from traceanalyzer.read.job_ranks import Declared, assign_ranks, find_duplicate_
             [(0, None), (1, 1)],
         ),  # one alone is told by nothing
         ([declared("rank3.json"), declared("b.json")], [(0, None), (1, None)]),
-        (
-            [declared("rank3.json"), declared("rank4.json"), declared("x.json", 3)],
-            [(0, None), (1, None), (3, 3)],
-        ),
+        ([declared("rank3.json"), declared("rank4.json"), declared("x", 3)], [(0, None), (1, None), (3, 3)]),
     ],
 )
 def test_undeclared_rank_is_that_of_its_name_or_lowest_free(

@@ -35,10 +35,8 @@ def unlike(trace: Trace, other: Trace) -> list[str]:
 
 
 def _same(one: pd.Series[Any], other: pd.Series[Any]) -> bool:
-    return (
-        one.astype(object).where(one.notna(), None).tolist()
-        == other.astype(object).where(other.notna(), None).tolist()
-    )
+    first, second = (side.astype(object).where(side.notna(), None).tolist() for side in (one, other))
+    return first == second
 
 
 @pytest.mark.parametrize("merge", [labelled, shifted, fused])
@@ -140,15 +138,7 @@ def test_a_merged_pipe_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_a_merge_keeps_beside_an_event_is_none_of_its_args(tmp_path: Path) -> None:
     header, events = rank_trace(0)
-    numbered = {
-        "ph": "X",
-        "cat": "cpu_op",
-        "name": "aten::add",
-        "pid": 100,
-        "tid": 100,
-        "ts": 1.0,
-        "dur": 1.0,
-    }
+    numbered = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 100, "tid": 100, "ts": 1.0, "dur": 1.0}
     ranks = [(header, [*events, {**numbered, "id": 5}]), rank_trace(1)]
     job = load_job(written(tmp_path / "merged.json", fused(ranks)))
     alone = load_bytes(json.dumps({**header, "traceEvents": events}).encode())

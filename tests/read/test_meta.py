@@ -12,15 +12,8 @@ WHOLE = {"ts": 1_600_000_000_000_000, "dur": 3}
 
 
 def flow(category: str) -> dict[str, Any]:
-    return {
-        "ph": "s",
-        "id": 3,
-        "cat": category,
-        "name": "launch",
-        "pid": 1,
-        "tid": 2,
-        "ts": 1_600_000_000_000_000,
-    }
+    at = 1_600_000_000_000_000
+    return {"ph": "s", "id": 3, "cat": category, "name": "launch", "pid": 1, "tid": 2, "ts": at}
 
 
 def wait(name: str) -> dict[str, Any]:
@@ -68,13 +61,8 @@ def test_the_exporter_is_told_by_its_features(
         (3, 3),
         ("3", 3),
         (0, 0),
-        (True, None),
-        (None, None),
-        ("x", None),
-        ([1], None),
+        *((value, None) for value in (True, None, "x", [1], 2**63, -(2**63))),
         (2**63 - 1, 2**63 - 1),
-        (2**63, None),
-        (-(2**63), None),
     ],
 )
 def test_numbers_of_the_header_may_be_quoted(value: Any, number: int | None) -> None:
@@ -163,21 +151,15 @@ def test_correlation_as_external_id_needs_a_running_op(
     call = op(cat="cuda_runtime", name="cudaLaunchKernel", ts=LATE_US + begins, dur=1.0, args=both)
     ran = op(**{"dur": 6.0, "args": {"External id": 3}, **named})
     trace = of(ran, call, kernel(ts=LATE_US + 9, args={"device": 0, "stream": 7, **both}), mark, **header)
-    assert (
-        trace.cpu["external_id"].notna().tolist()[1 if named.get("cat") != "python_function" else 0]
-        is believed
-    )
+    row = 0 if named.get("cat") == "python_function" else 1
+    assert trace.cpu["external_id"].notna().tolist()[row] is believed
     assert trace.gpu["external_id"].notna().tolist() == [believed]
 
 
 def test_ids_that_are_no_correlations_stay_as_they_are() -> None:
-    call = op(
-        cat="cuda_runtime",
-        name="cudaLaunchKernel",
-        ts=LATE_US + 99,
-        args={"External id": 3, "correlation": 4},
-    )
-    work = kernel(ts=LATE_US + 99, args={"device": 0, "stream": 7, "External id": 3, "correlation": 4})
+    ids = {"External id": 3, "correlation": 4}
+    call = op(cat="cuda_runtime", name="cudaLaunchKernel", ts=LATE_US + 99, args=ids)
+    work = kernel(ts=LATE_US + 99, args={"device": 0, "stream": 7, **ids})
     trace = of(op(args={"External id": 3}), call, work, traceName="a", baseTimeNanoseconds=0)
     assert trace.cpu["external_id"].tolist() == [3, 3]
     assert trace.gpu["external_id"].tolist() == [3]
@@ -204,14 +186,7 @@ def test_what_only_rows_had_that_were_left_out_was_not_recorded(
 
 def test_rows_of_a_category_are_counted_whatever_their_args_are() -> None:
     """And an arg without a column in all of them."""
-    rows = [
-        op(),
-        op(args={"a": 1}),
-        op(args={"a": 1}),
-        op(args={"a": 1, "b": 2}),
-        kernel(),
-        kernel(args={"a": 1}),
-    ]
+    rows = [op(), *[op(args={"a": 1})] * 2, op(args={"a": 1, "b": 2}), kernel(), kernel(args={"a": 1})]
     meta = of(*rows).meta
     assert meta.rows == {"cpu": {"cpu_op": 4}, "gpu": {"kernel": 2}}
     assert meta.other_args == {"cpu_op.a": 3, "cpu_op.b": 1, "kernel.a": 1}

@@ -66,12 +66,12 @@ def deep(levels: int) -> Any:
         (None, {"ph": "X", "pid": "CPU functions", "args": GPU_ARGS}, ("cpu", "cpu_op")),
         ("mine", {"ph": "X", "pid": "CPU functions"}, ("cpu", "mine")),
         (None, {"ph": "X", "args": {"Task Type": "AI_CORE"}}, ("gpu", ASCEND_TASK)),
-        ("mine", {"ph": "X", "args": {"Task Type": "AI_CORE"}}, ("cpu", "mine")),
         (None, {"ph": "X", "args": ["Task Type"]}, ("cpu", "None")),
         ("mine", {"ph": "X", "args": GPU_ARGS}, ("gpu", "mine")),
-        ("mine", {"ph": "X", "args": {"device": 0}}, ("cpu", "mine")),
-        ("mine", {"ph": "X", "args": {"stream": 0}}, ("cpu", "mine")),
-        ("mine", {"ph": "X", "args": ["device", "stream"]}, ("cpu", "mine")),
+        *(
+            ("mine", {"ph": "X", "args": args}, ("cpu", "mine"))
+            for args in ({"device": 0}, {"stream": 0}, ["device", "stream"], {"Task Type": "AI_CORE"})
+        ),
         ("mine", {"ph": "X"}, ("cpu", "mine")),
     ],
 )
@@ -92,15 +92,10 @@ def test_where_an_event_without_a_known_category_belongs(
         (Decimal("1700000000000000.125"), 1_700_000_000_000_000_125),
         ("4.5e15", 4_500_000_000_000_000_000),
         (4.5e15, 4_500_000_000_000_000_000),
-        ("4.6e15", NULL_INT),
-        (4.6e15, NULL_INT),
-        (-4.6e15, NULL_INT),
-        ("-4.6e15", NULL_INT),
-        ("soon", NULL_INT),
-        ("nan", NULL_INT),
-        (True, NULL_INT),
-        (None, NULL_INT),
-        ([1], NULL_INT),
+        *(
+            (value, NULL_INT)
+            for value in ("4.6e15", 4.6e15, -4.6e15, "-4.6e15", "soon", "nan", True, None, [1])
+        ),
     ],
 )
 def test_one_start(value: Any, ns: int) -> None:
@@ -139,9 +134,7 @@ def test_durations_that_cannot_be_are_nothing_and_counted() -> None:
         ({"ph": "X", "dur": 1}, "cpu", 0, None),
         ({"dur": "2.5"}, "gpu", 0, None),
         ({"ph": "X"}, "gpu", 0, "no duration"),
-        ({"dur": None}, "gpu", 0, "no duration"),
-        ({"dur": "long"}, "gpu", 0, "no duration"),
-        ({"dur": 10**400}, "gpu", 0, "no duration"),
+        *(({"dur": dur}, "gpu", 0, "no duration") for dur in (None, "long", 10**400)),
     ],
 )
 def test_why_an_event_is_no_row(event: Any, frame: str, start: int, problem: str | None) -> None:
@@ -169,17 +162,11 @@ def test_the_first_number_of_a_counter_is_its_sample(args: Any, key: str | None)
         (Storage.INT, 3, 3),
         (Storage.INT, "3", 3),
         (Storage.INT, 3.0, 3),
-        (Storage.INT, 3.5, None),
-        (Storage.INT, "3.5", None),
+        *((Storage.INT, value, None) for value in (3.5, "3.5", "0xzz", 2**63, float("inf"), None, [1])),
         (Storage.INT, "0x1f", 31),
-        (Storage.INT, "0xzz", None),
         (Storage.INT, 2**63 - 1, 2**63 - 1),
-        (Storage.INT, 2**63, None),
         (Storage.INT, 1 - 2**63, 1 - 2**63),
         (Storage.INT, -(2**63), None),  # which stands for none
-        (Storage.INT, float("inf"), None),
-        (Storage.INT, None, None),
-        (Storage.INT, [1], None),
         (Storage.FLOAT, 3, 3.0),
         (Storage.FLOAT, "3.5", 3.5),
         (Storage.FLOAT, "0x10", 16.0),
@@ -200,24 +187,13 @@ def test_a_value_is_stored_as_its_column_does(storage: Storage, value: Any, stor
 @pytest.mark.parametrize(
     ("value", "number"),
     [
-        (7, 7),
+        *((value, 7) for value in (7, 7.0, "stream 7", "stream  7 ")),
         (-7, -7),
         (2**63 - 1, 2**63 - 1),
-        (2**63, NULL_INT),
-        (True, NULL_INT),
-        (7.0, 7),
-        (7.5, NULL_INT),
-        (1e300, NULL_INT),
+        *((value, NULL_INT) for value in (2**63, True, 7.5, 1e300, "9" * 19, "7a", "--7", "", None)),
         ("25738", 25_738),
         ("-3", -3),
-        ("stream 7", 7),
-        ("stream  7 ", 7),
         ("9" * 18, int("9" * 18)),
-        ("9" * 19, NULL_INT),
-        ("7a", NULL_INT),
-        ("--7", NULL_INT),
-        ("", NULL_INT),
-        (None, NULL_INT),
     ],
 )
 def test_a_lane_is_a_number_or_a_name(value: Any, number: int) -> None:

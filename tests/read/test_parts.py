@@ -205,14 +205,8 @@ def test_metadata_costs_little_to_hand_over(tmp_path: Path) -> None:
     """What declares a thread is kept as its name alone: events as they are made two processes slower than one."""
     trace = TraceBuilder()
     for number in range(4_000):
-        trace.event(
-            ph="M",
-            name="thread_name",
-            pid=1,
-            tid=number % 100,
-            ts=0.0,
-            args={"name": f"thread {number % 100}"},
-        )
+        named = {"name": f"thread {number % 100}"}
+        trace.event(ph="M", name="thread_name", pid=1, tid=number % 100, ts=0.0, args=named)
         trace.event(ph="M", name="process_sort_index", pid=number, tid=0, ts=0.0, args={"sort_index": number})
     trace.op("op", 1_000, 900)
     path = trace.write(tmp_path / "trace.json")

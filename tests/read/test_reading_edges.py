@@ -219,12 +219,8 @@ def test_sequential_recordings_are_named_in_given_order() -> None:
 
 
 def test_what_was_passed_over_is_told_of_each_file() -> None:
-    skipped: Any = [
-        SimpleNamespace(path="x/a.json", problem="is empty"),
-        SimpleNamespace(path="b.json", problem="p"),
-    ]
+    files = ("x/a.json", "is empty"), ("b.json", "p")
+    skipped: Any = [SimpleNamespace(path=path, problem=problem) for path, problem in files]
     note = load_module.skipped_note(skipped)
-    assert (note.kind, note.message) == (
-        "skipped files",
-        "a.json was skipped: is empty; b.json was skipped: p",
-    )
+    assert note.kind == "skipped files"
+    assert note.message == "a.json was skipped: is empty; b.json was skipped: p"

@@ -110,16 +110,9 @@ def test_a_file_that_ends_early_says_at_which_of_its_bytes(kind: str, tmp_path: 
 @pytest.mark.parametrize(
     ("name", "may_be"),
     [
-        ("trace.json", True),
-        ("a/b/trace.JSON.GZ", True),
-        ("t.json.zst", True),
-        ("a.json/readme", False),
-        ("._trace.json", False),
-        ("a/._trace.json", False),
-        ("._a/trace.json", True),
-        ("trace.json.bz2", False),
-        ("trace.jsonl", False),
-        ("json", False),
+        *((name, True) for name in ("trace.json", "a/b/trace.JSON.GZ", "t.json.zst", "._a/trace.json")),
+        *((name, False) for name in ("a.json/readme", "._trace.json", "a/._trace.json")),
+        *((name, False) for name in ("trace.json.bz2", "trace.jsonl", "json")),
     ],
 )
 def test_names_of_traces_in_archives(name: str, may_be: bool) -> None:

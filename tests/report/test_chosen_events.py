@@ -199,10 +199,8 @@ def test_step_is_whole_until_its_launched_work_ends() -> None:
     analysis = Analysis(trace.load())
     kept = chosen(analysis, [replace(samples.finding(0), step=1)], [], 100)
     assert set(short) <= set(events_of(analysis, kept))
-    assert [(one.start_ns // US, one.end_ns // US) for one in kept.bands][-2:] == [
-        (1_000, 2_050),
-        (3_000, 4_250),
-    ]
+    last = [(one.start_ns // US, one.end_ns // US) for one in kept.bands][-2:]
+    assert last == [(1_000, 2_050), (3_000, 4_250)]
     assert all(band.least_ns == 0 for band in kept.bands)
 
 
@@ -246,13 +244,8 @@ def test_of_many_threads_those_that_launch_most() -> None:
             trace.op("aten::mm", (10 * thread + at) * US, US, tid=TID + thread)
         for at in range(thread + 1):
             number = 10 * thread + at + 1
-            trace.launch(
-                "cudaLaunchKernel",
-                (10 * thread + 5 + at) * US // 2 + 200 * US,
-                US // 2,
-                number,
-                tid=TID + thread,
-            )
+            begin_ns = (10 * thread + 5 + at) * US // 2 + 200 * US
+            trace.launch("cudaLaunchKernel", begin_ns, US // 2, number, tid=TID + thread)
             trace.kernel(number * US, US, number)
     analysis = Analysis(trace.load(), (0, 300 * US))
     rows = [thread for thread, _ in chosen(analysis, [], [], 1_000).threads]

@@ -80,10 +80,8 @@ def tasks(*paths: str) -> list[Task]:
 def test_rank_is_asked_at_the_worker_that_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler, told = Scheduler("w1"), list[str]()
     pool = reached(monkeypatch, scheduler)
-    assert pool.run(tasks("a", "b"), lambda task: told.append(task.file.path)) == {
-        "a": "answer of a",
-        "b": "answer of b",
-    }
+    answers = pool.run(tasks("a", "b"), lambda task: told.append(task.file.path))
+    assert answers == {"a": "answer of a", "b": "answer of b"}
     assert told == ["b", "a"]  # as they are done
     scheduler.workers = ["w1", "w2"]
     pool.run(tasks("a", "c"), lambda _: None)

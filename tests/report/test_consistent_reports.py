@@ -48,8 +48,5 @@ def _claims(report: Report) -> list[Claim]:
     """The printed findings with what the report itself tells of them."""
     metas = {trace.rank: trace.meta for trace in report.traces}
     rates = most_rates(device.name for meta in metas.values() for device in meta.devices)
-    return [
-        Claim(one, dialect=metas[one.rank].dialect, peaks=rates)
-        for one in report.findings
-        if not one.pedantic
-    ]
+    findings = [one for one in report.findings if not one.pedantic]
+    return [Claim(one, dialect=metas[one.rank].dialect, peaks=rates) for one in findings]

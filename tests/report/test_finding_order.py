@@ -53,12 +53,8 @@ def test_ten_faults_are_in_order_of_their_numbers() -> None:
 
 
 def test_evidence_without_request_precedes_other_faults() -> None:
-    given = [
-        found("much"),
-        found("why", INFO),
-        found("little", LOW, "F2"),
-        found("none", INFO, "F3", cost_share=0.5),
-    ]
+    much, why, little = found("much"), found("why", INFO), found("little", LOW, "F2")
+    given = [much, why, little, found("none", INFO, "F3", cost_share=0.5)]
     assert listed(given) == ["much", "little", "why", "none"]
 
 
@@ -131,12 +127,8 @@ def names(findings: tuple[Finding, ...]) -> list[str | None]:
 
 def test_each_trace_has_the_faults_of_its_own_findings() -> None:
     """Of three traces with one finding, two of one fault, and one."""
-    given = [
-        faulty("first", share=0.5),
-        faulty("second", share=0.4),
-        faulty("too", share=0.3),
-        faulty("last", share=0.2),
-    ]
+    shares = {"first": 0.5, "second": 0.4, "too": 0.3, "last": 0.2}
+    given = [faulty(name, share=share) for name, share in shares.items()]
     told, of_traces = by_fault(given, [faults(0), faults(0, 0), faults(0)])
     by_number = {number: one.by for number, one in enumerate(told, 1)}
     assert [[[by_number[n] for n in fault.findings] for fault in own] for own in of_traces] == [
@@ -200,10 +192,8 @@ def fix_of(*findings: Finding) -> str:
 
 def test_question_follows_fixes_by_its_report_number() -> None:
     wrong = replace(samples.findings()[0], severity=Severity.HIGH, saving=samples.saving())
-    assert (
-        fix_of(wrong, about(0.894))
-        == f"{FIX}; check finding 2 (loss-head): it concerns about 89 % of all GPU work"
-    )
+    doubt = "check finding 2 (loss-head): it concerns about 89 % of all GPU work"
+    assert fix_of(wrong, about(0.894)) == f"{FIX}; {doubt}"
     assert fix_of(about(0.6), wrong).endswith(
         "; check finding 1 (loss-head): it concerns about 60 % of all GPU work"
     )
@@ -222,10 +212,7 @@ def test_op_with_a_third_of_the_step_is_ordered_by_share(part: float, first: str
 @pytest.mark.parametrize(
     ("name", "plain"),
     [
-        (
-            "void at::native::reduce_kernel<512, f(int)>(float*, T<(K)2>)",
-            "at::native::reduce_kernel<512, f(int)>",
-        ),
+        ("void at::native::reduce_kernel<512, f(K)>(int*, T<(K)2>)", "at::native::reduce_kernel<512, f(K)>"),
         ("void at::native::(anonymous namespace)::cat<(K)0>", "at::native::cat<(K)0>"),
         ("void (anonymous namespace)::elementwise<int>(int)", "elementwise<int>"),
         ("Memset (Device)", "Memset (Device)"),

@@ -32,20 +32,11 @@ def measured_ns(shared: Shared, name: str) -> float:
 @pytest.mark.parametrize(
     "name",
     [
-        *(
-            "ranks/moe_a2a.bad",
-            "ranks/imbalance.bad",
-            "ranks/hiccup.bad",
-            "ranks/no_sync.fixed",
-            "ranks/pipeline.fixed",
-        ),
-        *("ddp/exposed", "ddp/overlap", "ddp/straggler_gpu", "ranks2/healthy.bad", "ranks2/unused.bad"),
-        *(
-            "ranks2/sync_bn.bad",
-            "ranks2/slow_gpu.bad",
-            "ranks2/small_buckets.bad",
-            "ranks2/gather_logits.fixed",
-        ),
+        *(f"ranks/{name}.bad" for name in ("moe_a2a", "imbalance", "hiccup")),
+        *(f"ranks/{name}.fixed" for name in ("no_sync", "pipeline")),
+        *(f"ddp/{name}" for name in ("exposed", "overlap", "straggler_gpu")),
+        *(f"ranks2/{name}.bad" for name in ("healthy", "unused", "sync_bn", "slow_gpu", "small_buckets")),
+        "ranks2/gather_logits.fixed",
     ],
 )
 def test_a_job_takes_as_long_as_it_did_without_the_profiler(name: str, shared: Shared) -> None:
@@ -101,13 +92,7 @@ def test_what_is_reduced_one_by_one_goes_with_its_read_backs(shared: Shared) -> 
 
 @pytest.mark.parametrize(
     ("told_ms", "step_ms"),
-    [
-        ((1.11, 1.13), 1.12),
-        ((1.12, None), None),
-        ((1.12, 90.0), None),
-        ((0.0, 1.12), None),
-        ((1.15, 1.11), 1.13),
-    ],
+    [((1.11, 1.13), 1.12), ((1.12, None), None), ((1.12, 90), None), ((0, 1.12), None), ((1.15, 1.11), 1.13)],
 )
 def test_fully_timed_job_step_is_as_recorded(
     told_ms: tuple[float | None, float | None], step_ms: float | None, tmp_path: Path
@@ -162,6 +147,12 @@ def found(
     return samples.finding(0, rank=rank, by=by, severity=severity, saving=saving, **given)
 
 
+def brief(rank: int, at: int, finding: Finding, fixable: bool, fault: int) -> Brief:
+    share = None if finding.saving is None else finding.saving.share
+    costs = finding.severity, finding.cost_share, finding.cost_per_step_ns, share
+    return Brief(rank, at, finding.rule, finding.cause, finding.by, *costs, fixable, fault)
+
+
 def joined(
     ranks: Mapping[int, Sequence[Finding]],
     forecast: Forecast | None = None,
@@ -175,22 +166,7 @@ def joined(
     for rank, findings in ranks.items():
         number = tuple((faults or {}).get(rank, range(len(findings))))
         many = max(number, default=-1) + 1
-        briefs = tuple(
-            Brief(
-                rank,
-                at,
-                one.rule,
-                one.cause,
-                one.by,
-                one.severity,
-                one.cost_share,
-                one.cost_per_step_ns,
-                None if one.saving is None else one.saving.share,
-                fixable,
-                number[at],
-            )
-            for at, one in enumerate(findings)
-        )
+        briefs = tuple(brief(rank, at, one, fixable, number[at]) for at, one in enumerate(findings))
         own = FaultOf(number, tuple(samples.saving(savings + 0.1 * at) for at in range(many)), (HIGH,) * many)
         said.append(OfRank(samples.trace(rank), briefs, own, (), ()))
     given: Any = forecast
@@ -219,11 +195,8 @@ def test_a_finding_of_many_ranks_lists_less_of_each(ranks: int, most: int) -> No
 
 
 def test_cost_is_per_rank_and_subject_if_they_differ() -> None:
-    given = {
-        0: [found(0, cost_per_step_ns=10), found(0, cost_per_step_ns=5)],
-        3: [found(3, cost_per_step_ns=7)],
-    }
-    (one,) = joined(given)[0].findings
+    first = [found(0, cost_per_step_ns=10), found(0, cost_per_step_ns=5)]
+    (one,) = joined({0: first, 3: [found(3, cost_per_step_ns=7)]})[0].findings
     assert (one.ranks, one.cost_by_rank_ns) == ((0, 3), (15, 7))
     assert one.message.startswith("on rank 0, The GPU waits")
     even = {rank: [found(rank, cost_per_step_ns=7)] for rank in (0, 3)}
@@ -308,10 +281,8 @@ def test_fault_severity_is_the_worst_and_none_is_replayed() -> None:
 
 def test_outcomes_are_the_jobs_if_all_ranks_agree() -> None:
     def of(rank: int, why: str) -> list[Outcome]:
-        return [
-            Outcome("host-gap", Status.CLEAR, None, rank),
-            Outcome("straggler", Status.NOT_APPLICABLE, why, rank),
-        ]
+        clear = Outcome("host-gap", Status.CLEAR, None, rank)
+        return [clear, Outcome("straggler", Status.NOT_APPLICABLE, why, rank)]
 
     assert outcomes_of([of(0, "no steps"), of(1, "no steps")]) == (
         Outcome("host-gap", Status.CLEAR, None, None),

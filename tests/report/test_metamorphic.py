@@ -18,17 +18,8 @@ from traceanalyzer.render.data.json import render_json
 _LARGEST_BYTES = 400_000
 _TRACES, _QUICK = 25, 3
 # What a shift, a shuffle or other ids do change.
-_PLACES = {
-    "event_ids",
-    "thread",
-    "stream",
-    "start_ns",
-    "end_ns",
-    "source",
-    "occurrences",
-    "events",
-    "window_ns",
-}
+_TIMES = {"start_ns", "end_ns", "window_ns"}
+_PLACES = _TIMES | {"event_ids", "thread", "stream", "source", "occurrences", "events"}
 
 
 def _shared() -> list[str]:

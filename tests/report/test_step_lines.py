@@ -240,10 +240,8 @@ def test_equal_or_separate_ranks_have_no_slowest() -> None:
 
 def test_rank_that_is_not_slowest_is_replayed_separately() -> None:
     first, second = head(0, 20 * MS, 0), head(1, 18 * MS, 0)
-    assert [rank_of(one, first) for one in (first, second)] == [
-        "rank 0, the slowest",
-        "rank 1, replayed alone",
-    ]
+    names = [rank_of(one, first) for one in (first, second)]
+    assert names == ["rank 0, the slowest", "rank 1, replayed alone"]
     assert rank_of(second, None) == "rank 1"
 
 
@@ -362,10 +360,7 @@ def test_unexplained_wait_is_shown_if_one_ranks_and_large(
             {"compute": 40, "communication_transfer": 33, "communication_waiting": 27},
             "communication: 6.60 ms of transfer and 5.40 ms of waiting in each recorded step, without compute",
         ),
-        (
-            {"compute": 20, "communication": 60, "idle:tail": 20},
-            "communication: 12.0 ms in each recorded step",
-        ),
+        ({"compute": 20, "communication": 60, "idle:tail": 20}, "communication: 12.0 ms in each recorded"),
         ({"compute": 51, "communication_transfer": 49}, "the GPU of each rank"),
     ],
 )
@@ -379,10 +374,8 @@ def test_the_recorded_step_is_the_longest_median_of_the_ranks() -> None:
     assert lines(made).step == "21.0 ms recorded, 18.0 ms predicted without the profiler (17.0 to 19.0)"
     assert lines(made, step=None).step == "21.0 ms recorded"
     measured = replace(STEP, low_ns=18 * MS, high_ns=18 * MS)
-    assert (
-        lines(made, step=measured).step
-        == "21.0 ms recorded, 18.0 ms without the profiler, as you measured it"
-    )
+    timed = lines(made, step=measured).step
+    assert timed == "21.0 ms recorded, 18.0 ms without the profiler, as you measured it"
     bare = [replace(one, dur_ns=()) for one in made]
     assert lines(bare).step.startswith("25.0 ms recorded, ")
     assert lines(bare, step=None).step == ""

@@ -160,7 +160,5 @@ def test_unmarked_trace_covers_requested_window_or_all(monkeypatch: pytest.Monke
     assert (whole.rank, whole.start_ns, whole.end_ns, whole.asked) == (2, 5 * MS, 21 * MS, False)
     assert (part.rank, part.start_ns, part.end_ns, part.asked) == (2, 6 * MS, 15 * MS, True)
     heads = [diagnose(trace, window=window).traces[0].window for window in (None, (MS, 10 * MS))]
-    assert [(one.start_ns, one.end_ns, one.asked) for one in heads] == [
-        (5 * MS, 21 * MS, False),
-        (6 * MS, 15 * MS, True),
-    ]
+    bounds = [(one.start_ns, one.end_ns, one.asked) for one in heads]
+    assert bounds == [(5 * MS, 21 * MS, False), (6 * MS, 15 * MS, True)]

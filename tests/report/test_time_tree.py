@@ -90,11 +90,8 @@ def test_of_a_window_the_parts_of_work_in_it_are_counted() -> None:
     made = launches((60, 100), (100, 130), (140, 150), (180, 220), (220, 230))
     analysis = Analysis(made.load(), (110 * US, 200 * US))
     root = flame_of(analysis)
-    assert {one.name: one.ns // US for one in root.inside if one.ns} == {
-        "aten::op1": 20,
-        "aten::op2": 10,
-        "aten::op3": 20,
-    }
+    times_us = {one.name: one.ns // US for one in root.inside if one.ns}
+    assert times_us == {"aten::op1": 20, "aten::op2": 10, "aten::op3": 20}
     assert (root.ns, root.count) == (50 * US, 3)
     assert flame_of(Analysis(made.load())).ns == 130 * US
 
@@ -107,10 +104,8 @@ def test_each_work_kind_is_listed_with_opless_work_separate() -> None:
         80 * US, 4 * US, 10, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)", stream=9
     )
     root = flame_of(Analysis(made.load()))
-    assert [(one.name, one.kind, one.ns // US) for one in root.inside] == [
-        ("aten::op0", "op", 40),
-        (NO_OP, "op", 19),
-    ]
+    parts = [(one.name, one.kind, one.ns // US) for one in root.inside]
+    assert parts == [("aten::op0", "op", 40), (NO_OP, "op", 19)]
     assert [one.kind for one in root.inside[1].inside] == ["copy", "memset", "communication"]
 
 

@@ -98,10 +98,8 @@ def test_a_bound_that_the_trace_leaves_open_is_told_so(bounds: tuple[str, str], 
 def test_what_is_no_fault_and_may_save_much_is_named() -> None:
     """Where the limit is open what may save much at most, else what surely does."""
     step = samples.estimate(bound="cpu", bounds=("gpu", "cpu"), gpu_ns=17 * MS)
-    unsure = [
-        replace(one, saving=samples.saving(share))
-        for one, share in zip(graded(INFO, INFO), (0.0, 0.2), strict=True)
-    ]
+    shares = zip(graded(INFO, INFO), (0.0, 0.2), strict=True)
+    unsure = [replace(one, saving=samples.saving(share)) for one, share in shares]
     said = verdict_of(samples.trace(step=step), unsure).fix
     assert said == "undecided; finding 2 may help"
     clear = samples.trace(step=replace(step, bounds=("cpu",)))

@@ -24,10 +24,8 @@ def test_net_claim_needs_half_of_its_time_left(order: Claims, others_ns: int, ke
     """Others have named what most of it is; what is no net keeps the rest whatever it is."""
     work = traced((0, 10 * MS)).index(Work)
     named = Hits(work, "m", "a.", lost=LostTime.excess(work, np.array([others_ns])))
-    all_pending = [
-        *group_hits("rest", order, [Hits(work, "m", "a.")]),
-        *group_hits("named", Claims.EVENT, [named]),
-    ]
+    whole = [Hits(work, "m", "a.")]
+    all_pending = [*group_hits("rest", order, whole), *group_hits("named", Claims.EVENT, [named])]
     rest, specific = resolve_claims(all_pending, (0, LENGTH))
     net = order in (Claims.HOST_CATCH_ALL, Claims.CATCH_ALL)
     assert specific.cost_ns == others_ns
@@ -200,11 +198,8 @@ def test_a_third_rule_has_what_the_first_two_leave_on_its_device() -> None:
     def lost(start: int, end: int) -> LostTime:
         return LostTime(*(np.array([value]) for value in (0, 0, at + start * MS, at + end * MS)))
 
-    claimed = [
-        Hits(one, "m", "a.", lost=lost(0, 10)),
-        Hits(one, "m", "a.", lost=lost(5, 25)),
-        Hits(work, "m", "a."),
-    ]
+    partly = [Hits(one, "m", "a.", lost=lost(*span)) for span in ((0, 10), (5, 25))]
+    claimed = [*partly, Hits(work, "m", "a.")]
     orders = Claims.RECORDING, Claims.EVENT, Claims.REMAINDER
     every = [
         pending

@@ -115,13 +115,8 @@ class Nests(TraceBuilder):
         self.made += 1
         for depth, (name, number) in enumerate(ops):
             args = {} if number is None else {"Sequence number": number}
-            self.op(
-                name,
-                at + depth * US,
-                (60 - 2 * depth) * US,
-                **args,
-                **(last if depth == len(ops) - 1 else {}),
-            )
+            more = last if depth == len(ops) - 1 else {}
+            self.op(name, at + depth * US, (60 - 2 * depth) * US, **args, **more)
         if launches:
             if ops:
                 self.launch("cudaLaunchKernel", at + 20 * US, US, self.made)

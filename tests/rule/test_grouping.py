@@ -33,12 +33,8 @@ def test_only_overlap_with_the_window_is_counted() -> None:
     places = [(MS, 9 * MS), (26 * MS, 2 * MS), (51 * MS, 2 * MS), (76 * MS, 3 * MS)]
     within = Scope(None, 27 * MS, 60 * MS, 2, asked=True)
     (found,) = windowed(kernels(*places, message="{times_a_step}"), within)
-    assert (found.count, found.steps, found.message, found.cost_ns) == (
-        2,
-        2,
-        "once a step",
-        3 * MS + 1_000 - 500,
-    )
+    assert (found.count, found.steps, found.message) == (2, 2, "once a step")
+    assert found.cost_ns == 3 * MS + 1_000 - 500
     assert [span.start_ns for span in found.occurrences] == [26 * MS + 500, 51 * MS + 500]
     assert found.start_ns in (26 * MS + 500, 51 * MS + 500)
     assert windowed(kernels(*places), Scope(None, 30 * MS, 40 * MS, 1, asked=True)) == []
@@ -121,11 +117,8 @@ def test_shared_idle_time_is_weighed_by_each_findings_part() -> None:
         named = Hits(
             idle, "m", "a.", lost=LostTime(np.arange(2), idle.device, idle.start_ns, idle.start_ns + part)
         )
-        all_pending = [
-            *group_hits("event", Claims.EVENT, [named]),
-            *group_hits("rest", Claims.REMAINDER, [net]),
-        ]
-        _, rest = resolve_claims(all_pending, (0, LENGTH))
+        pending = [*group_hits("event", Claims.EVENT, [named]), *group_hits("rest", Claims.REMAINDER, [net])]
+        _, rest = resolve_claims(pending, (0, LENGTH))
         assert build_finding(rest, scope(), None).message == said
 
 

@@ -99,12 +99,7 @@ def test_fixes_are_imperative_sentences(kind: str) -> None:
 @pytest.mark.parametrize(
     ("trace", "rule", "idiom", "fix"),
     [
-        (
-            "real/gpt2_train.eager",
-            "unfused-pointwise",
-            "tanh-GELU by hand",
-            "Use F.gelu(x, approximate='tanh')",
-        ),
+        ("real/gpt2_train.eager", "unfused-pointwise", "tanh-GELU by hand", "F.gelu(x, approximate='tanh')"),
         ("sixth/gan_two.bad", "launch-bound", "spectral norm", "torch.nn.utils.parametrize.cached()"),
         ("sixth/lm_small_train.fixed", "launch-bound", "Newton-Schulz iteration (Muon)", "torch.bmm"),
         ("pairs4/metric_checks.bad", "implicit-sync", "torchmetrics", "Call update()"),

@@ -154,11 +154,8 @@ def test_work_is_not_quicker_than_the_floor() -> None:
 
 
 def test_the_ramp_ends_after_the_first_kernel_at_full_clock() -> None:
-    assert after_ramp(rows(start_ns=[0, 10, 20]), np.array([False, True, True])).tolist() == [
-        False,
-        False,
-        True,
-    ]
+    ramped = after_ramp(rows(start_ns=[0, 10, 20]), np.array([False, True, True]))
+    assert ramped.tolist() == [False, False, True]
     assert after_ramp(rows(start_ns=[0, 10]), np.array([False, False])).tolist() == [False, False]
 
 

@@ -52,17 +52,10 @@ def test_unoverlapped_time_is_lost_by_the_latest_work() -> None:
     every = launched((10, 90), (60, 90), (10, 90, 1), (20, 10), (140, 60), (0, 300, 2)).index(Work)
     longest = every.dur_ns == 90 * US
     own = every[longest]
-    assert list(zip(own.device.tolist(), (own.start_ns // US).tolist(), strict=True)) == [
-        (0, 10),
-        (1, 10),
-        (0, 60),
-    ]
-    assert stretches(LostTime.uncovered(own, every[~longest])) == [
-        (0, 0, 10, 20),
-        (0, 0, 30, 60),
-        (1, 1, 10, 100),
-        (2, 0, 60, 140),
-    ]
+    places = zip(own.device.tolist(), (own.start_ns // US).tolist(), strict=True)
+    assert list(places) == [(0, 10), (1, 10), (0, 60)]
+    lost = LostTime.uncovered(own, every[~longest])
+    assert stretches(lost) == [(0, 0, 10, 20), (0, 0, 30, 60), (1, 1, 10, 100), (2, 0, 60, 140)]
 
 
 def test_no_work_covers_itself() -> None:
@@ -124,10 +117,8 @@ def test_joined_times_are_parallel_to_occurrences_if_each_is() -> None:
 def test_the_last_part_of_work_is_what_it_takes_too_long() -> None:
     work = launched((10, 90), (200, 40)).index(Work)
     assert stretches(LostTime.excess(work, ns(30, 40))) == [(0, 0, 70, 100), (1, 0, 200, 240)]
-    assert stretches(LostTime.excess(work, ns(30, 40), np.array([7, 7]))) == [
-        (7, 0, 70, 100),
-        (7, 0, 200, 240),
-    ]
+    named = LostTime.excess(work, ns(30, 40), np.array([7, 7]))
+    assert stretches(named) == [(7, 0, 70, 100), (7, 0, 200, 240)]
     made = reduce_to(work, np.array([60_000, 0]))
     assert stretches(made["lost"]) == [(0, 0, 70, 100), (1, 0, 200, 240)]
     dropped, resized = made["fix"]
@@ -187,10 +178,8 @@ def test_the_next_of_the_rows_begins_at_an_instant_or_after_it() -> None:
     most = np.iinfo(np.int64).max
     origin = int(calls.start_ns[0]) - 20 * US
     found = calls[::-1].next_start_ns(origin + ns(0, 20, 21, 30, 31))
-    assert [int(one) - origin if one < most else None for one in found] == [
-        *ns(20, 20, 30, 30).tolist(),
-        None,
-    ]
+    starts = [int(one) - origin if one < most else None for one in found]
+    assert starts == [*ns(20, 20, 30, 30).tolist(), None]
 
 
 def test_rows_group_by_shared_value_longest_first() -> None:
@@ -200,19 +189,10 @@ def test_rows_group_by_shared_value_longest_first() -> None:
     ):
         trace.kernel(number * 100 * US, dur * US, number + 1, name=name, stream=stream)
     work = Analysis(trace.load()).index(Work)
-    assert [(name, own.total_ns // US) for name, own in work.by(work.name)] == [
-        ("c", 40),
-        ("a", 30),
-        ("b", 30),
-        ("d", 30),
-    ]
-    assert [key for key, _ in work.by(work.name, work.stream)] == [
-        ("c", 7),
-        ("b", 7),
-        ("d", 7),
-        ("a", 9),
-        ("a", 7),
-    ]
+    totals_us = [(name, own.total_ns // US) for name, own in work.by(work.name)]
+    assert totals_us == [("c", 40), ("a", 30), ("b", 30), ("d", 30)]
+    keys = [key for key, _ in work.by(work.name, work.stream)]
+    assert keys == [("c", 7), ("b", 7), ("d", 7), ("a", 9), ("a", 7)]
     assert [(key, len(own)) for key, own in work.by(work.dur_ns >= 30 * US)] == [(1, 3), (0, 2)]
 
 
@@ -299,12 +279,8 @@ def test_partly_covered_work_is_lost_around_the_cover() -> None:
     own = every[np.isin(every.start_ns // US, [60, 40, 10])][::-1]
     assert (own.start_ns // US).tolist() == [60, 40, 10]
     cover = every[np.isin(every.start_ns // US, [20, 0])]
-    assert stretches(LostTime.uncovered(own, cover)) == [
-        (0, 0, 60, 70),
-        (1, 0, 40, 60),
-        (2, 0, 10, 20),
-        (2, 0, 25, 30),
-    ]
+    lost = LostTime.uncovered(own, cover)
+    assert stretches(lost) == [(0, 0, 60, 70), (1, 0, 40, 60), (2, 0, 10, 20), (2, 0, 25, 30)]
 
 
 def test_span_with_a_pause_loses_all_its_work() -> None:
@@ -394,11 +370,8 @@ def test_findings_do_not_count_launchless_end_steps() -> None:
         if number in (1, 3):
             trace.launched((1_000 * number + 10, 5), (1_000 * number + 20, 700), number)
     analysis = Analysis(trace.load())
-    assert (len(analysis.index(Steps)), analysis.index(Steps).working, scope_of(analysis, None).steps) == (
-        5,
-        3,
-        3,
-    )
+    steps = analysis.index(Steps)
+    assert (len(steps), steps.working, scope_of(analysis, None).steps) == (5, 3, 3)
 
 
 @pytest.mark.parametrize(

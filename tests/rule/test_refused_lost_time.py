@@ -122,14 +122,8 @@ def test_lost_time_ends_after_it_starts() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (
-            lambda work: LostTime.all_of(work).sums(1),
-            r"sums\(1\) of owners up to 3: n is the length of the view",
-        ),
-        (
-            lambda work: LostTime.all_of(work).owned_by(np.zeros(1, int)),
-            "an owner of 3, and owner has 1 rows",
-        ),
+        (lambda work: LostTime.all_of(work).sums(1), r"sums\(1\) of owners up to 3: n is the length of"),
+        (lambda work: LostTime.all_of(work).owned_by(np.zeros(1, int)), "an owner of 3, and owner has 1"),
         (lambda work: LostTime.all_of(work)[np.ones(3, bool)], "a mask of 3 rows cannot choose of 4"),
     ],
 )

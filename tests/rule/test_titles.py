@@ -95,11 +95,7 @@ def test_a_rule_without_templates_has_its_first_clause() -> None:
             "Once a step it reads a value",
         ),
         ("aten::mm waits for the host; and so on, and on", "aten::mm waits for the host", ""),
-        (
-            "in corpus.py(168): sample() waits; the GPU idles",
-            "In corpus.py(168): sample() waits",
-            "The GPU idles",
-        ),
+        ("in a.py(168): sample() waits; the GPU idles", "In a.py(168): sample() waits", "The GPU idles"),
         ("pauses without ops (5 times; 2 ms) cost a lot; x", "Pauses without ops cost a lot", "X"),
         (
             "so many words that they need more room than there is",

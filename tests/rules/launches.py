@@ -30,11 +30,8 @@ def loop(
     dims: Callable[[int], object] | None = None,
 ) -> TraceBuilder:
     """Steps of `repeats` times these ops, each of 10 us and launching one kernel of 1 us at once."""
-    each = [
-        (name, {} if dims is None else {"Input Dims": dims(repeat)})
-        for repeat in range(repeats)
-        for name in names
-    ]
+    inputs = [{} if dims is None else {"Input Dims": dims(repeat)} for repeat in range(repeats)]
+    each = [(name, args) for args in inputs for name in names]
     return steps_of(each, steps=steps, kernel=kernel)
 
 
@@ -53,11 +50,8 @@ def steps_of(
         begin = at
         for name, args in ops:
             tid = backward_tid if "Backward" in name else 1000
-            own = (
-                {"Sequence number": args["Sequence number"] + step * 100_000}
-                if "Sequence number" in args
-                else {}
-            )
+            sequence = args.get("Sequence number")
+            own = {} if sequence is None else {"Sequence number": sequence + step * 100_000}
             trace.op(name, at, 10 * US, tid=tid, **{**args, **own})
             if name != quiet:
                 trace.launched((at + 4 * US, 5 * US), (at + 9 * US, 1 * US), tid=tid, name=kernel)

@@ -139,10 +139,8 @@ def test_a_thread_that_launches_nothing_holds_up_nobody() -> None:
 
 def test_pinned_memory_and_that_of_the_device_are_two_findings() -> None:
     said = asking([("cudaMalloc", True), ("cudaHostAlloc", True)])
-    assert {one.cause: (one.by, one.count) for one in said} == {
-        "growing": ("cudaMalloc", 6),
-        "pinned": ("cudaHostAlloc", 6),
-    }
+    causes = {one.cause: (one.by, one.count) for one in said}
+    assert causes == {"growing": ("cudaMalloc", 6), "pinned": ("cudaHostAlloc", 6)}
 
 
 @pytest.mark.parametrize("line", ["train.py(7): forward", ""])

@@ -207,10 +207,8 @@ def test_collectives_before_the_recording_do_not_count() -> None:
             name = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
             trace.kernel(at + 100 * US + 300 * US * number, took, correlation, name=name)
     (one,) = of_rule(trace, "exposed-communication")
-    assert (
-        "allreduce runs twice a step and takes 430 µs a step; the GPU computes nothing meanwhile"
-        in one.message
-    )
+    cost = "allreduce runs twice a step and takes 430 µs a step; the GPU computes nothing meanwhile"
+    assert cost in one.message
     assert (one.count, one.cause, one.evidence["waiting_ns"]) == (6, "transfer", 0)
 
 

@@ -59,11 +59,8 @@ def test_rows_are_copies_where_a_matrix_is_indexed_by_its_rows(
 def test_parts_of_a_row_are_multiplied_before_the_gather() -> None:
     """Each of the two halves of a row is there 20 times."""
     (one,) = found(program(edges()), SLUG)
-    assert (one.cause, one.confidence, one.evidence["times_copied"]) == (
-        "product-of-copies",
-        Confidence.MEDIUM,
-        20,
-    )
+    assert (one.cause, one.confidence) == ("product-of-copies", Confidence.MEDIUM)
+    assert one.evidence["times_copied"] == 20
     assert one.cost_ns == pytest.approx(6 * 900 * US * (1 - 1 / 20))
 
 
@@ -118,12 +115,8 @@ def test_layers_after_a_dropout_differ_between_copies(trains: str, left_ns: floa
 @pytest.mark.parametrize("other", [0, 1])
 def test_ids_tell_copies_from_other_data_of_their_size(tmp_path: Path, other: int) -> None:
     """A product of what is gathered 4 times, or of another tensor of the same shape."""
-    nodes, index, gathered, weight = (
-        Tensor(1, (256, 64)),
-        Tensor(2, (1024,)),
-        Tensor(3, (1024, 64)),
-        Tensor(4, (64, 64)),
-    )
+    shapes = [(256, 64), (1024,), (1024, 64), (64, 64)]
+    nodes, index, gathered, weight = (Tensor(number, shape) for number, shape in enumerate(shapes, 1))
     data = [gathered, Tensor(5, (1024, 64))][other]
     calls = [
         Call("aten::index", (nodes, index), (gathered,)),

@@ -188,10 +188,8 @@ def test_what_a_call_is_held_against_is_told(rows: int, need: str) -> None:
 
 
 def test_of_several_shapes_the_one_whose_calls_take_most_is_told() -> None:
-    ops = [
-        Op("aten::roll", "roll", dur, [[rows, 512], [], []], [F32])
-        for rows, dur in ((64, 900), (4_096, 3_000))
-    ]
+    sizes = (64, 900), (4_096, 3_000)
+    ops = [Op("aten::roll", "roll", dur, [[rows, 512], [], []], [F32]) for rows, dur in sizes]
     (one,) = found(program([*ops, ops[0]]), "far-from-bound")
     assert (one.evidence["shapes"], one.evidence["call_ns"]) == ("4096x512", 3_000_000)
     assert one.count == 18
@@ -217,10 +215,8 @@ def test_far_from_bound_needs_shapes() -> None:
 @pytest.mark.parametrize(("dur", "said"), [(60, 0), (2_000, 1)])
 def test_a_copy_within_the_device_is_held_against_its_bytes(dur: int, said: int) -> None:
     """Of 64 MB, which are read and written at 4.8 TB/s: 28 us."""
-    trace, inputs = (
-        TraceBuilder(record_shapes=1),
-        {"Input Dims": [[4_096, 4_096]] * 2, "Input type": [F32] * 2},
-    )
+    trace = TraceBuilder(record_shapes=1)
+    inputs = {"Input Dims": [[4_096, 4_096]] * 2, "Input type": [F32] * 2}
     for step in range(3):
         begin = step * 3_000 * US
         trace.step(step, begin, 3_000 * US)
@@ -276,14 +272,8 @@ def test_without_shapes_elementwise_kernels_are_judged_by_grid(
         trace.step(step, begin, 9_000 * US)
         trace.op("aten::scatter_add_", begin, 50 * US)
         trace.launch("cudaLaunchKernel", begin + 10 * US, 5 * US, correlation=step + 1)
-        trace.kernel(
-            begin + 20 * US,
-            took_us * US,
-            correlation=step + 1,
-            name=name,
-            grid=[4096, 1, 1],
-            block=[128, 1, 1],
-        )
+        shape = {"grid": [4096, 1, 1], "block": [128, 1, 1]}
+        trace.kernel(begin + 20 * US, took_us * US, step + 1, name=name, **shape)
     (outcome,) = diagnose(trace.load(), select=["far-from-bound"]).outcomes
     assert outcome.status is (Status.FOUND if reported else Status.NOT_APPLICABLE)
     for finding in diagnose(trace.load(), select=["far-from-bound"]).findings:

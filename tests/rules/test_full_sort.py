@@ -17,14 +17,8 @@ def sort(
 ) -> Op:
     scalars = {"aten::msort": [""], "aten::sort": ["", "False", str(dim), "True"]}
     given = scalars.get(name, ["", str(dim), "True"])
-    return Op(
-        name,
-        RADIX,
-        dur,
-        [shape, *[[]] * (len(given) - 1)],
-        [kind, *["Scalar"] * (len(given) - 1)],
-        scalars=given,
-    )
+    dims, types = [shape, *[[]] * (len(given) - 1)], [kind, *["Scalar"] * (len(given) - 1)]
+    return Op(name, RADIX, dur, dims, types, scalars=given)
 
 
 def view(name: str, kind: str, *scalars: str, shape: list[int] = SHAPE) -> Op:

@@ -81,13 +81,8 @@ def test_a_reduction_closes_a_pair_that_begins_with_a_broadcast(
 def test_sequences_with_equal_begin_merge_longest_first() -> None:
     """Two of thirteen ops differ in the last one, which is not shown."""
     twelve = [Op("aten::exp", PLAIN, 10)] * 12
-    ops = [
-        *[Op("aten::neg", PLAIN, 50)] * 2,
-        *twelve,
-        Op("aten::log", PLAIN, 7),
-        *twelve,
-        Op("aten::neg", PLAIN, 5),
-    ]
+    first = [Op("aten::neg", PLAIN, 50)] * 2
+    ops = [*first, *twelve, Op("aten::log", PLAIN, 7), *twelve, Op("aten::neg", PLAIN, 5)]
     chain = np.array([0] * 2 + [1] * 13 + [2] * 13)
     found, of_first = sequences(work_of(*ops), chain)
     shown_ = " > ".join(["exp"] * 12) + " > ..."

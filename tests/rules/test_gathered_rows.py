@@ -22,11 +22,8 @@ from tests.support.reordered_work import upsampled
 )
 def test_only_1x1_convolutions_move_before_upsampling(weight: list[int], said: bool) -> None:
     up, conv, _ = upsampled()
-    ops = [
-        up,
-        replace(conv, dims=[conv.dims[0], weight, weight[:1]]),
-        Op("aten::relu", MOVE, 9, [[7]], [F32]),
-    ]
+    smaller = replace(conv, dims=[conv.dims[0], weight, weight[:1]])
+    ops = [up, smaller, Op("aten::relu", MOVE, 9, [[7]], [F32])]
     assert bool(found(program(ops), "late-projection")) is said
 
 

@@ -118,13 +118,8 @@ def test_what_clears_memory_for_a_product_is_not_the_product() -> None:
         ids = {"correlation": 90_000 + number}
         clears = {**launch, "name": "cudaMemsetAsync", "ts": op["ts"] + 5, "dur": 1, "args": ids}
         args = {**kernel["args"], **ids, "bytes": 64}
-        memset = {
-            **kernel,
-            "cat": "gpu_memset",
-            "name": "Memset (Device)",
-            "ts": kernel["ts"] - 0.8,
-            "dur": 0.5,
-        }
+        place = {"ts": kernel["ts"] - 0.8, "dur": 0.5}
+        memset = {**kernel, "cat": "gpu_memset", "name": "Memset (Device)", **place}
         events += [clears, {**memset, "args": args}]
     (one,) = found(load_bytes(json.dumps(content).encode()), SLUG)
     assert one.evidence["forward"] == 6

@@ -8,13 +8,8 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule import Calls
 from traceanalyzer.rules.gpu_idle.long_device_sync import timing_calls
 
-EVENTS = [
-    "cudaEventCreateWithFlags",
-    "cudaEventRecord",
-    "cudaEventRecordWithFlags",
-    "cudaEventElapsedTime",
-    "INVALID",
-]
+RECORDS = ["cudaEventRecord", "cudaEventRecordWithFlags"]
+EVENTS = ["cudaEventCreateWithFlags", *RECORDS, "cudaEventElapsedTime", "INVALID"]
 OTHERS = ["cudaMalloc", "cudaEventSynchronize", "cudaGetLastError"]
 
 

@@ -24,12 +24,7 @@ OTHER = Op("aten::mm", NVJET, 100)
         ("aten::cumsum", SCAN, "Give the op more rows at once", Confidence.HIGH),
         ("aten::mm", NVJET, "Let more blocks share the product", Confidence.MEDIUM),
         ("aten::linalg_vector_norm", SUM, "Take all norms with one call", Confidence.HIGH),
-        (
-            "aten::cudnn_batch_norm",
-            "bn_fw_tr_1C11_kernel_NCHW<float, 512>",
-            "Use channels_last",
-            Confidence.HIGH,
-        ),
+        ("aten::cudnn_batch_norm", "bn_fw_tr_1C11_kernel_NCHW<int>", "Use channels_last", Confidence.HIGH),
         ("aten::native_layer_norm_backward", GAMMA, "Put the norm under", Confidence.HIGH),
     ],
 )

@@ -35,10 +35,7 @@ def named(kernel: str, device: str = "NVIDIA H200", op: str = "aten::mm") -> lis
         ("cudnn_ampere_scudnn_128x64_relu_xregs_large_nn_v1", "convolution"),
         ("void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>(int)", "convolution"),
         ("void cudnn::cnn::wgrad_alg0_engine<float, 128, 6, 7, 3, 3, 5, false, 512>(int)", "convolution"),
-        (
-            "void cudnn::cnn::wgrad_alg1_engine<float, float, 128, 5, 5, 3, 3, 3, false, false>(int)",
-            "convolution",
-        ),
+        ("void cudnn::cnn::wgrad_alg1_engine<float, float, 128, 5, 5, 3, 3, 3, false>(int)", "convolution"),
         ("void cudnn::detail::dgrad2d_alg1_1<float, 0, 6, 6, 5, 4, 4, false, true>(int)", "convolution"),
         ("fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention)", "attention"),
     ],
@@ -87,15 +84,8 @@ def test_images_of_three_channels_are_padded_for_tf32(dims: list[list[int]], sai
 
 
 def test_python_scalars_are_no_float64() -> None:
-    ops = [
-        Op(
-            "aten::mul",
-            "void at::native::vectorized_elementwise_kernel<4, MulFunctor<float>>",
-            100,
-            [[512], []],
-            [F32, F64],
-        )
-    ]
+    kernel = "void at::native::vectorized_elementwise_kernel<4, MulFunctor<float>>"
+    ops = [Op("aten::mul", kernel, 100, [[512], []], [F32, F64])]
     assert found(program(ops), "float64-math") == []
 
 
@@ -125,10 +115,8 @@ def test_token_counts_are_not_padded() -> None:
     kernel = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_64x3_tn_align2>(Params)"
     op = Op("aten::addmm", kernel, 200, [[30522], [141, 512], [512, 30522]], [BF16] * 3)
     (one,) = found(program([op]), "misaligned-gemm")
-    assert (one.evidence["sizes"], one.advice) == (
-        [30522],
-        "Pad the dimension from 30522 to 30528, a multiple of 64.",
-    )
+    assert one.evidence["sizes"] == [30522]
+    assert one.advice == "Pad the dimension from 30522 to 30528, a multiple of 64."
 
 
 @pytest.mark.parametrize(("batch", "saved"), [(1, True), (8_192, False)])

@@ -31,10 +31,8 @@ MS = 1_000 * US
 def forecast(*, busy: float = 0.5, measured: bool = False, open_: bool = False) -> Forecast:
     """Of a step of 100 us, in which the device works for this share."""
     step = SimpleNamespace(gpu_ns=busy * 100_000, ns=100_000.0)
-    replays, estimate = (
-        SimpleNamespace(steps=lambda edits: (step,) * 3),
-        SimpleNamespace(measured=measured, open=open_),
-    )
+    replays = SimpleNamespace(steps=lambda edits: (step,) * 3)
+    estimate = SimpleNamespace(measured=measured, open=open_)
     return Forecast(replays, estimate)  # type: ignore[arg-type]
 
 
@@ -53,19 +51,9 @@ PART: Any = SimpleNamespace(launches=20, placed=False)
         (20, 9, None, {"profiled": True}, "; in this recording the GPU waits for"),
         (20, 9, None, {}, "for launches in all parts of the step{elsewhere"),
         (20, 9, None, {"awaits": OF_ONE_OP}, "for the launches of {ops:of this waiting}{elsewhere"),
-        (
-            20,
-            9,
-            None,
-            {"placed": False},
-            "all parts of the step; these launches come from {lines:of this waiting}",
-        ),
-        (
-            20,
-            9,
-            PART,
-            {"placed": False},
-            "all parts of the step; these launches come from {lines:of this waiting}",
+        *(
+            (20, 9, part, {"placed": False}, "all parts of the step; these launches come from {lines:of")
+            for part in (None, PART)
         ),
     ],
 )

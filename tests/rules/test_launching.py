@@ -250,8 +250,5 @@ def test_steps_without_regions_do_not_lower_the_mean() -> None:
     for number in (4, 5):
         trace.step(number, number * 1_000 * US, 500 * US)
     (one,) = of_rule(trace, "compile")
-    assert (one.evidence["cpu_ns"], one.evidence["gpu_ns"], one.evidence["launches"]) == (
-        120 * US,
-        20 * US,
-        2,
-    )
+    assert (one.evidence["cpu_ns"], one.evidence["gpu_ns"]) == (120 * US, 20 * US)
+    assert one.evidence["launches"] == 2

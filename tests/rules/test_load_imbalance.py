@@ -23,10 +23,8 @@ def test_slowest_rank_saves_what_its_peers_pace_saves(tmp_path: Path) -> None:
     report = of_job({0: (1_000,) * 5, 1: (3_000,) * 5}, tmp_path)
     (found,) = report.findings
     assert (found.rank, found.severity, found.confidence) == (1, Severity.HIGH, Confidence.MEDIUM)
-    assert (
-        found.message
-        == "rank 1 computes 3.00 ms a step, rank 0 1.00 ms: the same number of kernels takes longer"
-    )
+    cost = "rank 1 computes 3.00 ms a step, rank 0 1.00 ms: the same number of kernels takes longer"
+    assert found.message == cost
     assert found.saving is not None
     assert found.saving.step_ns == pytest.approx(2_000_000, rel=0.03)
     assert found.cost_per_step_ns == pytest.approx(2_000_000, rel=0.03)

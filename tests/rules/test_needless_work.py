@@ -47,13 +47,8 @@ def test_half_the_bytes_halve_only_memory_bound_time(times: int, saved: float) -
     """What takes twice as long as memory needs computes places, which stay: a quarter of the gain is left."""
     at_rate = 2 * 8 * 4096 * 4096 / 4_800 / 0.87 / US
     kernel = "void at::native::roll_cuda_kernel<double>(double const*, double*, long)"
-    roll = Op(
-        "aten::roll",
-        kernel,
-        round(times * at_rate),
-        [[4096, 4096], [], []],
-        ["double", "ScalarList", "ScalarList"],
-    )
+    inputs = [[4096, 4096], [], []], ["double", "ScalarList", "ScalarList"]
+    roll = Op("aten::roll", kernel, round(times * at_rate), *inputs)
     narrow = Op("aten::mul", ADD, 10, [FIELD, FIELD], [F32, F32])
     (one,) = found(program([roll, narrow]), "float64-math")
     assert one.cost_ns == pytest.approx(6 * saved * roll.dur * US, rel=0.03)
@@ -63,16 +58,13 @@ def unshaped(*kernels: str) -> list[Op]:
     return [Op("aten::op", f"void at::native::{kernel}", 500, grid=65_536) for kernel in kernels]
 
 
-SUB, POW = (
-    "elementwise_kernel<128, 4, at::native::sub>(int)",
-    "vectorized_elementwise_kernel<4, at::native::pow>(int)",
-)
+SUB = "elementwise_kernel<128, 4, at::native::sub>(int)"
+POW = "vectorized_elementwise_kernel<4, at::native::pow>(int)"
 
 
 def test_two_pointwise_kernels_and_a_reduction_are_a_chain() -> None:
-    (one,) = found(
-        program(unshaped(SUB, POW, "reduce_kernel<512, 1, at::native::sum>(float)")), "unfused-pointwise"
-    )
+    three = unshaped(SUB, POW, "reduce_kernel<512, 1, at::native::sum>(float)")
+    (one,) = found(program(three), "unfused-pointwise")
     assert "torch.cdist" in one.advice
     assert found(program(unshaped(SUB, POW)), "unfused-pointwise") == []
 

@@ -64,10 +64,8 @@ def rocm(event: Event) -> None:
         args["cid"] = args.pop("cbid", 0)
     elif event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
         kept = ("External id", "device", "stream", "correlation", "bytes", "grid", "block")
-        event["args"] = {key: args[key] for key in kept if key in args} | {
-            "kind": "Dispatch Kernel",
-            "hsa_queue": 2,
-        }
+        kernel = {"kind": "Dispatch Kernel", "hsa_queue": 2}
+        event["args"] = {key: args[key] for key in kept if key in args} | kernel
     _renamed(event, _ROCM)
 
 

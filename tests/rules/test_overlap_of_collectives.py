@@ -67,13 +67,8 @@ def beside(times: float, *, kernels: int = 12) -> TraceBuilder:
                 during = round(kernels // 2 * (times * 100 + 1) * US)
                 trace.op("c10d::allreduce_", cpu, 8 * US)
                 trace.launch("cudaLaunchKernelExC", cpu + 2 * US, 4 * US, 5_000 + number)
-                trace.kernel(
-                    device,
-                    during,
-                    5_000 + number,
-                    name=REDUCE.replace("ReduceScatter", "AllReduce"),
-                    stream=20,
-                )
+                name = REDUCE.replace("ReduceScatter", "AllReduce")
+                trace.kernel(device, during, 5_000 + number, name=name, stream=20)
                 cpu += 10 * US
             trace.op("aten::mm", cpu, 8 * US)
             trace.launch("cudaLaunchKernelExC", cpu + 2 * US, 4 * US, number)

@@ -65,7 +65,5 @@ def test_what_is_read_in_another_type_or_in_backward_is_no_pair() -> None:
     halves = replace(second, types=["c10::BFloat16"] * 2)
     assert found(program([first, halves, last]), "product-order") == []
     node = "autograd::engine::evaluate_function: BmmBackward0"
-    assert (
-        found(program([replace(first, inside=node), replace(second, inside=node), last]), "product-order")
-        == []
-    )
+    inside = [replace(product, inside=node) for product in (first, second)]
+    assert found(program([*inside, last]), "product-order") == []

@@ -47,11 +47,8 @@ def calling(*each: Sequence[Call], types: str = "float", shapes: bool = True) ->
 @pytest.mark.parametrize(("made", "launches"), [(WINDOW, 1), (SINES, 3)], ids=["on the CPU", "on the device"])
 def test_what_is_made_of_numbers_alone_is_made_once(made: list[Call], launches: int) -> None:
     (one,) = of_rule(calling(*[[*made, *USE] * 2] * 4, types="double"), "computed-again")
-    assert (one.cause, one.confidence, one.evidence["launches"]) == (
-        "rebuilt-constants",
-        Confidence.MEDIUM,
-        2 * launches,
-    )
+    assert (one.cause, one.confidence) == ("rebuilt-constants", Confidence.MEDIUM)
+    assert one.evidence["launches"] == 2 * launches
     assert one.saving is not None
     assert one.saving.share > 0.2
 

@@ -25,12 +25,8 @@ LAYER: Call = ("aten::linear", [[NODES, 64], [64, 64], [64]], [F32] * 3, [])
 RELU: Call = ("aten::relu", [[NODES, 64]], [F32], [])
 SAMPLED: Call = ("aten::randint", [[], []], [NUMBER, "ScalarList"], [str(NODES), f"[{EDGES}]"])
 LOOKED_UP: Call = ("aten::embedding", [[NODES, 64], [EDGES]], [F32, LONG], [])
-SLICED: Call = (
-    "aten::slice",
-    [[2 * EDGES], [], [], [], []],
-    [LONG, *[NUMBER] * 4],
-    ["", "0", "0", str(EDGES), "1"],
-)
+SLICE_INPUTS = [[2 * EDGES], [], [], [], []], [LONG, *[NUMBER] * 4]
+SLICED: Call = ("aten::slice", *SLICE_INPUTS, ["", "0", "0", str(EDGES), "1"])
 
 
 def training(

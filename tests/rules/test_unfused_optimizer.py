@@ -108,14 +108,9 @@ def test_two_optimizers_without_the_fused_one() -> None:
 
 def test_op_of_few_parameters_does_not_set_the_count() -> None:
     """Of a hundred launches one op comes four times, such as for parameters of another type; the others for each."""
-    (one,) = of_rule(
-        stepping(
-            "RMSprop",
-            [*["aten::mul_"] * 32, *["aten::sqrt"] * 32, *["aten::add_"] * 32, *["aten::neg"] * 4],
-            1,
-        ),
-        "unfused-optimizer",
-    )
+    for_each = [name for name in ("aten::mul_", "aten::sqrt", "aten::add_") for _ in range(32)]
+    trace = stepping("RMSprop", [*for_each, *["aten::neg"] * 4], 1)
+    (one,) = of_rule(trace, "unfused-optimizer")
     assert one.evidence["tensors"] == 32
     assert one.evidence["passes"] == 3
 

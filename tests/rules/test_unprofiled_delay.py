@@ -104,10 +104,8 @@ def test_waits_for_late_batches_are_the_first_finding(tmp_path: Path) -> None:
     first = diagnose(load(path)).findings[0]
     assert (first.rule, first.cause, first.severity) == (RULE, "late-batches", Severity.HIGH)
     assert first.evidence["measured_share"] == pytest.approx(0.6)
-    assert (
-        "steps wait for batches during 60.0 % of the time without the profiler (12 of 24 steps)"
-        in first.message
-    )
+    waits = "steps wait for batches during 60.0 % of the time without the profiler (12 of 24 steps)"
+    assert waits in first.message
 
 
 @pytest.mark.parametrize(

@@ -121,10 +121,8 @@ def test_the_link_limits_what_it_takes_more_than_half_of(copies: int, kernels: i
 
 def test_the_rate_over_the_link_is_that_of_the_copies_alone() -> None:
     fact = one(copying(("copy", 400), ("kernel", 300)))
-    assert (
-        f"it reaches {(1 << 20) / 400_000:.2f} GB/s (mean of all its copies) over the link to the host"
-        in fact.message
-    )
+    rate = f"it reaches {(1 << 20) / 400_000:.2f} GB/s (mean of all its copies) over the link to the host"
+    assert rate in fact.message
 
 
 def test_an_op_before_the_first_step_is_no_part_of_one() -> None:

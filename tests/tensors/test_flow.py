@@ -18,15 +18,8 @@ from traceanalyzer.tensors.needed_values import known_factors
 def test_results_that_are_freed_unread_are_unread(tmp_path: Path) -> None:
     """The mean of the product is dropped. The number goes to the host."""
     number = Call("aten::_local_scalar_dense", (Z,))
-    calls = [
-        mul(X, W, Y),
-        mul(X, X, Z),
-        number,
-        Call("aten::mean", (Y,), (OUT,)),
-        mul(W, W, Y),
-        mul(Y, X, Z),
-        number,
-    ]
+    before, after = [mul(X, W, Y), mul(X, X, Z)], [mul(W, W, Y), mul(Y, X, Z)]
+    calls = [*before, number, Call("aten::mean", (Y,), (OUT,)), *after, number]
     found = flow(tmp_path, calls, calls)
     assert found.unread.tolist() == [True, False, False, True, False, False, False] * 2
 
@@ -34,16 +27,11 @@ def test_results_that_are_freed_unread_are_unread(tmp_path: Path) -> None:
 def test_unread_results_that_only_seem_to_last_are_unread(tmp_path: Path) -> None:
     """Three of four means are freed unread. The storage of the last one is not used anew."""
     means = [Call("aten::mean", (X,), (result,)) for result in (Y, Y, Y, Y, Z)]
-    steps = [
-        [*means, mul(X, W, OUT), Call("aten::argmax", (OUT,), (HOST,))],
-        [mul(X, W, Y), reader_of(mul(X, W, Y))],
-    ]
+    second = [mul(X, W, Y), reader_of(mul(X, W, Y))]
+    steps = [[*means, mul(X, W, OUT), Call("aten::argmax", (OUT,), (HOST,))], second]
     assert flow(tmp_path, *steps).unread[:5].tolist() == [True] * 5
-    assert flow(tmp_path, [means[0], *means[3:], *steps[0][5:]], steps[1]).unread[:3].tolist() == [
-        True,
-        True,
-        False,
-    ]
+    fewer = [means[0], *means[3:], *steps[0][5:]]
+    assert flow(tmp_path, fewer, second).unread[:3].tolist() == [True, True, False]
 
 
 def test_results_of_a_read_op_may_be_unread(tmp_path: Path) -> None:
@@ -106,22 +94,14 @@ def test_another_head_may_be_returned(tmp_path: Path) -> None:
 
 
 def test_results_of_one_form_may_be_a_list(tmp_path: Path) -> None:
-    calls = [
-        linear(X, LAYERS[0]),
-        linear(LAYERS[0], LAYERS[1]),
-        linear(X, LAYERS[2]),
-        linear(LAYERS[2], LAYERS[3]),
-    ]
+    ends = (X, LAYERS[0]), (LAYERS[0], LAYERS[1]), (X, LAYERS[2]), (LAYERS[2], LAYERS[3])
+    calls = [linear(before, after) for before, after in ends]
     assert abandoned(tmp_path, *calls) == []
 
 
 def test_what_is_freed_within_the_step_is_abandoned(tmp_path: Path) -> None:
-    calls = [
-        linear(X, LAYERS[0]),
-        Call("aten::softmax", (LAYERS[0],), (Y,)),
-        mul(LAYERS[0], W, Y),
-        linear(Y, OUT),
-    ]
+    softmax = Call("aten::softmax", (LAYERS[0],), (Y,))
+    calls = [linear(X, LAYERS[0]), softmax, mul(LAYERS[0], W, Y), linear(Y, OUT)]
     assert abandoned(tmp_path, *calls) == [1]
 
 
@@ -178,11 +158,8 @@ def test_a_resize_needs_whole_images_for_a_crop_of_each(tmp_path: Path) -> None:
 def test_writing_to_a_part_leaves_the_rest_needed(tmp_path: Path) -> None:
     part = Tensor(51, (1, 3, 6, 6))
     write = Call("aten::mul_", (part, W), (part,), writes=(0,))
-    calls = [
-        Call("aten::mean", (part,), (Tensor(55, (1,)),)),
-        write,
-        Call("aten::mean", (RESIZED,), (Tensor(53, (8,)),)),
-    ]
+    first = Call("aten::mean", (part,), (Tensor(55, (1,)),))
+    calls = [first, write, Call("aten::mean", (RESIZED,), (Tensor(53, (8,)),))]
     assert shares(tmp_path, TO_FLOAT, RESIZE, *calls)[:2] == [1.0, 1.0]
 
 
@@ -309,7 +286,5 @@ PRODUCT = Call("aten::matmul", (FACTOR, FACTOR), (MATRIX,))
 def test_cholesky_of_a_known_factor(tmp_path: Path, calls: list[Call], known: bool) -> None:
     factorised = Call("aten::linalg_cholesky", (MATRIX,), (CHOLESKY,))
     found = flow(tmp_path, *[[*calls, factorised, reader_of(*calls, factorised)]] * 2)
-    assert (
-        np.flatnonzero(known_factors(found.recorded, found.values)[: len(calls) + 1]).tolist()
-        == [len(calls)] * known
-    )
+    factors = known_factors(found.recorded, found.values)[: len(calls) + 1]
+    assert np.flatnonzero(factors).tolist() == [len(calls)] * known
