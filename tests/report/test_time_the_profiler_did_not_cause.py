@@ -265,6 +265,11 @@ def test_rare_driver_call_is_no_part_of_the_step(slow: dict[int, tuple[str, int]
     assert said in summary_of(report).step
 
 
+def test_a_call_that_waits_for_the_gpu_is_not_blocked_in_the_driver() -> None:
+    step = summary_of(diagnose(looping({4: ("cudaDeviceSynchronize", 90_000)}).load())).step
+    assert step.endswith(" takes 90.0 ms longer: 90.0 ms in cudaDeviceSynchronize")
+
+
 def decoding(kernels: int, prefills: dict[int, tuple[int, int]]) -> TraceBuilder:
     """Twelve steps of so many kernels of 100 us; some launch more of them, or of a larger grid that take longer."""
     trace, at, number = TraceBuilder(), 0, 0
