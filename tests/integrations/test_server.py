@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from pkgutil import resolve_name
 from types import ModuleType, SimpleNamespace
@@ -17,7 +15,7 @@ from tests.support.fixtures import FIXTURES
 from traceanalyzer.integrations import answers, server
 from traceanalyzer.integrations.answers import Roots
 from traceanalyzer.model.errors import BadOption, TraceAnalyzerError
-from traceanalyzer.runtime.processes import Worker
+from traceanalyzer.runtime.processes import ProcessEnded, Worker
 
 
 class Offered:
@@ -60,13 +58,13 @@ class Process:
         assert most_bytes is not None
         assert 0 < most_bytes <= 8 << 30
 
-    def submit(self, tasks: Sequence[Any]) -> Future[list[Any]]:
-        answers: Future[list[Any]] = Future()
-        if Process.failure is None:
-            answers.set_result([task.run(None) for task in tasks])
-        else:
-            answers.set_exception(Process.failure)
-        return answers
+    def submit(self, tasks: Sequence[Any]) -> None:
+        self.tasks = tasks
+
+    def answers(self, most_s: float) -> list[Any]:
+        if Process.failure is not None:
+            raise Process.failure
+        return [task.run(None) for task in self.tasks]
 
     def end(self) -> None:
         Process.ended += 1
@@ -118,7 +116,7 @@ def test_what_cannot_be_answered_is_said(offered: Offered) -> None:
     ("failure", "reason"),
     [
         (TimeoutError(), "error: no answer within 300 s: ask about a smaller trace or window"),
-        (BrokenProcessPool(), "error: the process ended, perhaps out of memory: ask about a smaller trace"),
+        (ProcessEnded(), "error: the process ended, perhaps out of memory: ask about a smaller trace"),
         (SystemError(), "error: the process ended, perhaps out of memory: ask about a smaller trace"),
     ],
 )

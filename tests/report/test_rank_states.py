@@ -36,7 +36,7 @@ from traceanalyzer.report.job_replay import InJob, Said
 from traceanalyzer.report.rank_pool import Elsewhere, Lost, Task, in_pool
 from traceanalyzer.report.rank_report import Brief, whole_findings
 from traceanalyzer.report.rank_states import Call, RankFile, States, used_bytes
-from traceanalyzer.runtime.processes import Processes
+from traceanalyzer.runtime.processes import ProcessEnded, Processes, Worker
 
 US = 1_000
 ASKED: Counter[tuple[str, str]] = Counter()
@@ -260,6 +260,8 @@ class Ask:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.ends == "unpicklable":
             return lambda: None
+        if self.ends == "large":
+            return bytes(1 << 24)
         states.asked += 1
         print("printed by a process")
         return os.getpid(), states.most_bytes, sys.path, dict(os.environ)
@@ -325,6 +327,19 @@ def test_an_idle_process_that_was_killed_is_replaced(processes: Processes) -> No
 
 def test_an_answer_that_cannot_be_sent_is_an_error(processes: Processes) -> None:
     assert isinstance(answers(processes, Ask("a", "unpicklable"))["a"], Exception)
+
+
+def test_an_answer_cut_short_by_its_process_ends_there() -> None:
+    """More than a pipe holds: the process is killed while it sends."""
+    worker = Worker(f"{__name__}:Memory", 77)
+    try:
+        worker.submit((Ask("a", "large"),))
+        assert worker.connection.poll(60)
+        os.kill(worker.pid, signal.SIGKILL)
+        with pytest.raises(ProcessEnded):
+            worker.answers(60)
+    finally:
+        worker.end()
 
 
 def test_processes_end_when_their_parent_is_killed() -> None:

@@ -128,7 +128,7 @@ def _pool(files: Sequence[Path], jobs: int | None, scheduler: str | None) -> Poo
 
     try:
         return Processes(count, _STATES_HERE, most_bytes)
-    except OSError:  # a container without shared memory has no semaphores: this process reads
+    except OSError:  # a container at its limit of processes: this one reads
         return None
 
 

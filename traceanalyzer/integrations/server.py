@@ -1,7 +1,6 @@
 """A server of the Model Context Protocol over standard input and output: six tools that only read."""
 
 from collections.abc import Callable
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ from traceanalyzer.integrations.answers import Roots
 from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.model.interpreter import free_bytes
 from traceanalyzer.render.words.escape import shortened
-from traceanalyzer.runtime.processes import Worker
+from traceanalyzer.runtime.processes import ProcessEnded, Worker
 from traceanalyzer.version import __version__, install_command
 
 _MOST_S = 300  # for one answer; a trace of 5 GB takes a minute
@@ -76,11 +75,12 @@ def _answer(question: Callable[..., str], *arguments: Any) -> str:
 
     worker = Worker(f"{__name__}:limited", min(_MOST_BYTES, int(_SHARE * (free_bytes() or _MOST_BYTES))))
     try:
-        (answer,) = worker.submit((_Question(question, arguments),)).result(_MOST_S)
+        worker.submit((_Question(question, arguments),))
+        (answer,) = worker.answers(_MOST_S)
     except TimeoutError:
         raise ToolError(f"error: no answer within {_MOST_S} s: ask about a smaller trace or window") from None
     # Extensions without memory raise any of these.
-    except (BrokenProcessPool, MemoryError, ImportError, OSError, SystemError):
+    except (ProcessEnded, MemoryError, ImportError, OSError, SystemError):
         why = "the process ended, perhaps out of memory"
         raise ToolError(f"error: {why}: ask about a smaller trace") from None
     finally:

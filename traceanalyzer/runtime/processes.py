@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
 from pkgutil import resolve_name
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -26,11 +26,15 @@ _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONSAFE
 _Batch = tuple["Task", ...]
 
 
+class ProcessEnded(Exception):
+    """A process ended before its answers had arrived."""
+
+
 class Processes:
     """Processes of this machine, each with some of the ranks: a `Pool`.
 
     `states` is the `module:name` of what makes, given the `most_bytes` of memory that each may hold, what a process
-    keeps between tasks. Raises OSError: the system has no semaphores, which processes share.
+    keeps between tasks. Raises OSError: the system begins no process.
     """
 
     def __init__(self, count: int, states: str, most_bytes: int | None = None) -> None:
@@ -46,21 +50,20 @@ class Processes:
             queue.extend(tuple(owned[at : at + size]) for at in range(0, len(owned), size))
         answers: dict[str, Any] = {}
         failures: Counter[str] = Counter()
-        running: dict[Future[list[Any]], tuple[Worker, _Batch]] = {}
+        running: dict[Worker, _Batch] = {}
         idle = list(self.workers)
         while True:
             for worker in idle:
                 if queue := waiting[worker] or waiting[None]:
-                    batch = queue.popleft()
-                    running[worker.submit(batch)] = worker, batch
+                    running[worker] = queue.popleft()
+                    worker.submit(running[worker])
             if not running:
                 return answers
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
-            idle = []
-            for future in done:
-                worker, batch = running.pop(future)
-                idle.append(worker)
-                found = self._found(future, worker, batch, failures)
+            ready = wait([worker.connection for worker in running])
+            idle = [worker for worker in running if worker.connection in ready]
+            for worker in idle:
+                batch = running.pop(worker)
+                found = self._found(worker, batch, failures)
                 if found is None:
                     waiting[worker].extendleft((task,) for task in reversed(batch))
                     continue
@@ -69,13 +72,11 @@ class Processes:
                     told(task)
 
     @staticmethod
-    def _found(
-        future: Future[list[Any]], worker: Worker, batch: _Batch, failures: Counter[str]
-    ) -> list[Any] | None:
+    def _found(worker: Worker, batch: _Batch, failures: Counter[str]) -> list[Any] | None:
         """The answers; None where the tasks are to be done again, each alone, since the process ended."""
         try:
-            return future.result()
-        except BrokenProcessPool:
+            return worker.answers()
+        except ProcessEnded:
             worker.restart()
             if len(batch) > 1:
                 return None
@@ -103,22 +104,42 @@ class Worker:
         self._begin()
 
     def _begin(self) -> None:
-        self._executor = ProcessPoolExecutor(1, get_context("spawn"), _prepare, self._begin_with)
+        context = get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, *self._begin_with))
         with _environment():
-            self._pid = self._executor.submit(os.getpid)
+            self._process.start()
+        # With the other end in the process alone, a message that its death cuts short ends there.
+        theirs.close()
 
     @property
     def pid(self) -> int:
         """Number of the process."""
-        return self._pid.result()
+        return self._process.pid or 0
 
-    def submit(self, batch: _Batch) -> Future[list[Any]]:
-        """The answers to come."""
+    def submit(self, batch: _Batch) -> None:
+        """Ask for the answers."""
         try:
-            return self._executor.submit(_answers, batch)
-        except BrokenProcessPool:  # it ended while it had nothing to do
+            self.connection.send(batch)
+        except OSError:  # it ended while it had nothing to do
             self.restart()
-            return self._executor.submit(_answers, batch)
+            self.connection.send(batch)
+
+    def answers(self, most_s: float | None = None) -> list[Any]:
+        """The answers to the batch that was submitted last.
+
+        Raises TimeoutError: none within `most_s`. Raises ProcessEnded, and what the tasks raised.
+        """
+        if not self.connection.poll(most_s):
+            raise TimeoutError
+        try:
+            message = self.connection.recv_bytes()
+        except (EOFError, OSError):
+            raise ProcessEnded from None
+        answers, error = pickle.loads(message)
+        if error is not None:
+            raise error
+        return list(answers)
 
     def restart(self) -> None:
         """Begin again, without what the process knew."""
@@ -127,9 +148,9 @@ class Worker:
 
     def end(self) -> None:
         """Whatever it does, it ends."""
-        with suppress(BrokenProcessPool, OSError):
-            os.kill(self.pid, getattr(signal, "SIGKILL", signal.SIGTERM))
-        self._executor.shutdown(cancel_futures=True)
+        self._process.kill()
+        self._process.join()
+        self.connection.close()
 
 
 @contextmanager
@@ -147,19 +168,31 @@ def _environment() -> Iterator[None]:
 
 # -- in the process --------------------------------------------------------------------------------------
 
-_states: Any = None
+
+def _serve(connection: Connection, states: str, most_bytes: int | None) -> None:
+    """Answer batches until the parent ends."""
+    _prepare()
+    kept = resolve_name(states)(most_bytes)
+    while True:
+        try:
+            batch: _Batch = connection.recv()
+        except EOFError:
+            return
+        try:
+            message = pickle.dumps(([task.run(kept) for task in batch], None))
+        except Exception as error:
+            message = pickle.dumps((None, error))
+        connection.send_bytes(message)
 
 
-def _prepare(states: str, most_bytes: int | None) -> None:
-    """Write nothing where the parent's output goes, end with the parent, and make what is kept between tasks."""
-    global _states
+def _prepare() -> None:
+    """Write nothing where the parent's output goes, and end with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this one
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, OSError, ValueError):
             os.dup2(nowhere, stream.fileno())
     Thread(target=_end_with_parent, daemon=True).start()
-    _states = resolve_name(states)(most_bytes)
 
 
 def _end_with_parent() -> None:
@@ -167,7 +200,3 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
-
-
-def _answers(batch: _Batch) -> list[Any]:
-    return [task.run(_states) for task in batch]
