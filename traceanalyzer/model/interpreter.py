@@ -14,7 +14,7 @@ T = TypeVar("T")
 # What runs under the interpreter's lock, half of an analysis, leaves a third thread nothing to do.
 _MAX_THREADS = 2
 # Rows of both lanes; numpy passes over fewer before a thread has its turn.
-_MIN_THREADED_ROWS = 50_000
+_MIN_THREADED_ROWS = 200_000
 
 
 class _LazyPandas:
