@@ -166,6 +166,14 @@ def test_the_specific_remedy_leads_its_fault(general: str) -> None:
     assert names(told) == ["late", "why"]
 
 
+@pytest.mark.parametrize(("severity", "first"), [(HIGH, "sync"), (MEDIUM, "batch")])
+def test_launches_of_unknown_saving_stand_by_severity(severity: Severity, first: str) -> None:
+    batch = replace(faulty("batch", rule="launch-bound"), saving=None, cost_share=0.7)
+    own = FaultOf((0, 1), (None, samples.saving(0.1)), (HIGH, severity), {})
+    told, _ = by_fault([batch, faulty("sync", severity, 0.1)], [own])
+    assert names(told)[0] == first
+
+
 def test_explained_finding_follows_its_explanation() -> None:
     """A reason in another fault changes nothing."""
     given = [faulty("large", share=0.6), faulty("small", share=0.2), faulty("other", share=0.1)]

@@ -67,8 +67,11 @@ def _in_turn(findings: Sequence[Finding], faults: Sequence[FaultOf]) -> list[_Me
     by_rank = ranked([one.stands for one in groups])
     turns = {id(one): turn_of(one, one.severity) for one in by_rank}
     least = _LAUNCHES_BEFORE * max((saved_share(one) for one in by_rank if not turns[id(one)]), default=0.0)
+    worst = min((one.severity.rank for one in by_rank if not turns[id(one)]), default=0)
     for one in by_rank:
-        if turns[id(one)] == 1 and one.severity.rank <= Severity.MEDIUM.rank and saved_share(one) >= least:
+        # What a larger batch saves cannot be told: it stands before what is less severe.
+        enough = one.severity.rank < worst if one.saving is None else saved_share(one) >= least
+        if turns[id(one)] == 1 and one.severity.rank <= Severity.MEDIUM.rank and enough:
             turns[id(one)] = -1
     order = sorted(by_rank, key=lambda one: turns[id(one)])
     turn = {id(found): place for place, found in enumerate(order)}
