@@ -131,9 +131,6 @@ def tables_of(analysis: Analysis, chosen: Chosen) -> dict[str, pd.DataFrame]:
     return {"work": work_table, "calls": calls_table, "totals": totals, "idle": idle}
 
 
-# -- work -----------------------------------------------------------------------------------------------
-
-
 def _work_table(trace: Trace, nesting: Nesting, work: DeviceWork, step: Rows, chosen: Chosen) -> pd.DataFrame:
     selected = np.flatnonzero(step >= 0)
     around = np.where(work.op >= 0, work.op, work.call)[selected]
@@ -202,9 +199,6 @@ def spread_samples(number: Rows, dur: Rows, size: int) -> list[list[int]]:
     return [part.tolist() for part in np.split(dur[order][selected], bounds)[:size]]
 
 
-# -- calls ----------------------------------------------------------------------------------------------
-
-
 Calls = Mapping[str, Rows]
 
 
@@ -266,9 +260,6 @@ def _totals(
         named = name.replace("copy_", "").replace("_", " ")
         rows.append((named, float(sums.mean()), float(sums.min()), float(sums.max())))
     return _shaped(pd.DataFrame(rows, columns=list(TABLES["totals"])), "totals")
-
-
-# -- idle time and the host -----------------------------------------------------------------------------
 
 
 def _idle_table(analysis: Analysis, nesting: Nesting, chosen: Chosen) -> pd.DataFrame:

@@ -348,9 +348,6 @@ def _links(ranks: Ranks, view: JobView) -> dict[int, RankLinks]:
     return found
 
 
-# -- what each rank is asked -----------------------------------------------------------------------------
-
-
 def kernels(analysis: Analysis, _: None, __: None) -> RankKernels:
     """What of the rank others are compared with."""
     return RankKernels.of(analysis.trace, analysis.index(DeviceWork))

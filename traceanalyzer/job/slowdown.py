@@ -122,9 +122,6 @@ class _Job:
         return np.asarray(begin_ns + np.where(recorded, task.ns, self._ideal[task.kind]), np.float64)
 
 
-# -- of recorded traces ----------------------------------------------------------------------------------
-
-
 def of_job(view: JobView) -> Slowdown | None:
     """Of a job as it was recorded, from what each rank does between its collectives; None where nothing is shared.
 

@@ -64,9 +64,6 @@ def content_hash(what: object) -> str:
     return hashlib.sha256(str(what).encode()).hexdigest()[:16]
 
 
-# -- writing ---------------------------------------------------------------------------------------------
-
-
 def _keep(trace: Trace, place: Path) -> None:
     if not make_private(place.parent):
         return
@@ -90,9 +87,6 @@ def _keep(trace: Trace, place: Path) -> None:
 
 def _mapped(file: IO[bytes]) -> memoryview:
     return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-
-
-# -- reading ---------------------------------------------------------------------------------------------
 
 
 def _opened(place: Path, path: Path) -> Trace | None:

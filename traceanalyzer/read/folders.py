@@ -91,9 +91,6 @@ def _parts(text: str) -> list[str | int]:
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", text)]
 
 
-# -- files -----------------------------------------------------------------------------------------------
-
-
 def _expanded(path: str | Path) -> list[Path]:
     """The path, or what a pattern stands for that no shell has expanded."""
     plain = as_path(path)
@@ -122,9 +119,6 @@ def _folders(folder: Path, depth: int) -> list[Path]:
     for below in sorted((p for p in folder.iterdir() if p.is_dir()), key=by_number):
         folders += [below, *(_folders(below, depth - 1) if depth > 1 else ())]
     return folders
-
-
-# -- iterations ------------------------------------------------------------------------------------------
 
 
 def _iterations(files: Sequence[Path]) -> dict[str, tuple[Path, ...]]:

@@ -208,9 +208,6 @@ def finished(batches: Batches, collector: Collector) -> Trace:
     return trace
 
 
-# -- several traces --------------------------------------------------------------------------------------
-
-
 def _file_traces(read: Callable[[str | Path], Trace], path: str | Path) -> list[Trace]:
     """The file's trace, or the traces that were merged into it, by rank."""
     try:

@@ -104,9 +104,6 @@ def split(source: Source, restore: Restore, finish: Callable[[Batches, Collector
     return [replace(trace, meta=replace(trace.meta, rank=rank)) for rank, trace in traces]
 
 
-# -- the marks -------------------------------------------------------------------------------------------
-
-
 def restore_of(collector: Collector) -> Restore | None:
     """How the file was merged, None where it was not."""
     pids = {head[1] for head in collector.heads}

@@ -179,9 +179,6 @@ def workers(tasks: list[tuple[object, ...]]) -> Iterator[list[IO[bytes]]]:
             worker.__exit__(None, None, None)
 
 
-# -- from a worker to its parent -------------------------------------------------------------------------
-
-
 def work(out: IO[bytes], path: str, batch_bytes: int, start: int, stop: int | None, style: Style) -> None:
     """Read a part and write what was read. Raises Unsplittable: the part is not plain events from end to end."""
     part, collector = Part(Source(path), batch_bytes, start, stop, style), Collector()

@@ -83,9 +83,6 @@ def sample_alike(ranks: Ranks, every: Mapping[int, None]) -> None:
         ranks.each(replay_these, every, np.array(sorted(both), np.int64))
 
 
-# -- what each rank is asked -----------------------------------------------------------------------------
-
-
 def sampled(analysis: Analysis, _: None, __: None) -> frozenset[int]:
     """Numbers of the steps that stand for the rank; none where that is a part of one."""
     steps, nesting = analysis.index(Steps), analysis.index(Nesting)

@@ -166,9 +166,6 @@ def _environment() -> Iterator[None]:
         os.environ.update(before)
 
 
-# -- in the process --------------------------------------------------------------------------------------
-
-
 def _serve(connection: Connection, states: str, most_bytes: int | None) -> None:
     """Answer batches until the parent ends."""
     _prepare()

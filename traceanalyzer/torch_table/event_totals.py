@@ -110,9 +110,6 @@ def linked_sums(events: FunctionEvents, took: NDArray[Value], sums_of: Sums[Valu
     return result
 
 
-# -- memory --------------------------------------------------------------------------------------------------
-
-
 def _with_memory(trace: Trace, events: FunctionEvents) -> tuple[FunctionEvents, Rows, Rows]:
     """Bytes of all memory events within each event's span, ends included, whatever their thread."""
     nothing = np.zeros(len(events), np.int64)

@@ -99,8 +99,6 @@ def rewritten(name: str) -> str:
     return "ProfilerStep*" if name.startswith("ProfilerStep#") else name
 
 
-# -- parts ---------------------------------------------------------------------------------------------------
-
 _Part = dict[str, Any]
 
 
@@ -219,9 +217,6 @@ def _joined(parts: list[_Part], origin_ns: int) -> FunctionEvents:
 
 def _column(parts: list[_Part], key: str) -> NDArray[Any]:
     return np.concatenate([part[key] for part in parts])
-
-
-# -- corrections ---------------------------------------------------------------------------------------------
 
 
 def function_events(trace: Trace, *, python_functions: bool = False) -> FunctionEvents:

@@ -74,9 +74,6 @@ def _phase(phase: Any) -> str:
     return f"phase {phase}" if isinstance(phase, str) and len(phase) == 1 else "no phase that is known"
 
 
-# -- rows ------------------------------------------------------------------------------------------------
-
-
 def problem_of(event: Any, frame: str, start: int) -> str | None:
     """Why an event cannot be a row, as the class that it is counted in."""
     if not isinstance(event, dict):

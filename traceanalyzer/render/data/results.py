@@ -218,9 +218,6 @@ def _collectives(analysis: Analysis) -> pa.Table:
     return pa.table(columns)
 
 
-# -- where it is kept ------------------------------------------------------------------------------------
-
-
 def store(folder: Path, run: str, layout: Layout, once: Once, written: Written) -> Stored:
     """Write the tables of all files that are not done; what is there of other runs and iterations stays.
 

@@ -68,9 +68,6 @@ def table_markdown(table: PrintedTable, size: TableSize) -> str:
     return to_markdown([column.title for column in columns], cells, _totals(table))
 
 
-# -- columns -------------------------------------------------------------------------------------------------
-
-
 def _columns(table: PrintedTable, size: TableSize) -> list[_Column]:
     rows, shown = table.rows, size.shown(table.rows)
     names = [printable(name) for name in rows["name"]]
@@ -157,9 +154,6 @@ def _totals(table: PrintedTable) -> list[str]:
     if table.has_device_time:
         lines.append(f"Self {table.device} time total: {format_time(table.self_device_us)}")
     return lines
-
-
-# -- number formats ------------------------------------------------------------------------------------------
 
 
 def format_time(us: float) -> str:
