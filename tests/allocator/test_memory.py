@@ -99,6 +99,37 @@ def test_blocks_alive_and_kept_by_op_and_line() -> None:
     assert view.out_of_memory == 1
 
 
+def test_blocks_at_the_peak_are_summed_by_use() -> None:
+    """Forward keeps 300 for backward, which leaves a gradient of 200; the optimizer keeps 50 for itself."""
+    trace = TraceBuilder()
+    trace.op("aten::mm", 0, 100)
+    trace.memory(10, 300, address=1, allocated=300)
+    trace.memory(20, 7, address=2, allocated=307)
+    trace.op("autograd::engine::evaluate_function: MmBackward0", 200, 100)
+    trace.memory(210, 200, address=3, allocated=507)
+    trace.memory(250, -300, address=1, allocated=207)
+    trace.annotation("Optimizer.step#Adam.step", 400, 100)
+    trace.memory(410, 50, address=4, allocated=257)
+    trace.memory(420, 400, address=5, allocated=657)
+    trace.memory(430, -400, address=5, allocated=257)
+    trace.memory(600, -200, address=3, allocated=57)
+    at_peak = {"temporary": 400, "gradients": 200, "optimizer state": 50, "not freed": 7}
+    (device,) = Analysis(trace.load()).index(MemoryView).devices
+    assert dict(zip(device.uses["use"], device.uses["bytes"], strict=True)) == at_peak
+    trace.memory(150, 500, address=6, allocated=807)
+    trace.memory(220, -500, address=6, allocated=7)
+    (device,) = Analysis(trace.load()).index(MemoryView).devices
+    assert device.uses.to_dict("records")[0] == {"use": "activations", "blocks": 2, "bytes": 800}
+
+
+def test_gradients_at_the_peak_are_as_large_as_the_model(shared: Callable[[str], Path]) -> None:
+    """ResNet-18 has 11.7 million parameters of four bytes: 44.6 MiB, all but those of the first layers by then."""
+    device = analysed(shared("slowdown/cnn.memory")).index(MemoryView).devices[0]
+    uses = dict(zip(device.uses["use"], device.uses["bytes"], strict=True))
+    assert uses["gradients"] / 2**20 == pytest.approx(43.5, abs=0.1)
+    assert device.uses["bytes"].sum() == device.alive["bytes"].sum()
+
+
 def test_the_text_names_all_of_it() -> None:
     trace = built()
     view = Analysis(trace).index(MemoryView)

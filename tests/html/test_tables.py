@@ -201,12 +201,15 @@ def test_facts_of_a_kind_are_grouped_without_empty_ones() -> None:
 def test_memory_peak_and_owners_match_the_json() -> None:
     owners = (*CURVE.owners, Owner("aten::mul", "b.py(2): g", 7, 5))
     more = replace(CURVE, owners=owners, others=1_200, others_bytes=3 * MIB, before_bytes=2 * MIB)
+    more = replace(more, uses=(("gradients", 3 * MIB), ("temporary", MIB)))
     page = shown(memory(more, 4, ORIGIN))
     at = "memory-4#/devices/1"
     assert [(path, text) for path, _, _, text in quotes(page)] == [
         (f"{at}/device", "CUDA:0"),
         (f"{at}/peak_bytes", "4.00 MiB"),
         (f"{at}/peak_reserved_bytes", "8.00 MiB"),
+        (f"{at}/uses_at_peak/0/bytes", "3.00 MiB"),
+        (f"{at}/uses_at_peak/1/bytes", "1.00 MiB"),
         *((f"{at}/alive_at_peak/0/{name}", text) for name, text in (("blocks", "2"), ("bytes", "3.00 MiB"))),
         *((f"{at}/alive_at_peak/1/{name}", text) for name, text in (("blocks", "1"), ("bytes", "1.00 MiB"))),
         *((f"{at}/alive_at_peak/2/{name}", text) for name, text in (("blocks", "7"), ("bytes", "5 B"))),

@@ -190,12 +190,13 @@ def test_views_in_json_have_every_table_at_its_place() -> None:
     tables = {"ops": [{"n": 1}], "inputs": [{"n": 2}], "kernels": [{"n": 3}]}
     assert ops_fields(work) == {"window_ns": 5, "steps": 2, "peaks": {"0": None}} | tables
     numbers = dict.fromkeys(DeviceMemory.__dataclass_fields__, 0)
-    device = DeviceMemory(**{**numbers, "before_bytes": 7, "alive": one, "kept": two})  # type: ignore[arg-type]
+    device = DeviceMemory(**{**numbers, "before_bytes": 7, "alive": one, "kept": two, "uses": three})  # type: ignore[arg-type]
     view: Any = SimpleNamespace(devices=(device,), calls=three, out_of_memory=4)
     made = memory_fields(view, one)
     assert (made["ops"], made["calls"], made["out_of_memory"]) == ([{"n": 1}], [{"n": 3}], 4)
     (told,) = made["devices"]
     assert (told["before_bytes"], told["alive_at_peak"], told["not_freed"]) == (7, [{"n": 1}], [{"n": 2}])
+    assert told["uses_at_peak"] == [{"n": 3}]
     assert "curve" not in told
 
 

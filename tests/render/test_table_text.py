@@ -210,7 +210,7 @@ def test_places_beyond_the_limit_are_one_line(limit: int) -> None:
     for at, size in ((2_700, MIB), (2_800, MIB)):  # in the last op
         trace.memory(at, size, address=at, allocated=15 * MIB + (at == 2_800) * MIB, reserved=18 * MIB)
     said = lines_of(trace, limit=limit)
-    begin = said.index("alive at the peak:") + 1
+    begin = said.index("alive at the peak: 16.0 MiB not freed") + 1
     every = [
         "8.00 MiB   50.0 %     1 x aten::op0",
         "4.00 MiB   25.0 %     1 x aten::op1",
@@ -235,7 +235,7 @@ def test_what_was_allocated_before_is_a_part_of_the_peak(before: int, told: bool
 
 def test_freed_memory_is_not_alive_and_empty_has_no_share() -> None:
     said = lines_of(blocks(8, -8))
-    alive = said[said.index("alive at the peak:") + 1]
+    alive = said[said.index("alive at the peak: 8.00 MiB temporary") + 1]
     assert " ".join(alive.split()) == "8.00 MiB 100.0 % 1 x aten::op0"
     at = said.index("allocated in the recording and not freed: 0 B")
     assert said[at + 1] == ""

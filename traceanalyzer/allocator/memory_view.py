@@ -40,6 +40,11 @@ _ALLOCATOR_CALL = regex(
     r"|^cu(Mem(Create|Map|Unmap|Release|Alloc|Free|AddressReserve|AddressFree|SetAccess)|MemHost)"
 )
 _SOURCE_LINE = regex(r"\(\d+\): ")
+_FORWARD, _BACKWARD, _OPTIMIZER, _NEVER = "forward", "backward", "optimizer", "never"  # phases
+_PHASES = {
+    _BACKWARD: "autograd::engine::evaluate_function",
+    _OPTIMIZER: "Optimizer.step#",
+}  # how ranges begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,7 @@ class DeviceMemory:
         fragmentation_at_peak_bytes, fragmentation_most_bytes: reserved less allocated.
         before_bytes: of the peak, what was allocated before the recording.
         alive, kept: blocks alive at the peak, and allocated but not freed; columns op, python, blocks, bytes.
+        uses: blocks alive at the peak by what they are for; columns use, blocks, bytes.
         curve: columns time_ns, allocated_bytes, reserved_bytes, one row per event.
         exact: whether totals come from the allocator; else they are sums that start at 0.
     """
@@ -70,6 +76,7 @@ class DeviceMemory:
     before_bytes: int
     alive: pd.DataFrame
     kept: pd.DataFrame
+    uses: pd.DataFrame
     curve: pd.DataFrame
     exact: bool
 
@@ -102,24 +109,30 @@ class MemoryView:
             raise Unavailable("no memory events", "record with profile_memory=True")
         frame = trace.memory[names == "[memory]"]
         frame = frame.sort_values(["start_ns", "event_id"], kind="stable", ignore_index=True)
-        op, line = _owners(trace, frame)
+        owners = pd.DataFrame(dict(zip(_OWNER, _owners(trace, frame), strict=True)))
         kind, index = ints(frame, "device_type"), ints(frame, "device")
         allocators = {*zip(kind.tolist(), index.tolist(), strict=True)}
         gpus_first = sorted(allocators, key=lambda device: (device[0] == 0, device))
-        devices = tuple(_device(frame, op, line, *device) for device in gpus_first)
+        devices = tuple(_device(frame, owners, *device) for device in gpus_first)
         return cls(devices, _calls(trace), int((names == "[OutOfMemory]").sum()))
 
 
-def _owners(trace: Trace, frame: pd.DataFrame) -> tuple[Names, Names]:
-    """Names of the innermost op and the innermost line of python in which each event happened."""
+_OWNER = ("op", "python", "phase")
+
+
+def _owners(trace: Trace, frame: pd.DataFrame) -> tuple[Names, Names, Names]:
+    """Names of the innermost op and the innermost line of python in which each event happened, and its phase."""
     at, thread = ints(frame, "start_ns"), threads_of(frame)
     ops = trace.cpu[trace.cpu["category"].isin(["cpu_op", "user_annotation"])]
     op = _names_at(ops, at, thread, NO_OP)
+    phase = np.full(len(frame), _FORWARD, dtype=object)
+    for name, begins in _PHASES.items():
+        phase[_names_at(ops[ops["name"].str.startswith(begins)], at, thread, "") != ""] = name
     if not trace.meta.rows.get("python"):
-        return op, np.full(len(frame), NO_LINE, dtype=object)
+        return op, np.full(len(frame), NO_LINE, dtype=object), phase
     lines = [name for name in trace.python["name"].cat.categories if _SOURCE_LINE.search(str(name))]
     python = trace.python[trace.python["name"].isin(lines)]
-    return op, _names_at(python, at, thread, NO_LINE)
+    return op, _names_at(python, at, thread, NO_LINE), phase
 
 
 def _names_at(rows: pd.DataFrame, at: Rows, thread: Rows, missing: str) -> NDArray[np.object_]:
@@ -129,9 +142,9 @@ def _names_at(rows: pd.DataFrame, at: Rows, thread: Rows, missing: str) -> NDArr
     return np.asarray(names[inside], dtype=object)
 
 
-def _device(frame: pd.DataFrame, op: Names, line: Names, kind: int, index: int) -> DeviceMemory:
+def _device(frame: pd.DataFrame, owners: pd.DataFrame, kind: int, index: int) -> DeviceMemory:
     selected = np.flatnonzero((ints(frame, "device_type") == kind) & (ints(frame, "device") == index))
-    frame, op, line = frame.iloc[selected], op[selected], line[selected]
+    frame, owners = frame.iloc[selected], owners.iloc[selected]
     at, size = ints(frame, "start_ns"), ints(frame, "bytes")
     total, reserved = ints(frame, "total_allocated"), ints(frame, "total_reserved")
     exact = bool((total != NULL_INT).all())
@@ -140,6 +153,7 @@ def _device(frame: pd.DataFrame, op: Names, line: Names, kind: int, index: int) 
     freed = _freed_by(ints(frame, "address"), size)
     position = np.arange(len(size))
     alive = (size > 0) & (position <= peak) & (freed > peak)
+    blocks = owners.assign(use=_uses(owners["phase"].to_numpy(), freed), blocks=1, bytes=size)
     has_reserved = kind != 0 and bool((reserved != NULL_INT).all())
     spare = reserved - allocated if has_reserved else None
     name = DEVICE_TYPES.get(kind, f"device type {kind}")
@@ -155,8 +169,9 @@ def _device(frame: pd.DataFrame, op: Names, line: Names, kind: int, index: int) 
         fragmentation_at_peak_bytes=None if spare is None else int(spare[peak]),
         fragmentation_most_bytes=None if spare is None else int(spare.max()),
         before_bytes=int(allocated[peak] - size[alive].sum()),
-        alive=_by_owner(op[alive], line[alive], size[alive]),
-        kept=_by_owner(*(column[(size > 0) & (freed == len(size))] for column in (op, line, size))),
+        alive=_sums(blocks[alive], "op", "python"),
+        kept=_sums(blocks[(size > 0) & (freed == len(size))], "op", "python"),
+        uses=_sums(blocks[alive], "use"),
         curve=_curve(at, allocated, reserved if has_reserved else None),
         exact=exact,
     )
@@ -172,10 +187,24 @@ def _freed_by(address: Rows, size: Rows) -> Rows:
     return freed
 
 
-def _by_owner(op: Names, line: Names, size: Rows) -> pd.DataFrame:
-    """Largest first; blocks and bytes per op and line."""
-    frame = pd.DataFrame({"op": op, "python": line, "blocks": 1, "bytes": size})
-    sums = frame.groupby(["op", "python"], sort=True, as_index=False).sum()
+def _uses(phase: Names, freed: Rows) -> Names:
+    """What blocks are for, by the phases in which they are allocated and freed.
+
+    Backward frees what forward keeps for it; gradients outlive it, and what the optimizer never frees is its state.
+    """
+    until = np.append(phase, _NEVER)[freed]
+    uses = {
+        "activations": (phase == _FORWARD) & (until == _BACKWARD),
+        "gradients": (phase == _BACKWARD) & (until != _BACKWARD),
+        "optimizer state": (phase == _OPTIMIZER) & (until == _NEVER),
+        "not freed": until == _NEVER,
+    }
+    return np.select([*uses.values()], [*uses], "temporary").astype(object)
+
+
+def _sums(blocks: pd.DataFrame, *keys: str) -> pd.DataFrame:
+    """Largest first; blocks and bytes per value of the keys."""
+    sums = blocks.groupby([*keys], sort=True, as_index=False)[["blocks", "bytes"]].sum()
     return sums.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)
 
 

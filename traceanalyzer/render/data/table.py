@@ -32,7 +32,8 @@ def memory_fields(view: MemoryView, ops: pd.DataFrame) -> Mapping[str, Any]:
 
 def _device(device: DeviceMemory) -> Mapping[str, Any]:
     plain = {name: getattr(device, name) for name in _PLAIN.split()}
-    return {**plain, "alive_at_peak": records(device.alive), "not_freed": records(device.kept)}
+    by_owner = {"alive_at_peak": records(device.alive), "not_freed": records(device.kept)}
+    return {**plain, **by_owner, "uses_at_peak": records(device.uses)}
 
 
 def ops_fields(work: OpWork) -> Mapping[str, Any]:

@@ -153,7 +153,7 @@ class Owner:
 class MemoryCurve:
     """One of `MemoryView.devices` by its highest point in each part of the time, and the largest owners at the peak.
 
-    `others` and `others_bytes` are the number and sum of the other owners.
+    `others` and `others_bytes` are the number and sum of the other owners, `uses` what the blocks are for, in bytes.
     """
 
     position: int
@@ -168,6 +168,7 @@ class MemoryCurve:
     owners: tuple[Owner, ...]
     others: int
     others_bytes: int
+    uses: tuple[tuple[str, int], ...] = ()
 
 
 def step_series(analysis: Analysis, most: int = MOST_STEPS) -> StepSeries | None:
@@ -313,7 +314,10 @@ def _curve(position: int, device: DeviceMemory) -> MemoryCurve:
     lines = [None if line == NO_LINE else line for line in largest["python"].tolist()]
     owners = map(Owner, largest["op"].tolist(), lines, largest["blocks"].tolist(), largest["bytes"].tolist())
     peak = device.peak_bytes, device.peak_ns, device.peak_reserved_bytes, device.before_bytes
-    return MemoryCurve(position, device.device, *peak, *points, tuple(owners), len(rest), int(rest.sum()))
+    uses = tuple(zip(device.uses["use"].tolist(), device.uses["bytes"].tolist(), strict=True))
+    return MemoryCurve(
+        position, device.device, *peak, *points, tuple(owners), len(rest), int(rest.sum()), uses
+    )
 
 
 def highest_points(at: Rows, values: Rows) -> Rows:

@@ -53,7 +53,8 @@ def _device(device: DeviceMemory, origin_ns: int, limit: int, width: int, bars: 
         yield f"  reserved less allocated: {spare}"
     curve = device.curve
     yield f"  {sparkline(curve['allocated_bytes'].to_numpy(), curve['time_ns'].to_numpy(), bars, width - 4)}"
-    yield "  alive at the peak:"
+    uses = ", ".join(f"{format_bytes(row['bytes'])} {row['use']}" for row in records(device.uses))
+    yield f"  alive at the peak{': ' if uses else ''}{uses}"
     yield from _owners(device.alive, device.peak_bytes, limit, width)
     if device.before_bytes > 0:
         yield _amount(device.before_bytes, device.peak_bytes, "allocated before the recording", width)
