@@ -85,7 +85,7 @@ def test_the_step_is_said_where_no_bars_show_it() -> None:
     assert told(samples.trace(summary=summary, step=samples.estimate())) == ["Step", "Limit"]
     named = samples.trace(summary=summary, parts={"step()": 0.6, "other": 0.4}, parts_of="GPU")
     (parts,) = shown(verdict(page_of(named))).of_class("parts")
-    assert parts.text == "GPU timestep() 60 %other 40 %"
+    assert parts.text == "GPU time by regionstep() 60 %other 40 %"
     damaged = samples.trace(meta=samples.meta(damage=damage))
     assert told(damaged) == ["Not read"]
     assert shown(verdict(page_of(damaged))).texts("dd") == ["it endsand begins"]

@@ -173,7 +173,7 @@ def test_next_recording_is_advised_if_something_is_judged() -> None:
     costly = replace(told, advice="Leave it.")
     report = samples.report(findings=(free, costly))
     text = render_text(report)
-    assert "Record Record stacks.\n" in text
+    assert "Record stacks.\n" in text
     assert "Leave it." not in text
     assert "Findings about the profiler itself are not shown. --verbose shows all." in " ".join(text.split())
     assert "are not shown" not in render_text(replace(report, findings=(free,)))
@@ -256,8 +256,8 @@ def with_parts(count: int = 1) -> Report:
 
 
 def test_first_screen_says_where_the_step_goes() -> None:
-    lines = render_text(with_parts()).splitlines()
-    assert "Where the step goes (CPU time): step() 50 %, AdamW.step 30 %, waiting 20 %" in lines
+    lines = render_text(with_parts(), width=100).splitlines()
+    assert "Where the step goes (CPU time by region): step() 50 %; AdamW.step 30 %; waiting 20 %" in lines
     assert "Where" not in render_text(with_parts(), quiet=True)
 
 
@@ -272,4 +272,4 @@ def test_parts_that_do_not_fit_two_lines_are_left_out() -> None:
 
 def test_parts_of_a_job_are_the_mean_of_its_ranks() -> None:
     text = " ".join(render_text(samples.two_ranks()).split())
-    assert "Where the step goes (recorded, mean of 2 ranks): idle 63 %, compute" in text
+    assert "Where the step goes (recorded, mean of 2 ranks): idle 63 %; compute" in text

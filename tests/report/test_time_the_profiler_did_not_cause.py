@@ -209,13 +209,13 @@ def test_graphs_with_their_kernels_are_predicted() -> None:
     [
         (
             "memgetinfo_10s",
-            "1 of 3 steps (100 % of the time) takes 10.1 s longer: 10.1 s in cudaMemGetInfo, blocked in the driver "
-            "by another thread or process",
+            "1 of 3 steps (100 % of the recorded time) takes 10.1 s longer than the others, "
+            "with 10.1 s in cudaMemGetInfo, blocked in the driver by another thread or process",
         ),
         (
             "time_sliced",
-            "6 of 20 steps (64 % of the time) take 2.44 ms longer on average: 2.45 ms in ampere_sgemm_32x128_nt, "
-            "usually 12.0 µs: the GPU may be shared with another process",
+            "6 of 20 steps (64 % of the recorded time) take 2.44 ms longer than the others, on average, "
+            "with 2.45 ms in ampere_sgemm_32x128_nt, usually 12.0 µs: the GPU may be shared with another process",
         ),
     ],
 )
@@ -251,11 +251,12 @@ def looping(slow: dict[int, tuple[str, int]]) -> TraceBuilder:
     [
         (
             {4: ("cudaHostAlloc", 90_000)},
-            "1 of 10 steps (90 % of the time) takes 90.0 ms longer: 90.0 ms in cudaHostAlloc, blocked in the driver",
+            "1 of 10 steps (90 % of the recorded time) takes 90.0 ms longer than the others, "
+            "with 90.0 ms in cudaHostAlloc, blocked in the driver",
         ),
         (
             {3: ("cudaMalloc", 5_000), 4: ("cudaMalloc", 7_000)},
-            "2 of 10 steps (62 % of the time) take 6.00 ms longer on average",
+            "2 of 10 steps (62 % of the recorded time) take 6.00 ms longer than the others, on average",
         ),
     ],
 )
@@ -267,7 +268,7 @@ def test_rare_driver_call_is_no_part_of_the_step(slow: dict[int, tuple[str, int]
 
 def test_a_call_that_waits_for_the_gpu_is_not_blocked_in_the_driver() -> None:
     step = summary_of(diagnose(looping({4: ("cudaDeviceSynchronize", 90_000)}).load())).step
-    assert step.endswith(" takes 90.0 ms longer: 90.0 ms in cudaDeviceSynchronize")
+    assert step.endswith(" takes 90.0 ms longer than the others, with 90.0 ms in cudaDeviceSynchronize")
 
 
 def decoding(kernels: int, prefills: dict[int, tuple[int, int]]) -> TraceBuilder:
@@ -294,13 +295,16 @@ def decoding(kernels: int, prefills: dict[int, tuple[int, int]]) -> TraceBuilder
     [
         (
             {4: (10, 800), 5: (10, 800)},
-            "; 2 of 12 steps (61 % of the time) do 8 times the GPU work, as prefills do",
+            "; 2 of 12 steps (61 % of the recorded time) do 8 times the GPU work, as prefills do",
         ),
-        ({6: (60, 100)}, "; 1 of 12 steps (35 % of the time) does 6 times the GPU work, as prefills do"),
+        (
+            {6: (60, 100)},
+            "; 1 of 12 steps (35 % of the recorded time) does 6 times the GPU work, as prefills do",
+        ),
         (
             {0: (10, 800), 1: (10, 800)},
-            "; the slow first 2 steps, 61 % of the time, are left out; 1 of 12 steps (31 % of the time) does 8 times "
-            "the GPU work, as prefills do",
+            "; the slow first 2 steps, 61 % of the time, are left out; 1 of 12 steps (31 % of the recorded time) does "
+            "8 times the GPU work, as prefills do",
         ),
         ({0: (10, 800)}, "; the slow first step, 42 % of the time, is left out"),
     ],

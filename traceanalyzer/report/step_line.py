@@ -82,16 +82,17 @@ def _longer(trace: TraceReport, step: StepEstimate) -> str:
 
 
 def _slow_steps(slow: SlowSteps) -> str:
-    """`1 of 3 steps takes 10.1 s longer: 10.1 s in cudaMemGetInfo`."""
+    """`1 of 3 steps takes 10.1 s longer than the others, with 10.1 s in cudaMemGetInfo`."""
     several = slow.count > 1
-    which = f"{slow.count} of {slow.of} steps ({percent(slow.share)} of the time)"
+    which = f"{slow.count} of {slow.of} steps ({percent(slow.share)} of the recorded time)"
     if slow.name is None and slow.usual_ns:
         times = f"{slow.longest_ns / slow.usual_ns:.2g}"
         return f"{which} {'do' if several else 'does'} {times} times the GPU work, as prefills do"
-    longer = f"{which} take{'s' * (not several)} {format_ns(slow.more_ns)} longer{' on average' * several}"
+    much = f"{format_ns(slow.more_ns)} longer than the others{', on average' * several}"
+    longer = f"{which} take{'s' * (not several)} {much}"
     if slow.name is None:
         return longer
-    where = f"{longer}: {format_ns(slow.longest_ns)} in {slow.name}"
+    where = f"{longer}, with {format_ns(slow.longest_ns)} in {slow.name}"
     if slow.usual_ns:
         return f"{where}, usually {format_ns(slow.usual_ns)}: the GPU may be shared with another process"
     return where + ", blocked in the driver by another thread or process" * slow.blocked

@@ -79,7 +79,7 @@ def region_words(regions: Regions, node: int) -> str:
     """`step()`, `AdamW.step`, `6 x layer_norm, linear, ...`: a region in few words."""
     kind, name = regions.tree.kind[node], regions.tree.name[node]
     if kind == "block":
-        ops = [_short(one) for one in _of_block(regions, node).split(", ")]
+        ops = [_short(one).removeprefix("aten::") for one in _of_block(regions, node).split(", ")]
         named = [one for one in ops[:_OPS] if len(", ".join(ops[:_OPS])) <= _BLOCK] or ops[:1]
         count = regions.tree.calls[node] / regions.steps
         return f"{count:,.0f} x {', '.join(named)}{' ...' * (len(named) < len(ops))}"
@@ -103,7 +103,7 @@ def _is_of_kernels(regions: Regions, node: int) -> bool:
 
 def _short(name: str) -> str:
     plain = "compiled graph" if name.startswith(_COMPILED) else code_words(name).partition(" (")[0]
-    return shortened_name(plain.removeprefix("aten::"), _BLOCK)
+    return shortened_name(plain, _BLOCK)
 
 
 def largest_regions(analysis: Analysis) -> tuple[RegionCost, ...]:

@@ -35,7 +35,8 @@ def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     if leading is not None and leading.share >= saved - Severity.LOW.least_share:
         own = own[:1]  # the rest save the same time again
     which = f"finding{'s' * (len(own) > 1)} {listed(own)}"
-    also = f" (also fix{'es' * (len(own) == 1)} {listed(others)})" if others else ""
+    them = "them" if len(own) > 1 else "it"
+    also = f" (with {them} {listed(others)} {'goes' if len(others) == 1 else 'go'})" if others else ""
     span = format_span(now_ns, then_ns, "-> about")
     takes = f"{span} (-{percent(min(saved, _MOST))}){_then(trace)}"
     gives = f"{takes}{_doubt(trace, wrong, own)}"
@@ -170,7 +171,7 @@ def _limit(trace: TraceReport, costs: Sequence[Cost]) -> str:
     low, high = (round(100 * share) for share in step.idle_shares)
     either = " or ".join(_BOUNDS[bound] for bound in step.bounds if bound != "wait")
     either += f" sets the pace, or {_BOUNDS['wait']}" * ("wait" in step.bounds)
-    idle = _may_idle(trace, step, f"{low} to {high} % of it")
+    idle = _may_idle(trace, step, f"{low} to {high} % of the step")
     return f"undecided, {'either ' * ('wait' in step.bounds)}{either}: {idle}"
 
 
@@ -187,8 +188,8 @@ def _may_idle(trace: TraceReport, step: StepEstimate, part: str) -> str:
     """Of the GPU, or of its busiest stream, where others work beside it: recording leaves no less idle time than is."""
     recorded = [sum(device.idle_ns.values()) / max(device.length_ns, 1) for device in trace.accounting]
     if max(recorded) + MIN_OPEN_SHARE >= step.idle_shares[1]:
-        return f"{format_ns(step.gpu_ns)} of GPU work a step, the GPU is idle for {part}"
-    return f"{format_ns(step.gpu_ns)} of work a step on the busiest stream, which is idle for {part}"
+        return f"{format_ns(step.gpu_ns)} of GPU work a step, and the GPU idle for {part}"
+    return f"{format_ns(step.gpu_ns)} of work a step on the busiest stream, idle for {part}"
 
 
 def _settled(trace: TraceReport) -> str:

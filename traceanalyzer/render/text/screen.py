@@ -182,7 +182,7 @@ def _where(page: Page, traces: Sequence[TraceReport]) -> list[str]:
     base, parts = parts_of_step(traces)
     named = [f"{printable(name)} {percent(share)}" for name, share in parts.items()]
     while named and not own.lines:
-        own.put(f"Where the step goes ({base}): {', '.join(named)}", hang=3)
+        own.put(f"Where the step goes ({base}): {'; '.join(named)}", hang=3)
         if len(own.lines) > _VERDICT_LINES:
             own.lines.clear()
             named.pop()
@@ -232,7 +232,7 @@ def _next(page: Page, report: Report, parts: Triage) -> None:
         page.lines.append(printable(f"{'More':<{_LABEL}}{line}"))
     if any(trace.accounting for trace in report.traces):
         for advice in sorted({f.advice for f in parts.profilers_own.values() if not f.cost_ns and f.advice}):
-            put_fitted(page, f"{'Record':<{_LABEL}}{advice}", 1, hang=_LABEL)
+            put_fitted(page, f"{'Record':<{_LABEL}}{advice.removeprefix('Record ')}", 1, hang=_LABEL)
 
 
 def hidden_words(parts: Triage) -> str:

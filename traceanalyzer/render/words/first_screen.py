@@ -25,14 +25,13 @@ _MAKER = re.compile("^(?:NVIDIA|AMD) ")  # of a device: the type says it
 
 
 def problem_words(findings: Collection[Finding], *, judged: bool) -> str:
-    """`2 problems, 1 to check`: findings above `info`, and questions that no trace answers."""
+    """`2 problems, 1 to check`: faults with findings above `info`, and questions that no trace answers."""
     infos = [finding for finding in findings if finding.severity is Severity.INFO]
-    problems = len(findings) - len(infos)
+    problems = len({one.fault or id(one) for one in findings if one.severity is not Severity.INFO})
     questions = sum(kind_of(finding.rule) is Kind.QUESTION for finding in infos)
     named = [f"{problems} problem{'s' * (problems != 1)}"] if problems else []
     named += [f"{questions} to check"] if questions else []
-    maybe = sum(may_help(finding) for finding in findings)
-    named = named or [f"{maybe} change{'s' * (maybe != 1)} may help"] * bool(maybe)
+    named = named or ["no certain problem"] * any(map(may_help, findings))
     return ", ".join(named) or ("no actionable problem found" if judged else "GPU work not judged")
 
 
@@ -48,7 +47,7 @@ def recorded_words(trace: TraceReport) -> str:
 def parts_of_step(traces: Sequence[TraceReport]) -> tuple[str, Mapping[str, float]]:
     """(what the shares are of, part of the step -> its share, the largest first)."""
     if len(traces) == 1:
-        return f"{traces[0].parts_of} time", traces[0].parts
+        return f"{traces[0].parts_of} time by region", traces[0].parts
     sums: Counter[str] = Counter()
     for device in (device for trace in traces for device in trace.accounting):
         for name, ns in device.classes_ns.items():
