@@ -2,9 +2,9 @@
 
 import pytest
 
+from tests.support.advice_marks import unknown_marks
 from tests.support.cached_reports import reported
 from tests.support.paths import SHARED
-from traceanalyzer.rule.advice import unknown_marks
 from traceanalyzer.rule.idioms import idiom_of, idioms
 
 KERNELS = {

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.advice_marks import unknown_marks
 from tests.support.built_findings import LENGTH, MS, traced
 from tests.support.failing_rules import hit, left_out_hit, yielding
 from traceanalyzer.model.analysis import Analysis
@@ -16,7 +17,6 @@ from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay import edits, rewrites
 from traceanalyzer.rule import Calls, IdleTime, Kind, LostTime, Work
-from traceanalyzer.rule.advice import unknown_marks
 from traceanalyzer.rule.limits import limits_of
 from traceanalyzer.rule.registry import MIN_SHARE, Rule, all_rules, configured
 from traceanalyzer.rule.validation import check_edit, check_hits, check_limit

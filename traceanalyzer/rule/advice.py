@@ -61,12 +61,6 @@ _PLATFORMS = (" on ROCm", " on XPU", " on MTIA")
 
 # With its arguments, and nothing else: names in a trace have braces, too.
 _MARK = regex(rf"\{{({'|'.join(map(re.escape, FEATURES))})\}}(\([^()]*\))?")
-_ANY_MARK = regex(r"\{(?:(?:torch|F|nn)\.[\w.]+|\w+=\w+(?: to \w+)?)\}")  # nothing in a trace is named so
-
-
-def unknown_marks(advice: str) -> list[str]:
-    """What an advice marks as torch's and nothing is known of, with its braces."""
-    return [mark for mark in _ANY_MARK.findall(advice) if mark[1:-1] not in FEATURES]
 
 
 def adapt_to_recording(advice: str, dialect: str) -> str:
