@@ -96,7 +96,7 @@ def test_empty_columns_are_omitted_and_clocks_have_a_sign() -> None:
     ahead = replace(three, clock=Clock(0, 2_500, 0.0, 3_000))
     page = Page(120)
     put_ranks(page, JobReport((one, behind, ahead)))
-    assert page.lines[0].endswith("unblocked  clock offset     drift        ±")
+    assert page.lines[0].endswith("predicted alone  clock offset     drift        ±")
     clocks = [" ".join(line.split("ns", 2)[2].split()) for line in page.lines[2:4]]
     assert clocks == ["5.00 ms -1.50 ms 0.0 µs/s 2.00 µs", "2.50 µs 3.00 µs"]
 

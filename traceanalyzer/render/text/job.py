@@ -175,10 +175,10 @@ def slowdown_lines(found: Slowdown) -> Iterator[str]:
             yield f"    with one uneven {name} alone: {said}"
 
 
-_TITLES = ("rank", "recorded", "waits", "delays", "unblocked", "clock offset", "drift", "±")
+_TITLES = ("rank", "recorded", "waits", "delays", "predicted alone", "clock offset", "drift", "±")
 _LEGEND = (
     "Times are per step. recorded: median. waits: in collectives until the last rank arrives. delays: the mean time "
-    "that the other ranks wait for this rank. unblocked: predicted without the profiler and without waiting. "
+    "that the other ranks wait for this rank. predicted alone: without the profiler and without waiting. "
     "It may be longer than recorded minus waits, because other streams compute during the waits. "
     "clock offset: of this rank's clock from the reference rank's, known to within ±."
 )
