@@ -5,6 +5,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from tests.html.pages import Parsed, quotes, shown
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS, ORIGIN
@@ -132,6 +134,16 @@ def test_ranks_stand_beside_each_other() -> None:
     assert cells[9:12] == ["25.0 ms", "18.0 ms", "50.0 %"]
     assert cells[13] == "2"
     assert cells[12] not in ("", "not explained")
+
+
+@pytest.mark.parametrize(("count", "others"), [(5, []), (6, ["idle: other causes"])])
+def test_bars_of_ranks_name_five_causes_and_the_others(count: int, others: list[str]) -> None:
+    causes = tuple(IdleCause(f"cause {at}", None, 9 - at) for at in range(count))
+    time = samples.accounting(
+        parts_ns={f"idle:cause {at}": 9 - at for at in range(count)}, idle_causes=causes
+    )
+    page = shown(ranks(page_of(samples.trace(0, accounting=(time,)))))
+    assert [one.text for one in page.elements if one.text.startswith("idle: other")] == others
 
 
 def test_finding_place_is_its_first_or_a_typical_one() -> None:
