@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from traceanalyzer.roofline.peaks import Peaks
-from traceanalyzer.tensors.ops.costs import ARITHMETIC, DEPTHWISE, INDEX_BYTES, OpCost
+from traceanalyzer.tensors.ops.costs import ARITHMETIC, DEPTHWISE, INDEX_BYTES, OpCost, scatter
 from traceanalyzer.tensors.ops.table import op_cost
 from traceanalyzer.tensors.signatures import Signature
 
@@ -119,9 +119,8 @@ def _by_passes(op: Signature, direct: OpCost) -> OpCost | None:
 def _scatter(op: Signature) -> OpCost:
     """scatter_add_(target, dim, index, source): reads indices and source, changes as much of the target."""
     changed = math.prod(op.shape(2))
-    if changed >= CONTENDED * math.prod(op.shape(0)):
-        return _histogram(changed, op.item_bytes(0))
-    return OpCost("scatter", None, changed * 3 * op.item_bytes(0) + op.elements(2) * INDEX_BYTES)
+    contended = changed >= CONTENDED * math.prod(op.shape(0))
+    return _histogram(changed, op.item_bytes(0)) if contended else scatter(op)
 
 
 def _histogram(values: int, item_bytes: int) -> OpCost:

@@ -219,25 +219,15 @@ def cubic(op: Signature, times: float) -> OpCost:
 # -- elements ------------------------------------------------------------------------------------------------
 
 
-def pointwise(op: Signature) -> OpCost:
-    """Reads each input once; the result has the shape that they broadcast to, which may exceed all of them."""
-    return _pointwise(op, None)
-
-
-def comparison(op: Signature) -> OpCost:
-    """As `pointwise`, with a result of truth values."""
-    return _pointwise(op, None if op.name.endswith("_") else ITEM_BYTES["bool"])
-
-
-def _pointwise(op: Signature, result_bytes: int | None) -> OpCost:
+@at_positions
+def pointwise(op: Signature, truth: bool = False) -> OpCost:
+    """Reads each input once; the result, of truth values or not, has the shape that they broadcast to."""
     inputs = [i for i, (_, kind) in enumerate(zip(op.dims, op.types, strict=False)) if kind in ITEM_BYTES]
     written = math.prod(np.broadcast_shapes(*(op.shape(index) for index in inputs)))
-    read = sum(op.elements(index) * op.item_bytes(index) for index in inputs if op.shape(index))
-    if op.name.endswith("_"):
-        item = op.item_bytes(inputs[0])
-    else:
-        item = max(op.item_bytes(index) for index in inputs if op.shape(index))
-    return OpCost("elementwise", None, read + written * (result_bytes or item))
+    shaped = [index for index in inputs if op.shape(index)]
+    item = max(map(op.item_bytes, inputs[:1] if op.name.endswith("_") else shaped))
+    item = 1 if truth and not op.name.endswith("_") else item
+    return OpCost("elementwise", None, sum(map(op.bytes, shaped)) + written * item)
 
 
 def compiled(op: Signature) -> OpCost:
@@ -251,15 +241,11 @@ def compiled(op: Signature) -> OpCost:
     return OpCost("compiled", None, sum(each), most_bytes=sum(each) + max(each))
 
 
-def copy(op: Signature) -> OpCost:
-    """copy_(target, source)."""
-    target = math.prod(op.shape(0)) * op.item_bytes(0)
-    return OpCost("elementwise", None, target + op.elements(1) * op.item_bytes(1))
-
-
-def fill(op: Signature) -> OpCost:
-    """fill_(target, value): writes only."""
-    return OpCost("elementwise", None, math.prod(op.shape(0)) * op.item_bytes(0))
+@at_positions
+def moves(op: Signature, kind: str, *positions: int, places: int | None = None) -> OpCost:
+    """Reads or writes as many bytes as the inputs at these positions have, and a place for each element of one."""
+    written = 0 if places is None else math.prod(op.shape(places)) * INDEX_BYTES
+    return OpCost(kind, None, sum(map(op.bytes, positions)) + written)
 
 
 def dropout(op: Signature) -> OpCost:
@@ -269,21 +255,10 @@ def dropout(op: Signature) -> OpCost:
 
 @at_positions
 def reads(op: Signature, kind: str, *, writes: int | None = None) -> OpCost:
-    """Reads all tensors, and writes as much as the tensor number `writes` has."""
+    """Reads all tensors, and writes a dense result as large as the tensor number `writes`."""
     inputs = typed_inputs(op)
-    written = 0 if writes is None else op.bytes(inputs[writes])
-    return OpCost(kind, None, sum(map(op.bytes, inputs)) + written)
-
-
-@at_positions
-def rewrites(op: Signature, kind: str, *, reduces: bool = False) -> OpCost:
-    """Reads all tensors, and writes a dense result as large as the first of them unless it reduces."""
-    inputs = typed_inputs(op)
-    if not inputs:
-        raise LookupError("no tensor")
-    first = inputs[0]
-    written = 0 if reduces else math.prod(op.shape(first)) * op.item_bytes(first)
-    return OpCost(kind, None, sum(map(op.bytes, inputs)) + written, ARITHMETIC.get(op.types[first]))
+    written = 0 if writes is None else math.prod(op.shape(inputs[writes])) * op.item_bytes(inputs[writes])
+    return OpCost(kind, None, sum(map(op.bytes, inputs)) + written, ARITHMETIC.get(op.types[inputs[0]]))
 
 
 def lists(op: Signature) -> OpCost:
@@ -311,25 +286,10 @@ def nll_forward(op: Signature) -> OpCost:
     return OpCost("gather", None, math.prod(op.shape(1)) * (INDEX_BYTES + op.item_bytes(0)))
 
 
-def nll_backward(op: Signature) -> OpCost:
-    """Zeros as large as the input, and one number of each row."""
-    return OpCost("elementwise", None, op.bytes(1) + op.bytes(2))
-
-
 @at_positions
-def rows_by_index(op: Signature, index: int) -> OpCost:
-    """Whole rows of the first input, by the indices at a position."""
-    written = math.prod(op.shape(index)) * math.prod(op.shape(0)[1:])
-    return _looked_up(op, written, index)
-
-
-def gather(op: Signature) -> OpCost:
-    """gather(source, dimension, index): an element for each index."""
-    return _looked_up(op, math.prod(op.shape(2)), 2)
-
-
-def _looked_up(op: Signature, written: int, index: int) -> OpCost:
-    """Reads and writes so many elements of the first input, and the index as far as it is in memory."""
+def looked_up(op: Signature, index: int, *, rows: bool = True) -> OpCost:
+    """Reads and writes a row, or else an element, of the first input for each index at a position."""
+    written = math.prod(op.shape(index)) * (math.prod(op.shape(0)[1:]) if rows else 1)
     return OpCost("gather", None, 2 * written * op.item_bytes(0) + op.elements(index) * INDEX_BYTES)
 
 
@@ -337,11 +297,6 @@ def scatter(op: Signature) -> OpCost:
     """scatter_add_(target, dimension, index, source): reads indices and source, changes as much of the target."""
     changed = math.prod(op.shape(2))
     return OpCost("scatter", None, changed * 3 * op.item_bytes(0) + op.elements(2) * INDEX_BYTES)
-
-
-def index_add(op: Signature) -> OpCost:
-    """index_add_(target, dimension, index, source): reads source and indices, changes as much of the target."""
-    return OpCost("scatter", None, 3 * op.bytes(3) + op.bytes(2))
 
 
 def bags(op: Signature) -> OpCost:
@@ -361,31 +316,9 @@ def embedding_backward(op: Signature) -> OpCost:
     return OpCost("elementwise" if table > added else "scatter", None, added + table)
 
 
-@at_positions
-def search(op: Signature, values: int) -> OpCost:
-    """searchsorted(sorted, values), bucketize(values, sorted): reads both, writes a place for each value."""
-    places = math.prod(op.shape(values)) * INDEX_BYTES
-    return OpCost("search", None, op.bytes(0) + op.bytes(1) + places)
-
-
 def multinomial(op: Signature) -> OpCost:
     """multinomial(weights, n): a copy of all weights is scaled and cumulated, also of an expanded row."""
     return OpCost("count", None, math.prod(op.shape(0)) * op.item_bytes(0))
-
-
-def sort(op: Signature) -> OpCost:
-    """Reads values, writes values and their places."""
-    return OpCost("sort", None, 2 * op.bytes(0) + math.prod(op.shape(0)) * INDEX_BYTES)
-
-
-def reads_first(kind: str) -> CostOf:
-    """Reads the first input; the result is small."""
-    return lambda op: OpCost(kind, None, op.bytes(0))
-
-
-def pool_backward(op: Signature) -> OpCost:
-    """Reads the gradient, writes one as large as the input."""
-    return OpCost("pool backward", None, op.bytes(0) + op.bytes(1))
 
 
 def sampled(op: Signature) -> OpCost:

@@ -59,21 +59,14 @@ def convolved(op: Signature, padding: int, stride: int, dilation: int) -> Shape:
     return image[0], weight[0], *windows
 
 
-def max_pooled(op: Signature) -> Shape:
-    """max_pool(image, kernel, stride, padding, dilation, ceil mode)."""
-    return _pooled(op, op.scalar(4), rounds_up=op.scalar(5))
-
-
-def mean_pooled(op: Signature) -> Shape:
-    """avg_pool(image, kernel, stride, padding, ceil mode)."""
-    return _pooled(op, 1, rounds_up=op.scalar(4))
-
-
-def _pooled(op: Signature, dilation: Any, *, rounds_up: bool) -> Shape:
+@at_positions
+def pooled(op: Signature, dilation: int | None, rounds_up: int) -> Shape:
+    """`max_pool1d`(image, kernel, stride, padding, dilation, ceil mode); means have no dilation."""
     image, (kernel, stride, padding) = op.shape(0), (op.scalar(at) for at in (1, 2, 3))
-    if rounds_up:
+    if op.scalar(rounds_up):
         raise ValueError("rounded up")
-    return *image[:-2], *_windows(image, kernel, stride or kernel, padding, dilation)
+    kept, apart = len(image) - int(op.name[-2]), 1 if dilation is None else op.scalar(dilation)
+    return *image[:kept], *_windows((0, 0, *image[kept:]), kernel, stride or kernel, padding, apart)
 
 
 def _windows(image: Shape, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Iterator[int]:

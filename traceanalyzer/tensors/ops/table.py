@@ -89,7 +89,7 @@ def _add(names: str, row: OpRow) -> None:
 
 
 def _pointwise(names: str, **fields: object) -> None:
-    row = OpRow(Kind.POINTWISE, shapes.broadcast, costs.pointwise, type="widest", row_wise=True)
+    row = OpRow(Kind.POINTWISE, shapes.broadcast, costs.pointwise(), type="widest", row_wise=True)
     _add(names, replace(row, **fields))  # type: ignore[arg-type]
 
 
@@ -177,8 +177,12 @@ _pointwise(
 )
 _pointwise("true_divide log_sigmoid", cost=None)
 _pointwise("__and__ __or__ __xor__")
-_pointwise("eq ne lt le gt ge logical_and logical_or logical_xor", cost=costs.comparison, type="bool")
-_pointwise("isnan isinf isfinite logical_not", shape=shapes.same, cost=costs.comparison, type="bool")
+_pointwise(
+    "eq ne lt le gt ge logical_and logical_or logical_xor", cost=costs.pointwise(truth=True), type="bool"
+)
+_pointwise(
+    "isnan isinf isfinite logical_not", shape=shapes.same, cost=costs.pointwise(truth=True), type="bool"
+)
 _add("dropout", OpRow(Kind.POINTWISE, shapes.same, type="first", row_wise=True, deterministic=False))
 _add("native_dropout", OpRow(Kind.POINTWISE, None, costs.dropout, row_wise=True, deterministic=False))
 _add("native_dropout_backward", OpRow(Kind.POINTWISE, None, _REWRITES_FIRST, row_wise=True))
@@ -186,8 +190,8 @@ _add("native_dropout_backward", OpRow(Kind.POINTWISE, None, _REWRITES_FIRST, row
 _COPY = OpRow(Kind.COPY, shapes.same, row_wise=True)
 _add("to _to_copy type_as", _COPY)
 _add("contiguous clone", replace(_COPY, type="first"))
-_add("copy_", replace(_COPY, cost=costs.copy, writes=(0,), unread=(0,), type="first"))
-_add("fill_ zero_", OpRow(Kind.CREATION, shapes.same, costs.fill, (0,), (0,), "first"))
+_add("copy_", replace(_COPY, cost=costs.moves("elementwise", 0, 1), writes=(0,), unread=(0,), type="first"))
+_add("fill_ zero_", OpRow(Kind.CREATION, shapes.same, costs.moves("elementwise", 0), (0,), (0,), "first"))
 _add("zeros_like ones_like full_like", OpRow(Kind.CREATION, shapes.same, unread=(0,)))
 _add("empty_like", OpRow(Kind.CREATION, shapes.same, unread=(0,), deterministic=False))
 _add("rand_like randn_like randint_like", OpRow(Kind.RANDOM, shapes.same, unread=(0,), deterministic=False))
@@ -237,7 +241,9 @@ _add(
     _VIEW,
 )
 _REARRANGE = OpRow(Kind.REARRANGE, type="first")
-_add("flip roll tril triu", replace(_REARRANGE, shape=shapes.same, cost=costs.rewrites("transposition")))
+_add(
+    "flip roll tril triu", replace(_REARRANGE, shape=shapes.same, cost=costs.reads("transposition", writes=0))
+)
 _add("cat", replace(_REARRANGE, shape=shapes.concatenated, cost=costs.concatenation))
 _add("stack", replace(_REARRANGE, shape=shapes.stacked))
 _add("repeat", replace(_REARRANGE, shape=shapes.repeated))
@@ -251,7 +257,7 @@ _add(_PADS, replace(_REARRANGE, cost=costs.reads("resampling", writes=0)))
 
 # -- reductions, scans, norms, losses -------------------------------------------------------------------------
 
-_REDUCTION = OpRow(Kind.REDUCTION, shapes.reduced(1), costs.rewrites("reduction", reduces=True))
+_REDUCTION = OpRow(Kind.REDUCTION, shapes.reduced(1), costs.reads("reduction"))
 _add("sum mean", _REDUCTION)
 _add("amax amin logsumexp", replace(_REDUCTION, type="first"))
 _add("argmax argmin", replace(_REDUCTION, type="long int"))
@@ -259,42 +265,42 @@ _add("any all", replace(_REDUCTION, type="bool"))
 _add("max min", replace(_REDUCTION, shape=shapes.larger_or_smaller, type="first"))
 _add("linalg_vector_norm norm", replace(_REDUCTION, shape=shapes.reduced(2)))
 _add("prod var std var_mean std_mean count_nonzero nansum aminmax", replace(_REDUCTION, shape=None))
-_SCAN = OpRow(Kind.SCAN, shapes.same, costs.rewrites("scan"))
+_SCAN = OpRow(Kind.SCAN, shapes.same, costs.reads("scan", writes=0))
 _add("cumsum cumprod", _SCAN)
 _add("cummax cummin logcumsumexp _logcumsumexp", replace(_SCAN, shape=None))
 _add("_cummax_helper", replace(_SCAN, shape=None, writes=(1, 2), unread=(1, 2)))
-_SOFTMAX = OpRow(Kind.SOFTMAX, shapes.same, costs.rewrites("softmax"))
+_SOFTMAX = OpRow(Kind.SOFTMAX, shapes.same, costs.reads("softmax", writes=0))
 _add("softmax log_softmax _softmax _log_softmax", _SOFTMAX)
 _add("_softmax_backward_data _log_softmax_backward_data", replace(_SOFTMAX, shape=None))
 _add("layer_norm rms_norm", OpRow(Kind.NORM, shapes.same, row_wise=True))
-_NORM = OpRow(Kind.NORM, None, costs.rewrites("norm"))
+_NORM = OpRow(Kind.NORM, None, costs.reads("norm", writes=0))
 _add("native_layer_norm _fused_rms_norm", replace(_NORM, shape=shapes.same, row_wise=True))
 _add("native_group_norm", replace(_NORM, shape=shapes.same, batch_dims=1))
 _add("group_norm", OpRow(Kind.NORM, shapes.same, batch_dims=1))
 _add("batch_norm", OpRow(Kind.NORM, shapes.same, writes=(3, 4), batch_dims=1))
 _add("instance_norm", OpRow(Kind.NORM, shapes.same, batch_dims=2))
-_NORM_BACKWARD = OpRow(Kind.NORM, None, costs.rewrites("norm backward"))
+_NORM_BACKWARD = OpRow(Kind.NORM, None, costs.reads("norm backward", writes=0))
 _add("native_layer_norm_backward native_group_norm_backward", _NORM_BACKWARD)
 # In training they update the running mean and variance.
-_BATCH_NORM = OpRow(Kind.NORM, shapes.same, costs.rewrites("batch norm"), writes=(3, 4))
+_BATCH_NORM = OpRow(Kind.NORM, shapes.same, costs.reads("batch norm", writes=0), writes=(3, 4))
 _add("native_batch_norm cudnn_batch_norm miopen_batch_norm", _BATCH_NORM)
-_BATCH_NORM_BACKWARD = OpRow(Kind.NORM, None, costs.rewrites("batch norm"))
+_BATCH_NORM_BACKWARD = OpRow(Kind.NORM, None, costs.reads("batch norm", writes=0))
 _add("native_batch_norm_backward cudnn_batch_norm_backward miopen_batch_norm_backward", _BATCH_NORM_BACKWARD)
 _LOSSES = "mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_loss l1_loss"
 _add(_LOSSES, OpRow(Kind.LOSS, None, costs.reads("reduction")))
 _add(" ".join(f"{name}_backward" for name in _LOSSES.split()), OpRow(Kind.LOSS, None, _REWRITES_FIRST))
 _add("cross_entropy_loss nll_loss nll_loss2d nll_loss_nd kl_div poisson_nll_loss", OpRow(Kind.LOSS))
 _add("nll_loss_forward nll_loss2d_forward", OpRow(Kind.LOSS, None, costs.nll_forward))
-_add("nll_loss_backward nll_loss2d_backward", OpRow(Kind.LOSS, None, costs.nll_backward))
+_add("nll_loss_backward nll_loss2d_backward", OpRow(Kind.LOSS, None, costs.moves("elementwise", 1, 2)))
 
 # -- look-ups, sorting, counting, images, lists ---------------------------------------------------------------
 
 # embedding(table, indices): a row of the table for each index; backward, (grad, indices, rows), makes the table.
 _LOOKUP = OpRow(Kind.LOOKUP, type="first")
 _EMBEDDED = replace(_LOOKUP, shape=lambda op: (*op.shape(1), op.shape(0)[-1]))
-_add("embedding", replace(_EMBEDDED, cost=costs.rows_by_index(1)))
-_add("index_select", replace(_LOOKUP, shape=shapes.indexed, cost=costs.rows_by_index(2)))
-_add("gather", replace(_LOOKUP, shape=lambda op: op.shape(2), cost=costs.gather))
+_add("embedding", replace(_EMBEDDED, cost=costs.looked_up(1)))
+_add("index_select", replace(_LOOKUP, shape=shapes.indexed, cost=costs.looked_up(2)))
+_add("gather", replace(_LOOKUP, shape=lambda op: op.shape(2), cost=costs.looked_up(2, rows=False)))
 _add("index take take_along_dim", _LOOKUP)
 _add("_embedding_bag _embedding_bag_forward_only", replace(_LOOKUP, cost=costs.bags))
 _SCATTER = OpRow(Kind.SCATTER, shapes.same, type="first")
@@ -302,23 +308,27 @@ _TABLE_GRADIENT = replace(_SCATTER, shape=lambda op: (int(op.scalar(2)), op.shap
 _add("embedding_dense_backward", replace(_TABLE_GRADIENT, cost=costs.embedding_backward))
 _add("scatter scatter_add", replace(_SCATTER, cost=costs.scatter))
 _add("scatter_reduce index_fill index_put slice_scatter select_scatter masked_scatter", _SCATTER)
-_add("index_add index_copy", replace(_SCATTER, cost=costs.index_add))
+_add("index_add index_copy", replace(_SCATTER, cost=costs.moves("scatter", 3, 3, 3, 2)))
 _add("_index_put_impl_", replace(_SCATTER, writes=(0,)))
 _add("resize_", OpRow(Kind.CREATION, shapes.sizes_at(1), writes=(0,), unread=(0,), deterministic=False))
 _add("set_", OpRow(Kind.CREATION, writes=(0,), unread=(0,), deterministic=False))
-_add("sort argsort msort", OpRow(Kind.SORT, shapes.same, costs.sort))
-_add("topk kthvalue median mode", OpRow(Kind.SORT, None, costs.reads_first("select")))
-_add("searchsorted", OpRow(Kind.COUNT, None, costs.search(1), type="long int"))
-_add("bucketize", OpRow(Kind.COUNT, shapes.same, costs.search(0), type="long int"))
+_add("sort argsort msort", OpRow(Kind.SORT, shapes.same, costs.moves("sort", 0, 0, places=0)))
+_add("topk kthvalue median mode", OpRow(Kind.SORT, None, costs.moves("select", 0)))
+_add("searchsorted", OpRow(Kind.COUNT, None, costs.moves("search", 0, 1, places=1), type="long int"))
+_add("bucketize", OpRow(Kind.COUNT, shapes.same, costs.moves("search", 0, 1, places=0), type="long int"))
 _COUNTS = "bincount histc _unique2 unique_dim unique_consecutive masked_select nonzero isin"
 _add(_COUNTS, OpRow(Kind.COUNT, None, costs.reads("count")))
 _POOL = OpRow(Kind.POOL, type="first", batch_dims=2)
-_add("max_pool2d", replace(_POOL, shape=shapes.max_pooled))
-_add("avg_pool2d", replace(_POOL, shape=shapes.mean_pooled, cost=costs.reads_first("pool")))
+_add("max_pool1d max_pool2d max_pool3d", replace(_POOL, shape=shapes.pooled(4, 5)))
+_add("avg_pool1d", replace(_POOL, shape=shapes.pooled(None, 4)))
+_add("avg_pool2d avg_pool3d", replace(_POOL, shape=shapes.pooled(None, 4), cost=costs.moves("pool", 0)))
 _ADAPTIVE = " ".join(f"adaptive_{kind}_pool{n}d" for kind in ("avg", "max") for n in (1, 2, 3))
 _add(_ADAPTIVE, replace(_POOL, shape=shapes.adaptive))
-_add("max_pool2d_with_indices _adaptive_avg_pool2d", replace(_POOL, cost=costs.reads_first("pool")))
-_add("max_pool2d_with_indices_backward avg_pool2d_backward", replace(_POOL, cost=costs.pool_backward))
+_add("max_pool2d_with_indices _adaptive_avg_pool2d", replace(_POOL, cost=costs.moves("pool", 0)))
+_add(
+    "max_pool2d_with_indices_backward avg_pool2d_backward",
+    replace(_POOL, cost=costs.moves("pool backward", 0, 1)),
+)
 _RESAMPLING = OpRow(Kind.RESAMPLING, shapes.resized, costs.resized, type="first", batch_dims=2)
 _MODES = "nearest1d nearest2d nearest3d bilinear2d bicubic2d trilinear3d linear1d"
 _add(" ".join(f"upsample_{mode}" for mode in _MODES.split()), _RESAMPLING)
@@ -337,7 +347,9 @@ _COMPILED_ROW = OpRow(Kind.OTHER, cost=costs.compiled)
 _EXPERTS = "vllm::rocm_aiter_fused_moe vllm::inplace_fused_experts vllm::outplace_fused_experts"
 _EXPERTS += " sglang::inplace_fused_experts sglang::outplace_fused_experts"
 _EXTENSIONS = dict.fromkeys(_EXPERTS.split(), OpRow(Kind.GEMM, cost=costs.fused_experts))
-_EXTENSIONS["_C::static_scaled_fp8_quant"] = OpRow(Kind.COPY, cost=costs.copy, writes=(0,), unread=(0,))
+_EXTENSIONS["_C::static_scaled_fp8_quant"] = OpRow(
+    Kind.COPY, cost=costs.moves("elementwise", 0, 1), writes=(0,), unread=(0,)
+)
 _LIST_ROW = OpRow(Kind.LISTS, None, costs.lists)
 
 
