@@ -30,6 +30,23 @@ def test_a_slow_call_is_reported_without_a_reason() -> None:
     assert found(program([near]), "far-from-bound") == []
 
 
+@pytest.mark.parametrize(("took_us", "said"), [(132_557, True), (1_600, False)])
+def test_distances_with_a_block_for_each_pair_of_points(took_us: int, said: bool) -> None:
+    """24 clouds of 2,048 points, H200: by cdist's own kernel, or by a product, which moves the result five times."""
+    points = [24, 2048, 3]
+    cdist = Op(
+        "aten::_cdist_forward",
+        "void at::native::(anonymous namespace)::cdist_kernel_cuda_impl<float, dists<float>::two>(float*)",
+        took_us,
+        [points, points, [], []],
+        [F32, F32, "Scalar", "Scalar"],
+    )
+    findings = found(program([cdist]), "far-from-bound")
+    assert [("torch.compile" in one.advice, one.evidence["needed_ns"]) for one in findings] == said * [
+        (True, 84_131)
+    ]
+
+
 @pytest.mark.parametrize(("took_us", "said"), [(7_700, True), (150, False)])
 def test_equal_indices_that_are_added_one_after_the_other(took_us: int, said: bool) -> None:
     """Relative positions looked up as table[index]: 147,456 rows of 8 go into 32 rows."""

@@ -67,7 +67,7 @@ def _kernels(number: Rows, names: Texts) -> dict[int, list[str]]:
 
 
 # Names of kernels that compute in full float32, beside those of products.
-_FP32 = regex(r"sgemm|simt|f32f32_f32f32|ffma|conv_depthwise", re.IGNORECASE)
+_FP32 = regex(r"sgemm|simt|f32f32_f32f32|ffma|conv_depthwise|cdist_kernel", re.IGNORECASE)
 _OVER_LINK = ("copy_h2d", "copy_d2h")  # limited by the link to the host, not by device memory
 
 # Look at a part of their inputs, or at none: their shapes say nothing of what they read.

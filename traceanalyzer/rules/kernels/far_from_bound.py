@@ -42,10 +42,6 @@ _FULL = (
 _PAD = "Pad the dimension that is not a multiple of 8, or split a product with one long dimension into parts"
 _PARTS = "Split a product with one long dimension into parts"
 _PLACES = "Let fewer additions hit the same row: sum equal indices first, or add into several tables"
-_COUNTS = (
-    "Count with torch.histc or torch.bincount(index, weights): they add in each block's shared memory first, not one "
-    "after the other in the result"
-)
 _ADD_FIRST = (
     "If all additions go to few addresses, such as classes or bins, use torch.bincount(index, weights) or torch.histc: "
     "they add in each block's shared memory first. Else sum equal indices before."
@@ -81,13 +77,18 @@ FLASH = (
     "The flash kernel runs already: give it more parallel work (more heads, sequences or queries), or a head size "
     "that it is made for (64 or 128)"
 )
+_PAIRS = (
+    "cdist takes one block for each pair of rows here, which short rows do not fill: put "
+    "(a.unsqueeze(-2) - b.unsqueeze(-3)).square().sum(-1).sqrt() under {torch.compile}; or let its default "
+    "compute_mode multiply, where rounding does not matter"
+)
 _DEPTHWISE = (
     "Use {channels_last}, for which cuDNN has special kernels, or put the layer under {torch.compile}"
 )
 REMEDIES: Mapping[str, str] = {
     "scatter": _PLACES,
     "row scatter": _PLACES,
-    "histogram": _COUNTS,
+    "histogram": _ADD_FIRST,
     **dict.fromkeys(("sorted sum", "sorted row sum", "indexed sum", "indexed row sum"), EQUAL),
     "softmax": _ORDER,
     "reduction": f"{_ORDER}, or put it under {{torch.compile}}",
@@ -98,6 +99,7 @@ REMEDIES: Mapping[str, str] = {
     "attention": _ATTENTION,
     "separable conv": PASSES,
     "depthwise conv": _DEPTHWISE,
+    "distances": _PAIRS,
     "batch norm": "Use {channels_last}, or more channels or images at once",
 }
 
