@@ -130,6 +130,26 @@ def test_ids_tell_copies_from_other_data_of_their_size(tmp_path: Path, other: in
 WEIGHT = Tensor(9, (64, 64))
 
 
+@pytest.mark.parametrize(("dimensions", "ops"), [([1, 2], 4), ([0], 0)])
+def test_ops_along_other_dimensions_keep_copies_apart(
+    tmp_path: Path, dimensions: list[int], ops: int
+) -> None:
+    """A window for each of 24 variants, 8 of each window, read backwards."""
+    backwards, mean = Tensor(4, (24, 16, 64)), Tensor(7, (24, 64))
+    hidden, encoded = Tensor(5, (24, 16, 64)), Tensor(6, (24, 16, 64))
+    windows = Call(
+        "aten::index", (Tensor(1, (3, 16, 64)), Tensor(2, (24,))), (Tensor(3, (24, 16, 64)),), indexes=True
+    )
+    calls = [
+        Call("aten::flip", (Tensor(3, (24, 16, 64)),), (backwards,), numbers=(dimensions,)),
+        Call("aten::linear", (backwards, WEIGHT), (hidden,)),
+        Call("aten::mean", (hidden,), (mean,), numbers=([1],)),
+        Call("aten::linear", (mean, WEIGHT), (encoded,)),
+    ]
+    found_there = diagnose(load(written(tmp_path, [[windows, *calls]] * 3)), select=[SLUG]).findings
+    assert sum(one.evidence["layers"] for one in found_there) == ops
+
+
 def encoder(data: Tensor, mask: Tensor, *, by_hand: bool) -> list[Call]:
     """A layer, attention of each sample, and a layer."""
     q, y, z = (Tensor(number, (16, 2, 8, 64)) for number in (20, 21, 22))

@@ -31,18 +31,20 @@ class Tensor:
 class Call:
     """An op with its tensors; `writes` are positions of arguments that it writes. `kernels` share `gpu`, ns.
 
-    An op inside of it, if `inside` names one, launches them.
+    An op inside of it, if `inside` names one, launches them. If `indexes`, the tensors after the first are a list,
+    whose shapes the profiler's trace lacks.
     """
 
     name: str
     reads: tuple[Tensor, ...]
     results: tuple[Tensor, ...] = ()
     writes: tuple[int, ...] = ()
-    numbers: tuple[float, ...] = ()
+    numbers: tuple[float | list[int], ...] = ()
     backward: bool = False
     inside: str = ""
     kernels: tuple[str, ...] = ("void kernel()",)
     gpu: int = 20 * US
+    indexes: bool = False
 
     def schema(self) -> str:
         """Such as `aten::add_(Tensor(a!) a0, Tensor a1) -> Tensor`."""
@@ -78,10 +80,13 @@ def written(folder: Path, steps: Sequence[Sequence[Call]]) -> Path:
     for step, calls in enumerate(steps):
         begin = at
         for call in calls:
-            dims = [*[list(tensor.shape) for tensor in call.reads], *[[] for _ in call.numbers]]
+            shapes = [list(tensor.shape) for tensor in call.reads]
+            dims = [shapes[0], []] if call.indexes else [*shapes, *[[] for _ in call.numbers]]
             if call.backward:
                 trace.op("autograd::engine::evaluate_function: MulBackward0", at, 24 * US)
-            trace.op(call.name, at + US, 20 * US, **{"Input Dims": dims, "Input type": ["float"] * len(dims)})
+            given = [*["" for _ in call.reads], *map(str, call.numbers)]
+            inputs = {"Input Dims": dims, "Input type": ["float"] * len(dims), "Concrete Inputs": given}
+            trace.op(call.name, at + US, 20 * US, **inputs)
             if call.inside:
                 trace.op(call.inside, at + 2 * US, 18 * US)
             each = call.gpu // len(call.kernels)
@@ -99,6 +104,10 @@ def written(folder: Path, steps: Sequence[Sequence[Call]]) -> Path:
 
 def _node(number: int, name: str, around: int, call: Call | None = None, scope: int = 0) -> dict[str, Any]:
     reads, results, numbers = (call.reads, call.results, call.numbers) if call else ((), (), ())
+    inputs = _columns(reads, numbers)
+    if call and call.indexes:
+        inputs = {key: [column[0], column[1:]] for key, column in inputs.items()}
+        inputs["types"] = ["Tensor(float)", "GenericList[Tensor(long int)]"]
     attributes = {
         "rf_id": number,
         "seq_id": -1,
@@ -110,13 +119,13 @@ def _node(number: int, name: str, around: int, call: Call | None = None, scope: 
         "id": number,
         "name": name,
         "ctrl_deps": around,
-        "inputs": _columns(reads, numbers),
+        "inputs": inputs,
         "outputs": _columns(results, ()),
         "attrs": [{"name": key, "value": value} for key, value in attributes.items()],
     }
 
 
-def _columns(tensors: Sequence[Tensor], numbers: Sequence[float]) -> dict[str, list[Any]]:
+def _columns(tensors: Sequence[Tensor], numbers: Sequence[float | list[int]]) -> dict[str, list[Any]]:
     return {
         "values": [*[tensor.value() for tensor in tensors], *numbers],
         "shapes": [*[list(tensor.shape) for tensor in tensors], *[[] for _ in numbers]],

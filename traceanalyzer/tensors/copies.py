@@ -15,6 +15,7 @@ import numpy as np
 
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.tensors.flow import Flow
+from traceanalyzer.tensors.ops.shapes import UNREADABLE, remaining_dims
 from traceanalyzer.tensors.ops.table import Kind, op_row, result_shape
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Shape, Signature, tensors
 
@@ -27,9 +28,6 @@ _PRODUCTS = frozenset({"aten::linear", "aten::mm", "aten::matmul", "aten::addmm"
 # Position of the mask of attention.
 _MASK = 3
 _LAYERS = frozenset({Kind.CONVOLUTION, Kind.NORM})
-_HANDS_ON = frozenset(
-    {Kind.POINTWISE, Kind.COPY, Kind.VIEW, Kind.SOFTMAX, Kind.ATTENTION, Kind.POOL, Kind.NORM}
-)
 # Without ids, a tensor is the last one of its size that one of so many ops has made.
 _NEAR = 10
 
@@ -111,6 +109,7 @@ class Form:
         entries: that its result has along the dimensions up to the one that it copies along; 0 if it copies none.
         pattern: of these; empty if an index tensor determines it.
         random: whether it draws numbers for each copy, as dropout does in training.
+        apart: first dimensions that it keeps apart because it is given others.
     """
 
     name: str
@@ -120,6 +119,7 @@ class Form:
     item_bytes: int
     pattern: _Pattern = ()
     random: bool = False
+    apart: int = 0
 
     @classmethod
     def of(cls, op: Signature) -> Self:
@@ -141,7 +141,16 @@ class Form:
             tiled = op.name == "aten::repeat"
             outer, inner = math.prod(every[0][: along + (not tiled)]), every[0][along] if tiled else 1
             pattern = outer, (size or 0) // math.prod(every[0]), inner
-        return cls(op.name, reads, size, (size or 0) // width if width else 0, item_bytes, pattern, random)
+        entries = (size or 0) // width if width else 0
+        return cls(op.name, reads, size, entries, item_bytes, pattern, random, _kept_apart(op))
+
+    def of_size(self, made: int, indices: Sequence[int]) -> Self:
+        """The same with the recorded sizes of its result, and of the tensors that it takes rows by, if one does."""
+        if self.name != "aten::index" or self.made is not None or len(indices) != 1:
+            return self
+        first, *others = self.reads[0].shape
+        rows = indices[0] if made == indices[0] * math.prod(others) and others[:1] != [first] else 0
+        return replace(self, made=made, entries=rows)
 
     def is_mask(self, read: _Read) -> bool:
         return read.argument == _MASK and op_row(self.name).kind is Kind.ATTENTION
@@ -241,7 +250,7 @@ def _data(step: Step, known: list[_Parts], of_inputs: Sequence[_Patterns]) -> _P
     parts = max((known[place] for place in copied), key=_order)
     shape = max((reads[place].shape for place in copied), key=len)
     # Products of each sample, as in attention.
-    batched = name in ("aten::matmul", "aten::bmm") and all(len(read.shape) > 2 for read in reads)
+    batched = name.endswith(("matmul", "bmm")) and all(len(read.shape) > 2 for read in reads)
     if not batched and (name in _PRODUCTS or row.kind in _LAYERS or name == "aten::embedding"):
         at_data = len(copied) == 1 and reads[copied[0]].argument == _DATA.get(name, 0)
         matrix = name != "aten::matmul" or all(len(read.shape) <= 2 for read in reads if read.argument == 1)
@@ -251,7 +260,7 @@ def _data(step: Step, known: list[_Parts], of_inputs: Sequence[_Patterns]) -> _P
             max(_leading(shape, part.entries) for part in parts),
             {part.pattern for part in parts},
         )
-        others = (batched or row.kind in _HANDS_ON) and all(
+        others = all(
             all(size == 1 for size in read.shape[: max(len(read.shape) - len(shape) + leading, 0)])
             or (place in copied and _are_same(known[place], parts))
             or (
@@ -259,8 +268,8 @@ def _data(step: Step, known: list[_Parts], of_inputs: Sequence[_Patterns]) -> _P
             )
             for place, read in enumerate(reads)
         )
-    apart = len(shape) if row.kind in (Kind.POINTWISE, Kind.COPY, Kind.VIEW) else row.batch_dims
-    if row.row_wise or row.kind in (Kind.LOOKUP, Kind.SOFTMAX):
+    apart = len(shape) if row.kind is Kind.VIEW else max(row.batch_dims, step.form.apart)
+    if row.row_wise or row.kind is Kind.SOFTMAX or name == "aten::embedding":
         apart = len(shape) - (name != "aten::embedding") - batched
     return parts if others and all(_leading(shape, part.entries) <= apart for part in parts) else ()
 
@@ -332,6 +341,8 @@ def steps_by_id(
             read.setdefault(argument, []).append(value)
         keys = [read[each.argument].pop(0) if read.get(each.argument) else -1 for each in form.reads]
         made, others = values.made_by(op), slice(begin + 1, end)
+        if len(made):
+            form = form.of_size(int(values.elements[made[0]]), values.part[others, 1].tolist())
         indices = (*values.read[others].tolist(), *values.part[others].ravel().tolist())
         steps.append(Step(form, keys, int(made[0]) if len(made) else -1, indices))
     return steps
@@ -370,6 +381,20 @@ def _repeats(shape: Shape, steps: Sequence[int]) -> tuple[float, int, _Pattern]:
         (math.prod(shape[:last]), shape[last], 1) if expanded else (*shape[: last + 1], *steps[: last + 1])
     )
     return len(begins) / len(np.unique(begins)), math.prod(shape[: last + 1]), pattern
+
+
+def _kept_apart(op: Signature) -> int:
+    """How many of the first dimensions an op keeps apart that mixes elements along others, which it is given."""
+    if op_row(op.name).kind not in (Kind.REDUCTION, Kind.SCAN) and op.name not in (
+        "aten::flip",
+        "aten::roll",
+    ):
+        return 0
+    try:
+        remaining = remaining_dims(op, 2 if op.name.endswith(("norm", "roll")) else 1)
+    except UNREADABLE:
+        return 0
+    return next((dim for dim, of in enumerate(remaining) if of != dim), len(remaining))
 
 
 def _copied_dimension(op: Signature, dims: int, count: int) -> int:
