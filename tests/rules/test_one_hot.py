@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from tests.rules.kernel_programs import Op, program
 from tests.rules.programs import US, found
 from tests.support.execution_traces import Call, Tensor, written
+from tests.support.gathered_products import GEMM
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose, load
 from traceanalyzer.model.finding import Confidence
@@ -134,3 +136,24 @@ def test_every_product_that_reads_the_tensor_is_followed(tmp_path: Path) -> None
     (one,) = diagnose(load(path), select=("one-hot",)).findings
     assert one.evidence["readers"] == {"aten::mul": 3 * 2 * 2_000 * US}
     assert one.evidence["converting_ns"] == 3 * 700 * US
+
+
+@pytest.mark.parametrize(("places", "said"), [(1_280, True), (1_024, False)])
+def test_rows_are_moved_by_products_with_a_mask(places: int, said: bool) -> None:
+    """8,192 tokens go to 2 of 16 experts of 1,280 places; in the other case no one-hot tensor has so many classes."""
+    tokens, slots, mask = 8_192, 16 * places, [8_192, 16, places]
+    ops = [
+        Op("aten::one_hot", GEMM, 2, [[tokens, 2], []], [LONG, "Scalar"], scalars=["", "16"]),
+        Op("aten::one_hot", GEMM, 50, [[tokens, 2], []], [LONG, "Scalar"], scalars=["", "1280"]),
+        Op("aten::bmm", GEMM, 200, [[tokens, 16, 2], [tokens, 2, places]], [BF16, BF16]),
+        Op("aten::gt", GEMM, 100, [mask, []], [BF16, "Scalar"]),
+        Op("aten::bmm", GEMM, 500, [[1, slots, tokens], [1, tokens, 1_024]], [BF16, BF16]),
+        Op("aten::bmm", GEMM, 100, [[16, places, 1_024], [16, 1_024, 64]], [BF16, BF16]),
+    ]
+    findings = diagnose(program(ops), select=["one-hot"]).findings
+    facts = [one for one in findings if one.cause == "dispatch"]
+    assert len(facts) == said
+    for one in facts:
+        # Each of 20,480 places reads and writes 1,024 numbers at 4.8 TB/s, of which gather reaches 0.14.
+        rows_us, made_us = (20_480 * 2 * width * 2 / 4_800e3 / 0.14 for width in (1_024, 2))
+        assert one.cost_ns == pytest.approx(6e3 * (200 - made_us + 100 + 500 - rows_us), rel=0.01)

@@ -1,7 +1,8 @@
 """One-hot tensors on the device, where the index would do."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 
 import numpy as np
@@ -9,12 +10,14 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Mask
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.roofline.lower_bounds import bound_of, reached_ns
+from traceanalyzer.roofline.lower_bounds import REACHED, bound_of, reached_ns
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, reduce_to, rule
 from traceanalyzer.rule.evidence_texts import gpu_time_evidence, op_times
+from traceanalyzer.rule.slow_work import slow_work
 from traceanalyzer.tensors.flow import Flow, confidence_of
+from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.ops.shapes import UNREADABLE
-from traceanalyzer.tensors.ops.table import Kind, is_view, op_row, result_shape
+from traceanalyzer.tensors.ops.table import Kind, flops_of, is_view, op_row, result_shape
 from traceanalyzer.tensors.signatures import Signature, signatures_of, tensors
 from traceanalyzer.tensors.top_ops import top_ops
 from traceanalyzer.timeline.backward_nodes import recording_ops
@@ -26,15 +29,17 @@ _HOPS = 4
 # Ops before a product, views counted, among which one makes its other factor; chosen.
 _NEAR = 8
 _GEMMS = frozenset({"aten::linear", "aten::matmul", "aten::mm"})
+_PRODUCTS = frozenset({"aten::mm", "aten::bmm"})
 
 
 # Dice loss over 152 classes of 4x512x512, H100: gather and scatter_add save 6.8 of the 25.6 ms of a step.
-@rule(since="0.1", claims=Claims.WORK)
-def one_hot(calls: Calls, work: Work, gpus: Gpus, flow: Flow | None) -> Iterator[Hits]:
+@rule(since="0.1", claims=Claims.WORK, causes=("dispatch",))
+def one_hot(calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus, flow: Flow | None) -> Iterator[Hits]:
     """One-hot tensors are written out, though the index is enough.
 
     What it looks for: calls of torch.nn.functional.one_hot, and ops that use the result to pick
-    rows, or to pick one of several classes.
+    rows, or to pick one of several classes. Cause `dispatch`: work on a mask of rows x experts x places that two
+    one-hot tensors make, and products with it, as where a mixture of experts moves its tokens by einsum.
     Why it costs: one_hot writes eight bytes per class and element, nearly all of them zeros. A conversion
     reads all these bytes again. A product multiplies the zeros, only to pick one of many values.
     Bad: F.one_hot(target, 150).permute(0, 3, 1, 2).float() in a Dice loss; one_hot(x, words).float() @ table.
@@ -43,7 +48,7 @@ def one_hot(calls: Calls, work: Work, gpus: Gpus, flow: Flow | None) -> Iterator
     How sure: only one_hot creates such tensors. Which ops read them is known by an execution trace. Without one it
     is concluded from the order of ops, and from dtypes and sizes.
     When it is wrong: the program changes the one-hot tensor before use, for example to smooth or mix labels.
-    Saving: the time of the one-hot tensor and its product, minus the time that gather or an embedding takes.
+    Saving: the time of the one-hot tensor or mask and its products, minus the time that gather or an embedding takes.
     Source: torch.nn.functional.one_hot in PyTorch's documentation (the result is int64); measured on an H100,
     torch 2.11.
     """
@@ -62,6 +67,7 @@ def one_hot(calls: Calls, work: Work, gpus: Gpus, flow: Flow | None) -> Iterator
     )
     backward = np.isin(recorder, uses.multiplied)
     moved = np.isin(recorder, uses.factors) & _moves(work)
+    yield from _dispatch(work, inputs, gpus, _masks(signatures))
     for device, pieces in work[making | converted | read | backward | moved].by_device():
         launched_by = launcher[pieces.entries]
         needed_ns = np.where(backward[pieces.entries], pieces.dur_ns * _WRITTEN, 0.0)
@@ -72,6 +78,45 @@ def one_hot(calls: Calls, work: Work, gpus: Gpus, flow: Flow | None) -> Iterator
         on_device = work.device == device
         parts = [work[part & on_device] for part in (making, converted, read | backward | moved)]
         yield _hits(flow, pieces, needed_ns, *parts)
+
+
+def _masks(signatures: Sequence[Signature]) -> dict[int, int]:
+    """Elements of each mask of rows x classes x classes by two one-hot tensors, to the rows that it moves at most."""
+    indices: dict[int, set[int]] = {}
+    for op in signatures:
+        with suppress(*UNREADABLE):
+            if op.name == "aten::one_hot":
+                indices.setdefault(int(op.scalar(1)), set()).add(math.prod(op.shape(0)))
+    masks = {}
+    for shape in {shape for op in signatures for shape in tensors(op) if len(shape) > 2 and 0 not in shape}:
+        rows = math.prod(shape[:-2])
+        # Each row has one or more experts.
+        if all(any(index % rows == 0 for index in indices.get(each, ())) for each in shape[-2:]):
+            masks[math.prod(shape)] = max(rows, math.prod(shape) // math.prod(shape[-3:-2]))
+    return masks
+
+
+def _dispatch(work: Work, inputs: WorkInputs, gpus: Gpus, masks: Mapping[int, int]) -> Iterator[Hits]:
+    """Work on these masks; products with them move rows, which an index does as well."""
+    mask, moved = np.zeros((2, len(inputs.signatures)))
+    for which, op in enumerate(inputs.signatures):
+        sizes = {math.prod(shape) for shape in (*tensors(op), result_shape(op) or ())}
+        for size in sizes & masks.keys():
+            mask[which] = size
+            # Bytes of the rows, each read and written.
+            moved[which] = masks[size] * flops_of(op) / size * op.item_bytes(0) if op.name in _PRODUCTS else 0
+    if moved[inputs.number].any():
+        needed_ns = moved[inputs.number] / (gpus.memory_gbps(work.device) * REACHED["gather"])
+        yield from slow_work(
+            work,
+            np.where(mask[inputs.number], np.minimum(needed_ns / work.dur_ns, 0.99), 1.0),
+            cause="dispatch",
+            message="rows are moved by products with a one-hot mask of {elements} elements, nearly all of them zeros: "
+            "{gpu} of all GPU work{where}",
+            advice="Compute the place of each row, and move rows by it: index_select or index_copy_, not einsum.",
+            confidence=Confidence.MEDIUM,
+            evidence={"elements": int(mask.max())},
+        )
 
 
 def _moves(work: Work) -> Mask:
