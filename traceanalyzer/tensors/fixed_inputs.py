@@ -9,6 +9,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
+from traceanalyzer.tensors.ops.costs import typed_inputs
 from traceanalyzer.tensors.ops.table import Kind, constant_shape, is_view, op_row, result_shape, result_type
 from traceanalyzer.tensors.signatures import Shape, Signature, tensors
 from traceanalyzer.timeline.calls_and_work import Calls
@@ -146,9 +147,4 @@ class _Table:
 
 def _typed(op: Signature) -> list[Tensor]:
     """(shape, type) of each tensor with dimensions, without those in lists."""
-    pairs = zip(op.dims, op.types, strict=False)
-    return [
-        (tuple(dims), kind)
-        for dims, kind in pairs
-        if isinstance(dims, list) and dims and all(type(size) is int for size in dims)
-    ]
+    return [(op.shape(position), op.types[position]) for position in typed_inputs(op)]

@@ -14,7 +14,7 @@ from traceanalyzer.roofline.op_rates import call_times, shapes_of
 from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, reduce_to, rule
 from traceanalyzer.rule.evidence_texts import kernel_times
 from traceanalyzer.tensors.launch_inputs import WorkInputs
-from traceanalyzer.tensors.ops.strides import adds_transposed, reduced_dimension, stride_reason
+from traceanalyzer.tensors.ops.strides import adds_transposed, stride_reason, worked_along
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, largest_odd_size
 from traceanalyzer.tensors.top_ops import require_shapes
 from traceanalyzer.timeline.kernel_chains import elements_per_thread
@@ -340,9 +340,7 @@ def reason(op: Signature, kind: str, blocks: Rows, sms: int | None) -> str:
 def reduces_nothing(op: Signature) -> bool:
     """Whether the dimension that it reduces has one element: such a call only copies its input."""
     try:
-        tensors = [i for i, kind in enumerate(op.types) if kind in ITEM_BYTES and op.dims[i]]
-        shape = op.shape(tensors[0])
-        dim = reduced_dimension(op, len(shape))
+        shape, _, dim = worked_along(op)
     except (LookupError, TypeError, ValueError):
         return False
     return dim is not None and shape[dim] == 1

@@ -10,7 +10,7 @@ from traceanalyzer.model.arrays import Rows, distinct, grouped, starts_of_runs
 from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, gpu_time_evidence, reduce_to, rule
-from traceanalyzer.tensors.ops.shapes import UNREADABLE
+from traceanalyzer.tensors.ops.shapes import UNREADABLE, indexed, sliced
 from traceanalyzer.tensors.ops.table import Kind, is_view, op_row, result_shape
 from traceanalyzer.tensors.signatures import Shape, Signature, shape_text, tensors
 from traceanalyzer.tensors.top_ops import top_ops
@@ -181,7 +181,7 @@ def part_taken(ops: OpsInOrder, place: int) -> tuple[Dims, float]:
         whole = op.shape(0)
         if op.name != "aten::index":
             dim = int(op.scalar(1)) % len(whole)
-            return Dims({dim}), _count_taken(op, whole[dim]) / whole[dim]
+            return Dims({dim}), _count_taken(op, dim) / whole[dim]
         following = ops.op(min(place + 1, len(ops.number) - 1))
         for shape in tensors(following):
             rest = next(
@@ -194,14 +194,11 @@ def part_taken(ops: OpsInOrder, place: int) -> tuple[Dims, float]:
     return Dims(), 1.0
 
 
-def _count_taken(op: Signature, size: int) -> int:
-    """How many of so many a select, slice, narrow or index_select takes of a dimension."""
-    if op.name == "aten::index_select":
-        return math.prod(op.shape(2))
-    if op.name != "aten::slice":
+def _count_taken(op: Signature, dim: int) -> int:
+    """How many elements of a dimension a select, slice, narrow or index_select takes."""
+    if op.name in ("aten::select", "aten::narrow"):
         return 1 if op.name == "aten::select" else int(op.scalar(3))
-    begin, end = (int(op.scalar(position)) if op.scalars[position] else None for position in (2, 3))
-    return len(range(*slice(begin, end, int(op.scalar(4) or 1)).indices(size)))
+    return indexed(op)[dim] if op.name == "aten::index_select" else sliced(op)[dim]
 
 
 def _chain_before(ops: OpsInOrder, cut: int, dims: Dims, near_ops: int) -> list[int]:

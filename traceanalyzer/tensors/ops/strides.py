@@ -2,13 +2,12 @@
 
 import math
 
-from traceanalyzer.tensors.signatures import ITEM_BYTES, Shape, Signature
+from traceanalyzer.tensors.ops.costs import typed_inputs
+from traceanalyzer.tensors.signatures import Shape, Signature
 
-_ALONG_ONE = """sum mean amax amin argmax argmin prod norm linalg_vector_norm var std logsumexp all any max min cumsum
+_ALONG = """sum mean amax amin argmax argmin prod norm linalg_vector_norm var std logsumexp all any max min cumsum
 cumprod logcumsumexp _softmax _log_softmax softmax log_softmax _softmax_backward_data _log_softmax_backward_data sort
 topk cummax cummin"""
-_ALONG = frozenset(_ALONG_ONE.split())
-
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]
 """Shape and strides of a tensor."""
@@ -38,8 +37,7 @@ def stride_reason(op: Signature) -> str:
     Raises:
         LookupError, TypeError, ValueError: the inputs are damaged.
     """
-    shape, strides = _largest(op)
-    dim = reduced_dimension(op, len(shape))
+    shape, strides, dim = worked_along(op)
     if dim is not None and (step := strided_step(op)) > 1:
         return f"along dimension {dim} neighbours are {step:,} elements apart in memory"
     if strides and strides[-1] > 1 and shape[-1] > 1:
@@ -55,8 +53,7 @@ def is_strided(op: Signature) -> bool:
     try:
         if "softmax" not in op.name:
             return strided_step(op) > 1
-        shape, _ = _largest(op)
-        dim = reduced_dimension(op, len(shape))
+        shape, _, dim = worked_along(op)
         return dim is not None and shape[dim] > 1 and math.prod(shape[dim + 1 :]) > 1
     except (LookupError, TypeError, ValueError):
         return False
@@ -68,23 +65,21 @@ def strided_step(op: Signature) -> int:
     Raises:
         LookupError, TypeError, ValueError: the inputs are damaged.
     """
-    shape, strides = _largest(op)
-    dim = reduced_dimension(op, len(shape))
+    shape, strides, dim = worked_along(op)
     if dim is None or shape[dim] <= 1:
         return 0
     return strides[dim] if strides else math.prod(shape[dim + 1 :])
 
 
-def _largest(op: Signature) -> tuple[Shape, tuple[int, ...] | None]:
-    """Shape and strides of the largest input."""
-    tensors = [i for i, kind in enumerate(op.types) if kind in ITEM_BYTES and op.dims[i]]
-    largest = max(tensors, key=lambda i: math.prod(op.shape(i)))
-    return op.shape(largest), op.stride(largest)
+def worked_along(op: Signature) -> tuple[Shape, tuple[int, ...] | None, int | None]:
+    """Shape and strides of the largest input, and the dimension that the op reduces, as `_along_one`."""
+    largest = max(typed_inputs(op), key=lambda i: math.prod(op.shape(i)))
+    return op.shape(largest), op.stride(largest), _along_one(op, len(op.shape(largest)))
 
 
-def reduced_dimension(op: Signature, rank: int) -> int | None:
+def _along_one(op: Signature, rank: int) -> int | None:
     """The one dimension that it reduces, scans or normalises; None of several, or none."""
-    if op.name.removeprefix("aten::") not in _ALONG:
+    if op.name.removeprefix("aten::") not in _ALONG.split():
         return None
     position = 2 if op.name.endswith(("_backward_data", "vector_norm")) else 1
     along = op.scalar(position)
