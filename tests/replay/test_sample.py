@@ -73,7 +73,7 @@ def test_a_rare_slow_step_is_left_out_and_named() -> None:
     assert slow is not None
     assert (slow.count, slow.of, slow.name) == (1, 10, "aten::stack") or slow.name is None
     report = diagnose(training(slow={5}, loading=True).load())
-    assert "; 1 of 10 steps (50 % of the time) takes 29.9 ms longer" in report.traces[0].summary.step
+    assert "; 1 of 10 steps (50 % of the recorded time) takes 29.9 ms longer" in report.traces[0].summary.step
 
 
 def test_steps_with_a_busy_host_are_left_out_and_counted() -> None:
