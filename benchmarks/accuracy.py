@@ -39,29 +39,31 @@ StepError = tuple[str, float, float]
 _HEAD = """# Accuracy
 
 How far is a predicted saving from the measured one? This page compares both for pairs of programs that differ in one
-thing. Each program ran without the profiler, too, so the true saving is known: 1 - fixed/bad of the median steps. The
-prediction is the saving of the fault whose finding names what was fixed. GPUs: H200, and H100 for `round15` to
-`round21`; torch 2.11. `python -m benchmarks.accuracy` writes this page.
+thing. Each program ran without the profiler, too, so the true saving is known: 1 - fixed/bad of the median steps. One
+finding of the bad program names what was fixed; the saving of its fault is the prediction. GPUs: H200, and H100 for
+`round15` to `round21`; torch 2.11. `python -m benchmarks.accuracy` writes this page.
 
 ## Savings
 
 """
 _MEANING = """
-- **Unseen**: predicted before anybody looked at the program. No interval was made from these rounds.
+- **Unseen**: predicted before anybody looked at the program. Of today's intervals, these pairs only set how much
+  they are shortened.
 - **Not fitted**: no rule, edit or constant was changed because of the pair before the prediction. Intervals are made
-  of these rows (`benchmarks/calibrate_replay.py`), grouped by what the fix changes.
+  of these pairs less the unseen ones (`benchmarks/calibrate_replay.py`), grouped by what the fix changes.
 - **Fitted**: a rule or edit was written for the pair. These rows show that it does what it was written for.
 - **Held**: the true saving lies in the interval, or at most two points outside: repeats of one program differ by
   this.
 
 """
 _LEFT_OUT = (
-    "With intervals made of all other rounds, {held} of {count} pairs are held, {width} points wide.\n"
+    "The pairs that give the intervals include {rounds} rounds that were unseen once. If each of these is judged\n"
+    "by intervals made without it, {held} of their {count} pairs are held, {width} points wide.\n"
 )
 _TOGETHER = """
-The line `Fix` predicts all fixes together. A pair differs in one fault, but most programs have more. So the
-prediction is compared with what the fix saved, times what the report of the fixed program still predicts (`python -m
-benchmarks.together`).
+The line `Fix` predicts the step after all fixes. A pair differs in one fault, but most programs have more. So that step
+is compared with the measured step of the fixed program, reduced by the share that the fixed program's own report
+predicts to save (`python -m benchmarks.together`).
 {sentence}.
 
 Every pair, with its prediction and the commit that made it, is in [benchmarks/truth](../benchmarks/truth).
@@ -81,39 +83,40 @@ collection of traces.
 |---|---|---|---|
 """
 _SLOWDOWN = """
-What the profiler adds to CPU times is fitted on these steps (`python -m benchmarks.fit_slowdown`). On programs that
-the fit has not seen, the model is little better than one constant (110 steps):
+What the profiler adds to CPU times is fitted on these steps and those of fixtures (`python -m
+benchmarks.fit_slowdown`). On programs that the fit has not seen, the model is little better than one constant. These
+numbers are from when it was fitted, of 110 of the steps above (without `pairs/recompile.bad`):
 
 | slowdown | median error | within 20 % |
 |---|---|---|
 | one constant, 1.75 for every short stretch of CPU time | 6.6% | 76% |
-| fitted on other programs, in ten parts | 5.8% | 82% |
-| fitted on all, as the package has it | 4.5% | 92% |
+| fitted on nine tenths of the programs, judged on the tenth left out | 5.8% | 82% |
+| fitted on all programs, as in the package | 4.5% | 92% |
 
-Of 60 recordings of `round5` to `round7` that the CPU or waits limit, none of them fitted, the step is 7.5 % off in
-the median, and 85 % are within 20 %. Part of this error is noise: a program that is recorded again differs by up to
-20 % where the CPU sets the pace, and so does its step without the profiler from process to process. The trace shows
-neither. Constants per op, per call or per program were no better.
+In 60 recordings of `round5` to `round7`, which the CPU or waits limit and nothing was fitted on, the predicted step is
+7.5 % off in the median, and 85 % are within 20 %. Part of this error is noise, which a trace does not show: where the
+CPU sets the pace, repeated recordings of a program differ by up to 20 %, and so does its step without the profiler from
+process to process. Constants per op, per call or per program were no better.
 """
 LIMITS = """
 ## Known limits
 
 - A loop that reads values back waits less under the profiler than without it, because the profiler slows the CPU. The
   saving of removing such waits is predicted too small (`third/decode_sync`).
-- A trace does not show that another algorithm would do. Such faults are not found.
-- Long runs have lower GPU clocks than a short recording: large GEMMs are predicted 5 to 15 % too short. Savings
-  hardly change.
+- A trace does not show that another algorithm would do, so such faults are not found.
+- Long runs have lower GPU clocks than a short recording: their large GEMMs take 5 to 15 % longer than predicted.
+  Savings hardly change.
 - One rank's trace does not show why a collective takes long. Time beyond the quickest collective of the same size
-  counts as the launching of the other ranks, if this rank launches for half of the step or more. It shrinks with this
-  rank's own launching. Of 80 recordings of one of two ranks, the step is off by 6.4 % on average, and 74 lie in the
-  interval.
-- Another process on the GPU is not recognised in few steps, and power throttling is not modelled. Where a fix removes
-  idle time of the GPU, its large GEMMs then take 3 to 16 % longer: such savings are predicted 7 to 9 points too large
-  (`ranks2/loader`, `ranks/hiccup`).
+  counts as waiting for launches of the other ranks, if this rank launches for half of the step or more. The replay
+  shortens this waiting in proportion to this rank's own launching. Of 80 recordings of one of two ranks, the step is
+  off by 6.4 % on average, and 74 lie in the interval.
+- If few steps are recorded, another process on the GPU is not recognised.
+- Power throttling is not modelled. Where a fix removes idle time of the GPU, its large GEMMs then take 3 to 16 %
+  longer: such savings are predicted 7 to 9 points too large (`ranks2/loader`, `ranks/hiccup`).
 - Threads of one process run at different speeds: the same calls take 0.3 to 1.5 times as long on the backward thread
   as on the forward thread (56 recordings). Where a fix leaves the CPU to set the pace, its saving is off by as much
   (`ranks/imbalance`, `ranks2/rank0_metrics`).
-- A compiled step is an estimate; trust only its sign.
+- The step after compiling is an estimate: trust only whether it is shorter or longer.
 """
 _LEAST_PAIRS = 5  # of a rule that has a row; chosen
 
@@ -155,7 +158,7 @@ def _rounds(found: Sequence[Row]) -> str:
     judged = [one for source in sources for one in left_out(known, source)]
     held = np.mean([low - ALLOWED <= row.true <= high + ALLOWED for row, low, high in judged])
     width = 100 * np.mean([high - low for _, low, high in judged])
-    return _LEFT_OUT.format(count=len(judged), held=f"{held:.0%}", width=f"{width:.0f}")
+    return _LEFT_OUT.format(rounds=len(sources), count=len(judged), held=f"{held:.0%}", width=f"{width:.0f}")
 
 
 def _folders(steps: Sequence[StepError]) -> str:

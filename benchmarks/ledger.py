@@ -154,7 +154,10 @@ def shortened(judged: Sequence[Row]) -> str:
         low - ALLOWED <= row.true <= high + ALLOWED for row, (low, high) in zip(judged, ends, strict=True)
     ]
     width = statistics.mean(100 * (high - low) for low, high in ends)
-    return f"The intervals of today are shorter: they hold {np.mean(held):.0%} of these, {width:.0f} points wide."
+    return (
+        f"Today's intervals are shortened until they hold four in five of the unseen: "
+        f"{np.mean(held):.0%}, {width:.0f} points wide."
+    )
 
 
 def read(path: Path, kind: type[AnyRow]) -> Iterator[AnyRow]:
