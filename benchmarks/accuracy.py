@@ -47,8 +47,8 @@ finding of the bad program names what was fixed; the saving of its fault is the 
 
 """
 _MEANING = """
-- **Unseen**: predicted before anybody looked at the program. Of today's intervals, these pairs only set how much
-  they are shortened.
+- **Unseen**: predicted before anybody looked at the program. These pairs set only the shortening of today's
+  intervals.
 - **Not fitted**: no rule, edit or constant was changed because of the pair before the prediction. Intervals are made
   of these pairs less the unseen ones (`benchmarks/calibrate_replay.py`), grouped by what the fix changes.
 - **Fitted**: a rule or edit was written for the pair. These rows show that it does what it was written for.
@@ -84,19 +84,19 @@ collection of traces.
 """
 _SLOWDOWN = """
 What the profiler adds to CPU times is fitted on these steps and those of fixtures (`python -m
-benchmarks.fit_slowdown`). On programs that the fit has not seen, the model is little better than one constant. These
-numbers are from when it was fitted, of 110 of the steps above (without `pairs/recompile.bad`):
+benchmarks.fit_slowdown`). On programs that the fit has not seen, the model is little better than one constant. Measured
+when it was fitted, on 110 of the steps above:
 
 | slowdown | median error | within 20 % |
 |---|---|---|
 | one constant, 1.75 for every short stretch of CPU time | 6.6% | 76% |
-| fitted on nine tenths of the programs, judged on the tenth left out | 5.8% | 82% |
+| fitted on nine tenths of the programs, for the other tenth | 5.8% | 82% |
 | fitted on all programs, as in the package | 4.5% | 92% |
 
 In 60 recordings of `round5` to `round7`, which the CPU or waits limit and nothing was fitted on, the predicted step is
 7.5 % off in the median, and 85 % are within 20 %. Part of this error is noise, which a trace does not show: where the
 CPU sets the pace, repeated recordings of a program differ by up to 20 %, and so does its step without the profiler from
-process to process. Constants per op, per call or per program were no better.
+process to process.
 """
 LIMITS = """
 ## Known limits

@@ -19,12 +19,11 @@ QUIET = ("pairs/clean_*", "noise/*", "real/*", "public/*")  # and fixtures/healt
 
 TITLE = "\n## Programs that nobody broke\n"
 _HEAD = """
-Does the report complain about programs that have no fault? This table has everything above `info` there. The programs
-of `fixtures/healthy` and the clean ones were written without a fault. `noise` is one program four times, and with
-known changes, such as the read-back of `item`, which need no judgement. `real` and `public` are models and other
-people's traces; a finding there may be right, so each is judged against the raw events in [findings.md](findings.md):
-true, or true but not first, because something else matters more. Savings are shares of the step without the profiler,
-costs shares of the window.
+Does the report complain about programs without a fault? This table has everything above `info` in programs that were
+written without one (`fixtures/healthy`, clean ones), in `noise` (one program four times, and with known changes, such
+as the read-back `item`), and in `real` and `public` (models, other people's traces). Findings in the last two may be
+right: [findings.md](findings.md) judges each against the raw events; **not first** means that something else matters
+more. Savings are shares of the step without the profiler, costs shares of the window.
 
 """
 
