@@ -28,10 +28,9 @@ PICTURED = Path("fixtures/exposed-copy/bad.json.gz")
 _AFTER_FIRST = re.compile(r"\n\n2  |\n\.\.\. and finding")  # what follows the first finding
 _CHEAT_HEAD = """# What you see, and which rule or command explains it
 
-Find what you see in a timeline in the first column. `traceanalyzer diagnose TRACE` runs the rules, `traceanalyzer
-explain RULE` explains one, and `traceanalyzer facts TRACE` prints facts. The last column has a recording of this
-repository: open it in [Perfetto](https://ui.perfetto.dev) next to its report. This page is generated from
-`tools/cheatsheet.toml`.
+Find what you see in a timeline in the first column. `traceanalyzer diagnose TRACE` runs the rules, `traceanalyzer facts
+TRACE` prints facts. The last column has a recording to open in [Perfetto](https://ui.perfetto.dev) next to its report.
+This page is generated from `tools/cheatsheet.toml`.
 
 | in the timeline | what it is | answered by | shows in |
 |---|---|---|---|
