@@ -20,8 +20,8 @@ _ROOMS = ("timeline", "idle", "roofline", "allocator", "torch_table")
 _HEAD = """# Indexes
 
 A rule asks for indexes by the types of its parameters; `Analysis(trace).index(Kind)` gives one. Each is built once per
-trace. Arrays of an index with the same shape are parallel. Times are int64 ns; -1 is no row, and the smallest int64 no
-number. `Trace` has the frames, `Window` the part of the trace that the user chose.
+trace. Arrays of an index with the same shape are parallel. Times are int64 ns; -1 stands for no row, the smallest int64
+for no number. `Trace` has the frames, `Window` the part of the trace that the user chose.
 
 The docstring of each class describes its columns: follow its link. This page is generated from the code.
 
@@ -29,9 +29,9 @@ The docstring of each class describes its columns: follow its link. This page is
 
 Views are selections of rows: `view[mask]` and `view[positions]` choose, `view.by(key)` groups. Import them from
 `traceanalyzer.rule`. A view's texts have `matches(pattern)`, `one_of(names)`, `sums(values)` and `or_else(texts)`.
-Neighbouring rows: `view.in_order()` and `starts_of_runs` of `model/arrays.py`, which has other helpers without loops;
-leave out calls that only ask, `QUERY` of `timeline/names.py`. Idle time after a wait, up to the work that is launched
-next: `LostTime.launched_within(idle, starts_ns, work.launch.next_start_ns(ends_ns) + 1)`.
+For neighbouring rows take `view.in_order()` and `starts_of_runs` of `model/arrays.py`, which has other helpers without
+loops; leave out calls that only query (`QUERY` of `timeline/names.py`). Idle time after a wait, up to the next launched
+work: `LostTime.launched_within(idle, starts_ns, work.launch.next_start_ns(ends_ns) + 1)`.
 
 | view | rows | properties and methods |
 |---|---|---|
