@@ -14,7 +14,7 @@ US = 1_000
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor, contiguous if it has no strides."""
+    """A tensor, contiguous if it has no strides. vmap's wrapped ones have no device, nor storage."""
 
     storage: int
     shape: tuple[int, ...] = (64,)
@@ -24,6 +24,8 @@ class Tensor:
 
     def value(self) -> list[Any]:
         """As the observer writes it: id, storage, offset, elements, bytes of each, device."""
+        if not self.device:
+            return [self.storage, 0, 0, 0, 0, ""]
         return [self.storage, self.storage, self.offset, math.prod(self.shape), 4, self.device]
 
 
@@ -31,8 +33,8 @@ class Tensor:
 class Call:
     """An op with its tensors; `writes` are positions of arguments that it writes. `kernels` share `gpu`, ns.
 
-    An op inside of it, if `inside` names one, launches them. If `indexes`, the tensors after the first are a list,
-    whose shapes the profiler's trace lacks.
+    An op inside of it, if `inside` names one, launches them. It has the tensors of `unwrapped`, reads and results. If
+    `indexes`, the tensors after the first are a list, whose shapes the profiler's trace lacks.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Call:
     numbers: tuple[float | list[int], ...] = ()
     backward: bool = False
     inside: str = ""
+    unwrapped: tuple[tuple[Tensor, ...], tuple[Tensor, ...]] = ((), ())
     kernels: tuple[str, ...] = ("void kernel()",)
     gpu: int = 20 * US
     indexes: bool = False
@@ -65,7 +68,8 @@ def nodes_of(steps: Sequence[Sequence[Call]]) -> list[dict[str, Any]]:
                 nodes.append(_node(around, "autograd::engine::evaluate_function: MulBackward0", 1))
             nodes.append(_node(len(nodes) + 1, call.name, around, call))
             if call.inside:
-                nodes.append(_node(len(nodes) + 1, call.inside, len(nodes)))
+                inner = Call(call.inside, *call.unwrapped) if any(call.unwrapped) else None
+                nodes.append(_node(len(nodes) + 1, call.inside, len(nodes), inner))
     return nodes
 
 
@@ -88,7 +92,8 @@ def written(folder: Path, steps: Sequence[Sequence[Call]]) -> Path:
             inputs = {"Input Dims": dims, "Input type": ["float"] * len(dims), "Concrete Inputs": given}
             trace.op(call.name, at + US, 20 * US, **inputs)
             if call.inside:
-                trace.op(call.inside, at + 2 * US, 18 * US)
+                dims = [list(tensor.shape) for tensor in call.unwrapped[0]]
+                trace.op(call.inside, at + 2 * US, 18 * US, **{"Input Dims": dims} if dims else {})
             each = call.gpu // len(call.kernels)
             free = max(free, at + 9 * US)
             for place, kernel in enumerate(call.kernels):

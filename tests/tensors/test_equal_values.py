@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.support.execution_traces import Call, Tensor
@@ -11,7 +12,7 @@ from tests.support.flows import HOST, OUT, W, X, Y, Z, flow, mul, reader_of
 def again(folder: Path, *calls: Call) -> list[int]:
     """Positions of the ops of a step that compute what was computed before; an op at its end reads all."""
     found = flow(folder, *[[*calls, reader_of(*calls)]] * 2)
-    return [op for op in range(len(calls)) if found.again[op] >= 0]
+    return np.flatnonzero(found.again[found.recorded.outer][: len(calls)] >= 0).tolist()
 
 
 def test_equal_inputs_give_equal_results(tmp_path: Path) -> None:
@@ -55,6 +56,25 @@ def test_what_may_differ_is_not_the_same(tmp_path: Path, calls: list[Call]) -> N
 def test_writes_to_what_was_computed_again_are_again(tmp_path: Path) -> None:
     relu = [Call("aten::relu_", (tensor,), (tensor,), writes=(0,)) for tensor in (Y, Z)]
     assert again(tmp_path, mul(X, W, Y), relu[0], mul(X, W, Z), relu[1]) == [2, 3]
+
+
+def wrapped(name: str, inside: str, read: tuple[Tensor, ...], result: Tensor) -> Call:
+    """An op on tensors that vmap wraps: their storages are those of the op in it."""
+    hidden = Tensor(50, device="")
+    return Call(name, (hidden, hidden), (hidden,), inside=inside, unwrapped=(read, (result,)))
+
+
+@pytest.mark.parametrize(("left", "expected"), [(X, [1]), (OUT, [])], ids=["same input", "another input"])
+def test_ops_under_vmap_read_what_the_ops_in_them_read(
+    tmp_path: Path, left: Tensor, expected: list[int]
+) -> None:
+    linear = [wrapped("aten::linear", "aten::bmm", *tensors) for tensors in [((X, W), Y), ((left, W), Z)]]
+    assert again(tmp_path, *linear, Call("mine::read", (Y, Z))) == expected
+
+
+def test_ops_on_tensors_without_storages_may_differ(tmp_path: Path) -> None:
+    sparse = Tensor(50, device="")
+    assert again(tmp_path, *[Call("aten::mm", (sparse,), (each,)) for each in (Y, Z)]) == []
 
 
 def python_number(storage: int) -> Tensor:

@@ -30,11 +30,13 @@ class ExecutionTrace:
         shapes: int64 (ops,), position in `shape_texts`.
         shape_texts: shapes of tensors as a JSON list, without those in lists and single numbers.
         outer: bool (ops,), whether no other op is around it. Nodes of autograd are no ops.
+        innermost: bool (ops,), whether no other op is in it.
         backward: bool (ops,), whether a node of autograd is around it.
         random: bool (ops,), whether it draws random numbers.
         sequence: int64 (ops,), number that autograd gives forward ops and their nodes of backward; -1 without one.
         op, position, access: int64 (tensors,): the op that has it, which of the op's inputs or results it is, `Access`.
-        storage, offset, elements, item_bytes: int64 (tensors,): where in which storage it lies, and its size.
+        storage, offset, elements, item_bytes: int64 (tensors,): where in which storage it lies, and its size. A tensor
+            without a storage of its own has -1 elements: vmap and torch.func wrap tensors, sparse ones hold several.
         layout: int64 (tensors,), position in `layouts`.
         layouts: (size, stride) of the dimensions in which the elements lie, the largest stride first. Dimensions that
             follow each other in memory are one: tensors of equal layout and offset have the same elements.
@@ -49,6 +51,7 @@ class ExecutionTrace:
     shapes: Rows
     shape_texts: tuple[str, ...]
     outer: Mask
+    innermost: Mask
     backward: Mask
     random: Mask
     sequence: Rows

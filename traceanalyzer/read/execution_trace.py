@@ -107,10 +107,12 @@ def _tensors(values: Any, shapes: Any, strides: Any, kind: str) -> Iterator[tupl
     if not listed or "Tensor" not in kind:
         return
     if len(values) == _TENSOR_FIELDS and isinstance(values[-1], str):
-        yield values, layout_of(shapes, strides)
+        # Without a device and yet defined.
+        wraps = not values[-1] and "nullptr" not in kind and all(shapes or ())
+        yield ([*values[:3], -1, *values[4:]] if wraps else values), layout_of(shapes, strides)
         return
     for value, shape, stride in zip_longest(values, shapes or (), strides or ()):
-        yield from _tensors(value, shape, stride, "Tensor")
+        yield from _tensors(value, shape, stride, "Tensor" if shape else "Tensor(nullptr)")
 
 
 def layout_of(shape: Sequence[int] | None, strides: Sequence[int] | None) -> Layout:
@@ -198,6 +200,7 @@ class _Nodes:
             shape_texts=tuple(text.decode() for text in self.shapes),
             step=step[ops],
             outer=outer[ops],
+            innermost=~np.isin(ops, parent[ops]),
             backward=backward[ops],
             op=place[sorted_tensors],
             random=column["draws"][ops].astype(bool),

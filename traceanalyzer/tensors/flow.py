@@ -20,7 +20,7 @@ from traceanalyzer.tensors.needed_values import abandoned_ops, diagonal_sizes, s
 from traceanalyzer.tensors.ops.table import Kind, op_row
 from traceanalyzer.tensors.read_shares import DATA, read_shares
 from traceanalyzer.tensors.signatures import signatures_of
-from traceanalyzer.tensors.values import LEAF, Keys, Values, values_of
+from traceanalyzer.tensors.values import LEAF, UNKNOWN_ARGUMENT, Keys, Values, values_of
 from traceanalyzer.timeline.calls_and_work import Calls
 from traceanalyzer.timeline.names import STEP_MARK
 
@@ -413,7 +413,7 @@ def _roles(recorded: ExecutionTrace, values: Values, view: Mask, same: Mask) -> 
         if rows[recorded.name[op]].kind not in _LAYERS and name != "aten::embedding":
             role[read] |= passed
             continue
-        data = values.arguments_of(op) == DATA.get(name, 0)
+        data = np.isin(values.arguments_of(op), (DATA.get(name, 0), UNKNOWN_ARGUMENT))
         role[read[~data]] |= _WEIGHT
         role[read[data]] |= passed if name in _MATRIX_PRODUCTS else _AS_DATA
     return role

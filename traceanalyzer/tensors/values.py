@@ -18,6 +18,8 @@ from traceanalyzer.model.records import dataclass
 from traceanalyzer.tensors.ops.table import op_row
 
 LEAF = "torch::autograd::AccumulateGrad"
+UNKNOWN_ARGUMENT = -1
+"""Position among its inputs of what an op reads in nested ops, as it wraps its tensors."""
 # Ops that factorise their first tensor.
 SOLVERS = frozenset({"aten::linalg_solve", "aten::linalg_solve_ex", "aten::_linalg_solve_ex"})
 # Ops whose results later ops fill.
@@ -127,13 +129,18 @@ class _Tensor(NamedTuple):
 
 @dataclass(slots=True)
 class _Tensors:
-    """Tensors of one op: what it reads and writes, and storages of its inputs and of its results."""
+    """Tensors of one op: what it reads and writes, and storages of its inputs and of its results.
+
+    `wrapped` if those of some are not recorded, and `hidden` if those are not its nested ops' either.
+    """
 
     read: list[_Tensor] = field(default_factory=list)
     written: list[_Tensor] = field(default_factory=list)
     held: set[int] = field(default_factory=set)
     results: dict[int, int] = field(default_factory=dict)
     on_cpu: set[int] = field(default_factory=set)
+    wrapped: bool = False
+    hidden: bool = False
 
 
 # Offset and layout.
@@ -159,7 +166,7 @@ class _Walk:
         rows = zip(*(column.tolist() for column in (*columns, recorded.layout, recorded.on_cpu)), strict=True)
         self._tensors = [_Tensor(*row) for row in rows]
         self._name, self._inputs = recorded.name.tolist(), recorded.inputs.tolist()
-        self._random = recorded.random.tolist()
+        self._random, self._innermost = recorded.random.tolist(), recorded.innermost.tolist()
         self._rows = [op_row(name) for name in recorded.names]
         self._known = [name.startswith("aten::") for name in recorded.names]
         self._leaves_open = [name.split("::")[-1].rstrip("_") in _LEAVES_OPEN for name in recorded.names]
@@ -177,9 +184,10 @@ class _Walk:
 
     def add(self, op: int, nested: Iterable[int]) -> None:
         """The values that an op reads and makes; what `nested` ops make may last: autograd saves it for backward."""
-        tensors = self._of(op)
+        tensors, inner = self._of(op), [self._of(place) for place in nested]
+        if tensors.wrapped:
+            tensors = _unwrapped([tensors, *inner])
         contents = self.read(op, tensors)
-        inner = [self._of(place) for place in nested]
         held = tensors.held
         written = [*tensors.written, *(one for each in inner for one in each.written if one.storage in held)]
         new = [place for place in tensors.results if place not in held]
@@ -192,7 +200,11 @@ class _Walk:
         if self.view[op]:
             return
         which = self._name[op]
-        pure = self._known[which] and not any(self._random[place] for place in (op, *nested))
+        pure = (
+            self._known[which]
+            and not tensors.hidden
+            and not any(self._random[place] for place in (op, *nested))
+        )
         # The host fills what is made on the CPU.
         on_device = tensors.results.keys().isdisjoint(tensors.on_cpu)
         pure &= self._rows[which].deterministic or (self._leaves_open[which] and on_device)
@@ -281,7 +293,8 @@ class _Walk:
     def _of(self, op: int) -> _Tensors:
         row, tensors = self._rows[self._name[op]], _Tensors()
         for one in self._tensors[self._bounds[op] : self._bounds[op + 1]]:
-            if not one.elements:
+            if one.elements <= 0:
+                tensors.wrapped |= one.elements < 0
                 continue
             if one.on_cpu:
                 tensors.on_cpu.add(one.storage)
@@ -293,6 +306,7 @@ class _Walk:
                 tensors.written.append(one)
             if one.position not in row.unread:
                 tensors.read.append(one)
+        tensors.hidden = tensors.wrapped and self._innermost[op]
         return tensors
 
     def _number(self, *content: Any) -> int:
@@ -334,6 +348,22 @@ class _Walk:
             results_from=np.searchsorted(result_op, every),
             written_from=np.searchsorted(write_op, every),
         )
+
+
+def _unwrapped(ops: Iterable[_Tensors]) -> _Tensors:
+    """What ops in order read and write of what was there before, and all that they make."""
+    whole, made, read = _Tensors(), set[int](), dict[_Tensor, None]()
+    for each in ops:
+        before = each.held - made
+        read |= {one._replace(position=UNKNOWN_ARGUMENT): None for one in each.read if one.storage in before}
+        whole.written += [one for one in each.written if one.storage in before]
+        whole.held |= before
+        made |= each.results.keys() - whole.held
+        whole.results |= each.results
+        whole.on_cpu |= each.on_cpu
+        whole.hidden |= each.hidden
+    whole.read = list(read)
+    return whole
 
 
 def _extent(layout: Layout) -> int:
