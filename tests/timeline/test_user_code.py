@@ -46,6 +46,14 @@ def test_code_is_the_user_s_that_is_neither_torch_s_nor_python_s(frame: str, own
     assert is_user_code(frame) is own
 
 
+def test_functions_are_whole_where_all_that_starts_in_them_is_chosen() -> None:
+    """f makes the chosen op; the second f another one, as does main."""
+    code = recorded()
+    starts, chosen = np.array([130, 510, 700]), np.array([True, False, False])
+    assert [each.tolist() for each in code.whole(starts, np.full(3, TID), chosen)] == [[100], [300]]
+    assert [each.tolist() for each in code.whole(starts, np.full(3, TID), chosen | True)] == [[0], [1_000]]
+
+
 def recorded() -> UserCode:
     """main calls f twice with torch between; another thread runs g meanwhile."""
     trace = TraceBuilder()

@@ -140,10 +140,15 @@ def _needless_in_loops(
     forecast: Forecast,
 ) -> tuple[dict[int, frozenset[int]], dict[int, frozenset[int]]]:
     """Of each finding about loops the needless work that comes first: (some of the loops, most that it saves)."""
-    needless = [i for i in prints if all_pending[i].order is Claims.WORK and _has_only(all_pending[i], Drop)]
+    needless = [
+        i
+        for i in prints
+        if all_pending[i].order is Claims.WORK and _has_only(all_pending[i], Drop, DropRegion)
+    ]
     some, most = dict[int, frozenset[int]](), dict[int, frozenset[int]]()
     for i, loops in prints.items():
-        if any(isinstance(edit, (Batch, GraphLaunch, DropRegion)) for edit in all_pending[i].hits.edits()):
+        edits = all_pending[i].hits.edits() if i not in needless else ()
+        if any(isinstance(edit, (Batch, GraphLaunch, DropRegion)) for edit in edits):
             whole = (one for one in needless if prints[one].takes_whole_loops(loops, forecast.program.launch))
             some[i] = frozenset(whole)
             dear = (one for one in needless if worth[one] >= _BEFORE_LOOP * worth[i])
@@ -259,10 +264,10 @@ def _causes(cause: Footprint, effect: Footprint, launch: Rows) -> bool:
     return cause.leads_to(effect, launch) or cause.prepares(effect, launch)
 
 
-def _has_only(pending: PendingFinding, kind: type[Edit]) -> bool:
-    """Whether its fix has edits of this kind alone."""
+def _has_only(pending: PendingFinding, *kinds: type[Edit]) -> bool:
+    """Whether its fix has edits of these kinds alone."""
     edits = pending.hits.edits()
-    return bool(edits) and all(isinstance(edit, kind) for edit in edits)
+    return bool(edits) and all(isinstance(edit, kinds) for edit in edits)
 
 
 def _same_code(

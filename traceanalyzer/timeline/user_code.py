@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, distinct, pick
+from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.containment import nearest_reaching
 from traceanalyzer.model.lanes import Codes
 from traceanalyzer.model.records import dataclass
@@ -113,6 +113,17 @@ class UserCode:
         time = np.bincount(self.code[around], (self.end_ns - self.start_ns)[around], size)
         enough = np.flatnonzero(of_function >= max(share * total, 1))
         return str(self.names[enough[np.argmin(time[enough])]]) if len(enough) else ""
+
+    def whole(self, starts_ns: Rows, tid: Rows, chosen: Mask) -> tuple[Rows, Rows]:
+        """(starts, ends) of the outermost calls of functions in which, of what starts there, all is chosen."""
+        frame, holds, others = self.open_at(starts_ns, tid), *np.zeros((2, len(self.start_ns)), bool)
+        while len(frame):
+            frame, chosen = frame[frame >= 0], chosen[frame >= 0]
+            holds[frame[chosen]], others[frame[~chosen]] = True, True
+            frame = self.caller[frame]
+        whole = holds & ~others
+        outermost = whole & ~pick(whole, self.caller, False)
+        return self.start_ns[outermost], self.end_ns[outermost]
 
     def called_from(self, name: str) -> list[str]:
         """Functions that the frames of this name call, the one with most time first."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, pick
 from traceanalyzer.model.trace import ints_at
+from traceanalyzer.regions.regions import DropRegion
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, Unavailable, rule
 from traceanalyzer.tensors.fixed_inputs import Stretch, stretches
@@ -103,7 +104,8 @@ def computed_again(calls: Calls, idle: IdleTime, flow: Flow | None, limits: Limi
     When it is wrong: host code changes a tensor without an op of PyTorch, or passes other numbers. Without an
     execution trace: the layers get different graphs of the same shape. `stored-inputs`: the recording repeats one
     batch that changes in other steps. Cached gradients are right if memory is short, which the trace does not show.
-    Saving: the time of the repeated ops, and of the nodes of backward that belong to them. Of `forward-in-hook`
+    Saving: the time of the repeated ops, of functions that make nothing else, and of nodes of backward that belong to
+    them. Of `forward-in-hook`
     it is the time of the pass without gradients.
     Source: loop-invariant code motion (Aho, Lam, Sethi, Ullman: Compilers).
     """
@@ -287,12 +289,16 @@ def _hits(
     needless = members.joined([members, outer[outer.step >= 0]]) if len(outer) else members
     spent, owner = needless.launched()
     steps = max(len(distinct(members.step)), 1)
+    made = without_views(calls[calls.is_top_op])
+    # What Python does in functions that make nothing else is needless, too; autograd's threads work for them.
+    caller = np.full(len(made), members.thread[0])
+    functions = calls.events.user_code.whole(made.start_ns, caller, made.inside(needless))
     largest = sorted(inputs, key=math.prod, reverse=True)[:3]
     return Hits(
         occurrences=needless,
         cause=cause,
         lost=LostTime.joined([LostTime.launched_by(idle, needless), LostTime.all_of(spent, owner)]),
-        fix=Drop(needless.rows),
+        fix=(Drop(needless.rows), DropRegion(*functions)),
         message="{ops_a_step} ops a step compute "
         + _BEFORE[cause]
         + (" ({shapes})" if largest else "")
