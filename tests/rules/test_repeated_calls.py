@@ -256,6 +256,24 @@ def test_a_recurrence_gets_another_remedy_than_a_batch(tmp_path: Path) -> None:
     assert one.advice.startswith("Capture the loop in a CUDA graph")
 
 
+def test_a_loop_over_columns_within_a_recurrence_is_one_call(tmp_path: Path) -> None:
+    """A linear-chain CRF: each of 20 tokens needs the one before, but none of its 6 tags another one."""
+    calls, state = [], Tensor(1, (8, 6))
+    for token in range(20):
+        columns = [Tensor(1000 * token + 10 * tag + 100, (8,)) for tag in range(6)]
+        for tag, column in enumerate(columns):
+            arriving = Tensor(1000 * token + 10 * tag + 101, (8, 6))
+            calls += [
+                Call("aten::add", (state, Tensor(2, (6,), offset=6 * tag)), (arriving,), gpu=2 * US),
+                Call("aten::logsumexp", (arriving,), (column,), gpu=2 * US),
+            ]
+        state = Tensor(1000 * token + 200, (8, 6))
+        calls.append(Call("aten::stack", tuple(columns), (state,), gpu=2 * US))
+    (one,) = recorded(tmp_path, *[[*calls, Call("mine::read", (state,))]] * 3)
+    assert one.title == "A loop runs add, logsumexp 120 times a step, with 2 launches each time"
+    assert one.advice.startswith("Stack the inputs and use one op for all of them")
+
+
 def test_backward_in_stages_leaves_one_for_each(tmp_path: Path) -> None:
     """A solver evaluates its network four times a step; each time code calls backward six times."""
     trace, number, at = TraceBuilder(), 0, 0

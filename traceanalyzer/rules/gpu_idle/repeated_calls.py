@@ -1,7 +1,7 @@
 """The same sequence of small ops runs many times, and one call could do all."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -93,24 +93,27 @@ def repeated_calls(
     """
     outer = calls[calls.is_top_op & (calls.step >= 0)]
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
-    by_ops: dict[tuple[str, ...], list[Repeats]] = {}
-    for loop in repeats_of(outer[~outer.inside(marks)], work, limits):
-        # Where code calls backward in a loop, nodes of views may be missing in the first stage of a solver.
-        kinds = filter(_BACKWARD_OF_LAYERS.search, loop.names) if loop.calls_backward else loop.names
-        by_ops.setdefault(tuple(sorted(kinds)), []).append(loop)
-    around = [_around(outer, loops) for loops in by_ops.values()]
-    nodes = [_later_nodes(calls, each, loops) for each, loops in zip(around, by_ops.values(), strict=True)]
-    chains = [chain_length(loops, flow) for loops in by_ops.values()]
-    sure = [confidence_of(loops, chain, limits) for loops, chain in zip(by_ops.values(), chains, strict=True)]
+    groups = _by_ops(repeats_of(outer[~outer.inside(marks)], work, limits))
+    chains = [chain_length(loops, flow) for loops in groups]
+    # Repeats that need each other may hold loops whose repeats do not, and are no layers of other shapes.
+    inner = _by_ops(
+        part
+        for loops, length in zip(groups, chains, strict=True)
+        for loop in (loops if (length or 0) >= MIN_CHAIN else ())
+        for part in _loops_in(loop.ops, np.arange(len(loop.ops)) // loop.period, work, limits)
+        if not part.shapes_change
+    )
+    groups, chains = groups + inner, chains + [chain_length(loops, flow) for loops in inner]
+    around = [_around(outer, loops) for loops in groups]
+    nodes = [_later_nodes(calls, each, loops) for each, loops in zip(around, groups, strict=True)]
+    sure = [confidence_of(loops, chain, limits) for loops, chain in zip(groups, chains, strict=True)]
     # The backward of a loop counts with that loop, and so does what calls backward in it.
     counted = [np.empty(0, np.int64), *(each.ops.rows for each in nodes)]
-    for loops, inside, confidence in zip(by_ops.values(), around, sure, strict=True):
+    for loops, inside, confidence in zip(groups, around, sure, strict=True):
         if confidence and loops[0].calls_backward:
             counted.append(inside.ops.rows[~inside.ops.name.matches(_ENGINE)])
     elsewhere = np.concatenate(counted)
-    for loops, inside, later, chain, confidence in zip(
-        by_ops.values(), around, nodes, chains, sure, strict=True
-    ):
+    for loops, inside, later, chain, confidence in zip(groups, around, nodes, chains, sure, strict=True):
         if confidence and np.isin(loops[0].ops.rows, elsewhere).mean() < _MOST:
             yield _hits(loops, inside, later, idle, gpus, limits, confidence, known=chain is not None)
     yield from evaluation_hits(calls, outer, work, idle)
@@ -186,6 +189,21 @@ def repeats_of(outer: Calls, work: Work, limits: Limits) -> Iterator[Repeats]:
         ~(np.append(False, same) & np.append(same, False)) | np.isin(outer.rows, work.outer_op.rows)
     ]
     group, _ = grouped([outer.step, outer.thread])
+    yield from _loops_in(outer, group, work, limits)
+
+
+def _by_ops(loops: Iterable[Repeats]) -> list[list[Repeats]]:
+    """The loops, those of the same ops together."""
+    by_ops: dict[tuple[str, ...], list[Repeats]] = {}
+    for loop in loops:
+        # Where code calls backward in a loop, nodes of views may be missing in the first stage of a solver.
+        kinds = filter(_BACKWARD_OF_LAYERS.search, loop.names) if loop.calls_backward else loop.names
+        by_ops.setdefault(tuple(sorted(kinds)), []).append(loop)
+    return list(by_ops.values())
+
+
+def _loops_in(outer: Calls, group: Rows, work: Work, limits: Limits) -> Iterator[Repeats]:
+    """As `repeats_of`, in each group of the ops."""
     order = np.argsort(work.outer_op.rows, kind="stable")
     launched = work.outer_op.rows[order]
     first, last = (np.searchsorted(launched, outer.rows, side=side) for side in ("left", "right"))
