@@ -20,6 +20,8 @@ from traceanalyzer.timeline.steps import Steps
 _WHOLE = 0.95
 # Minimum share of the time for a function of torch to name it; chosen.
 _MOST = 0.5
+# CPU time of an op that launches a kernel instead, without the profiler; 5 to 12 us, H200 host.
+_LAUNCH_NS = 8_000.0
 # Causes of idle time while the CPU is busy, in the accounting's table.
 _WORKING = ("host-work", "host-code", "python", "dispatching", "launch-latency", "long-call")
 _ONE_STEP = "Only one step is recorded: check whether this recurs. "
@@ -57,6 +59,7 @@ def host_hotspot(
     Typical: random numbers or indexing on CPU tensors, numpy, tokenising, decoding, JSON, sorting.
     Why it costs: the GPU is idle until the next launch.
     Bad: torch.randn(...).to("cuda"). Good: torch.randn(..., device="cuda").
+    Saving: without the function, or without its ops where these compute: what is between them stays.
     How sure: the CPU time and the GPU's idle time are measured. Time in library code counts for the user's
     function that calls the library. Ops that compute nothing, such as aten::view, are not named.
     When it is wrong: the work happens only once. One recorded step cannot show whether the work recurs.
@@ -90,11 +93,16 @@ def host_hotspot(
         if intervals.length(lost.merged()) >= worth_ns:
             computes = ops.total_ns >= limits.naming_share * where.total_ns
             parts = {} if len(named_calls) or not computes else ops.name.sums(ops.dur_ns)
-            hits = _hits(charged_calls, lost, key, parts, again=len(steps) > 1)
+            # What Python and libraries do between ops stays where those run on the device.
+            goes: Calls = ops if parts else charged_calls
+            fix = DropSpans(goes.start_ns, goes.end_ns, leaving_ns=_LAUNCH_NS if parts else 0.0)
+            hits = _hits(charged_calls, lost, key, parts, fix, again=len(steps) > 1)
             yield hits if leading is None else with_region(hits, leading.named(key))
 
 
-def _hits(calls: Calls, lost: LostTime, key: str, parts: dict[str, int], *, again: bool) -> Hits:
+def _hits(
+    calls: Calls, lost: LostTime, key: str, parts: dict[str, int], fix: DropSpans, *, again: bool
+) -> Hits:
     """Hits for an op or a function; `parts` is the ns of ops in a function that computes, else empty."""
     is_op = not isinstance(calls, HostCalls)
     computes = is_op or bool(parts)
@@ -107,7 +115,7 @@ def _hits(calls: Calls, lost: LostTime, key: str, parts: dict[str, int], *, agai
         occurrences=calls,
         named_by=key,
         lost=lost,
-        fix=DropSpans(calls.start_ns, calls.end_ns),
+        fix=fix,
         message=_subject(key, parts, computes=computes)
         + times
         + (f", most of it in {torchs}" if torchs else "")
