@@ -30,8 +30,7 @@ def host_collectives(calls: Calls, work: Work, idle: IdleTime) -> Iterator[Hits]
     Why it costs: Gloo copies each tensor to the host, reduces it there, and copies it back. Gloo reaches a
     few GB/s; NCCL over NVLink reaches hundreds of GB/s.
     Bad: init_process_group("gloo") for gradients on the GPU. Good: init_process_group("nccl").
-    How sure: the GPU's idle time is measured. The time of NCCL depends on the links, so no saving is
-    predicted.
+    How sure: the GPU's idle time is measured. The time of NCCL depends on the links, so no saving is predicted.
     When it is wrong: several ranks share one GPU. NCCL needs one GPU for each rank.
     Source: PyTorch's distributed documentation, "Which backend to use?"; measured with torch 2.11 and two
     ranks: Gloo took 48 ms of a step of 55 ms.

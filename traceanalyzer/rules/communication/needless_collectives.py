@@ -18,12 +18,10 @@ class Limits:
     """a collective is small if it has at most this many elements; its time is then only latency, about 10 µs
     on NVLink"""
     min_small_times: int = 3
-    """reported only if a thread starts at least this many small collectives a step; two may be a loss and its
-    count"""
+    """reported only if a thread starts at least this many small collectives a step; two may be a loss and its count"""
     max_kernels_between: int = 8
-    """reported only if at most this many kernels run between two small collectives. Between logged values no
-    kernel runs; between collectives of different layers or iterations, 10 to 73 kernels run; measured on H200
-    and B200"""
+    """reported only if at most this many kernels run between two small collectives. Between logged values no kernel
+    runs; between collectives of different layers or iterations, 10 to 73 kernels run; measured on H200 and B200"""
 
 
 _FORWARD = r"^DistributedDataParallel\.forward"

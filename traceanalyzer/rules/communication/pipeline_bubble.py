@@ -27,8 +27,7 @@ class Limits:
     """reported only if the bubble is at least this share of the step; with the usual four micro-batches per
     stage a bubble is always smaller; chosen"""
     tolerance_share: float = 0.05
-    """reported only if the measured time without compute is at least the bubble minus this share of the step;
-    chosen"""
+    """reported only if the measured time without compute is at least the bubble minus this share of the step; chosen"""
 
 
 @rule(since="0.2", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, kind=Kind.FACT)

@@ -21,9 +21,8 @@ def slow_link(
 ) -> Iterator[Hits]:
     """One link between GPUs moves data more slowly than the other links.
 
-    What it looks for: two ranks that leave all-to-alls later than the other ranks. The delay grows with the
-    amount of data. The rule also finds process groups with far less bandwidth than other groups of the same
-    size.
+    What it looks for: two ranks that leave all-to-alls later than the other ranks. The delay grows with the amount of
+    data. The rule also finds process groups with far less bandwidth than other groups of the same size.
     Why it costs: the next collective waits for the ranks that are late.
     Bad: a link with lost lanes, or a pair of devices without peer access. Good: equally fast links.
     How sure: times are measured on aligned clocks.

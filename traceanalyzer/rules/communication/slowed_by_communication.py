@@ -36,8 +36,7 @@ def slowed_by_communication(work: Work, limits: Limits) -> Iterator[Hits]:
     less than it seems to.
     Bad: 32 NCCL channels beside a GEMM that needs all SMs. Good: few channels, so that the collective ends
     when the compute does.
-    How sure: both times are measured. With less interference the collective may take longer, so the saving
-    is not sure.
+    How sure: both times are measured. With less interference the collective may take longer, so the saving is not sure.
     When it is wrong: the kernel's inputs differ during collectives. Shapes show this.
     Source: rebuilt from nccl issue 689; the usual interference was measured on two H200.
     """

@@ -34,8 +34,7 @@ def straggler(
 
     What it looks for: ops, Python code or pauses of the CPU that take much more time on one rank. The rule
     needs the traces of several ranks of one program.
-    Why it costs: a collective ends only after the last rank has arrived. So all ranks take as long as the
-    slowest rank.
+    Why it costs: a collective ends only after the last rank has arrived. So all ranks take as long as the slowest rank.
     Bad: rank 0 computes metrics on the host while the others wait. Good: compute metrics every hundred steps,
     or in another process.
     How sure: the rank's time is measured. For the saving, all ranks are simulated, with this rank as fast as

@@ -25,9 +25,8 @@ class Limits:
 def uneven_experts(work: Work, limits: Limits) -> Iterator[Hits]:
     """The experts on this rank receive more tokens than this rank sends out.
 
-    What it looks for: two all-to-alls in a row, outside of the backward pass. The first sends tokens to the
-    experts, and the second sends them back. The rule reports a rank that receives clearly more elements than
-    it sends.
+    What it looks for: two all-to-alls in a row, outside of the backward pass. The first sends tokens to the experts,
+    and the second sends them back. The rule reports a rank that receives clearly more elements than it sends.
     Why it matters: the experts of this rank compute for the additional tokens, and all other ranks wait. The
     severity is always info: `load-imbalance` reports the cost, from the traces of several ranks.
     Bad: a router without a balancing loss. Good: a loss or a bias that balances the experts, a capacity per

@@ -42,14 +42,11 @@ class Limits:
     """a frame is regarded as recompiled too often if it has at least this many versions; this is the default
     of torch._dynamo.config.recompile_limit in torch 2.11"""
     min_guard_share: float = 0.05
-    """guards are reported only if checking them takes at least this share of the recorded step on the CPU;
-    chosen"""
+    """guards are reported only if checking them takes at least this share of the recorded step on the CPU; chosen"""
     min_times: float = 2.0
-    """a region is reported as tiny if entering it takes at least this many times as long as its kernels;
-    chosen"""
+    """a region is reported as tiny if entering it takes at least this many times as long as its kernels; chosen"""
     min_eager_share: float = 0.05
-    """eager ops inside compiled regions are reported only if they take at least this share of GPU time;
-    chosen"""
+    """eager ops inside compiled regions are reported only if they take at least this share of GPU time; chosen"""
 
 
 @rule(

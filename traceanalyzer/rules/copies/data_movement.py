@@ -91,8 +91,7 @@ def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     the next ops need.
     How sure: these ops only move or convert data. The trace does not show whether they can be avoided.
     Concatenations and transposing copies do not count here: the rule strided-copy reports them.
-    When it is wrong: in recommenders and graph networks, gathers are often needed. So findings on gathers are
-    info.
+    When it is wrong: in recommenders and graph networks, gathers are often needed. So findings on gathers are info.
     Saving: an upper bound, computed as if none of this work was needed. Expect less.
     Source: the roofline model: work without arithmetic is bound by memory.
     """

@@ -90,8 +90,7 @@ def exposed_copy(
     wait for the copy causes.
     When it is wrong: the GPU has no other work during the copy, for example with a single request. Then only
     a faster copy helps.
-    See also: implicit-sync for values that are read back; host-round-trip for data that goes to the host and
-    back.
+    See also: implicit-sync for values that are read back; host-round-trip for data that goes to the host and back.
     Saving: predicted as if the copies used pinned memory at the link's peak, and overlapped with kernels.
     If the CPU computes something small from the copied data, and sends it back, all of this is left out.
     Source: CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device".

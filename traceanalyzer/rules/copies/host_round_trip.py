@@ -26,8 +26,7 @@ class Limits:
     """used for the predicted saving: launching the pointwise op that replaces the round trip takes this CPU
     time; measured on the host of an H200 with torch 2.11"""
     min_op_share: float = 0.1
-    """the finding names an op on the host if the op takes at least this share of the time between the
-    copies"""
+    """the finding names an op on the host if the op takes at least this share of the time between the copies"""
     max_freeing_share: float = 0.2
     """after the copy back, the host frees its temporary arrays; the pause for this is part of the cost if it
     takes at most this share of the round trip's time; a longer pause has another cause; freeing two arrays of

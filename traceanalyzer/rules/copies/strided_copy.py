@@ -101,8 +101,7 @@ def strided_copy(
     - `slices`: contiguous() of a part of a tensor, in the same order of dimensions.
     Why it costs: these copies read and write all data before the next work can begin. Transposing copies
     reach only a quarter of the peak rate.
-    Bad: cache = torch.cat([cache, new]) for each token. Good: a buffer of the final size that is written in
-    place.
+    Bad: cache = torch.cat([cache, new]) for each token. Good: a buffer of the final size that is written in place.
     Bad: x = conv(x).transpose(1, 2) before a transformer's layers. Good: conv(x).transpose(1, 2).contiguous().
     Bad: x.permute(...).contiguous() back and forth. Good: one layout for the whole network.
     How sure: kernel names identify such copies. Without strides, copies that ops make of their inputs are low at

@@ -122,11 +122,9 @@ LIMITS = (*(bound.kind for bound in (COMMUNICATION, _LATENCY, _LINK, _COPIES)), 
 
 class Limits:
     min_part_share: float = 0.05
-    """reported only if the op takes at least this share of the step; a smaller op is not worth looking at
-    first"""
+    """reported only if the op takes at least this share of the step; a smaller op is not worth looking at first"""
     min_near_share: float = 0.5
-    """a peak (of arithmetic, memory or link) limits an op if the op reaches at least this share of the
-    peak"""
+    """a peak (of arithmetic, memory or link) limits an op if the op reaches at least this share of the peak"""
     max_latency_ns: int = 5_000
     """if the kernels of an op take at most this time on average, the start of each kernel limits the op;
     measured on H200 and MI300X"""

@@ -14,20 +14,17 @@ _PRODUCT = r"^aten::(mm|addmm|bmm|baddbmm|matmul|linear)$"
 
 class Limits:
     min_classes: int = 1_000
-    """reported only if there are at least this many classes, so that they are probably a vocabulary;
-    chosen"""
+    """reported only if there are at least this many classes, so that they are probably a vocabulary; chosen"""
     min_gpu_share: float = 0.2
-    """work on the logits must take at least this share of GPU time; a smaller share is not worth looking at
-    first"""
+    """work on the logits must take at least this share of GPU time; a smaller share is not worth looking at first"""
 
 
 @rule(since="0.2", claims=Claims.CATCH_ALL, min_share=0.0, limits=Limits, kind=Kind.QUESTION)
 def loss_head(work: Work, inputs: WorkInputs, limits: Limits) -> Iterator[Hits]:
     """The logits of a large vocabulary, and the loss over them, take much of the GPU's time.
 
-    What it looks for: log_softmax over N positions and V classes, and all work on tensors of N times V
-    numbers. This work includes the logits (one matrix product), the loss, conversions, and the backward pass of
-    each of these.
+    What it looks for: log_softmax over N positions and V classes, and all work on tensors of N times V numbers. This
+    work includes the logits (one matrix product), the loss, conversions, and the backward pass of each of these.
     Why it matters: each of these ops handles V numbers for each position, even for padding and ignored labels
     (-100). Ignored labels are not recorded, so the finding is a fact, not a fault, and always info.
     Bad: head and loss are computed for prompt and padding, too. Good: before the head, select the hidden

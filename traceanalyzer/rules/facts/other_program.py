@@ -16,12 +16,10 @@ class Limits:
 def other_program(calls: Calls, work: Work, other: OtherProgram, limits: Limits) -> Iterator[Hits]:
     """A rank runs ops or kernels that the other ranks do not run.
 
-    What it looks for: names of ops and kernels that are in this rank's trace, but not in most other ranks'
-    traces.
-    Why it matters: the ranks of a job usually run one program. If one rank differs, it may log, check, save
-    or evaluate (often rank 0). Or it has inputs of other shapes, other software or another device. The
-    finding only shows where to look, so it is always info. The rules `straggler` and `load-imbalance` report
-    the cost.
+    What it looks for: names of ops and kernels that are in this rank's trace, but not in most other ranks' traces.
+    Why it matters: the ranks of a job usually run one program. If one rank differs, it may log, check, save or evaluate
+    (often rank 0). Or it has inputs of other shapes, other software or another device. The finding only shows where to
+    look, so it is always info. The rules `straggler` and `load-imbalance` report the cost.
     Bad: `if rank == 0: metrics(...)` in each step. Good: compute metrics rarely, in another process, or
     divided among all ranks.
     How sure: the names of all ops and kernels are recorded.

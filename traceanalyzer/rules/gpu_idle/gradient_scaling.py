@@ -28,12 +28,10 @@ def gradient_scaling(trace: Trace, calls: Calls, idle: IdleTime, limits: Limits)
 
     What it looks for: the op that unscales gradients and looks for overflows, and the op that updates the
     scale. The small ops of GradScaler right before unscaling count, too.
-    Why it costs: GradScaler passes over all gradients once more. The CPU also launches a dozen ops on single
-    numbers.
+    Why it costs: GradScaler passes over all gradients once more. The CPU also launches a dozen ops on single numbers.
     Bad: autocast in float16 with GradScaler on a device that has bfloat16. Good:
     autocast(dtype=torch.bfloat16) without a scaler. bfloat16 has the range of float32.
-    How sure: only GradScaler runs these ops. A fused optimizer unscales gradients itself; this is not part of
-    the cost.
+    How sure: only GradScaler runs these ops. A fused optimizer unscales gradients itself; this is not part of the cost.
     When it is wrong: the model needs the precision of float16, which is higher than that of bfloat16. GPUs
     older than the A100 have no bfloat16 units. On these GPUs the severity is info.
     Source: PyTorch's documentation of torch.amp, "Gradient Scaling"; measured on an H200 with torch 2.11: a

@@ -126,9 +126,8 @@ KINDS = {
 
 class Limits:
     mask_passes: float = 2.0
-    """for the saving: torch.where, which replaces x[mask], takes this many times as long as the kernel that
-    computes the mask (such as x > 0); torch.where reads mask and data, and writes a result of the data's
-    size; H200, float32"""
+    """for the saving: torch.where, which replaces x[mask], takes this many times as long as the kernel that computes
+    the mask (such as x > 0); torch.where reads mask and data, and writes a result of the data's size; H200, float32"""
     fill_ns: int = 800
     """for the saving: if torch.where gets a Python number, a kernel first fills a tensor with this number,
     and takes this time; H200, torch 2.11"""

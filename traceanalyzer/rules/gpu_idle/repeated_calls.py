@@ -59,8 +59,7 @@ class Limits:
     few_repeats: int = 4
     """this many repeats are enough if shapes change from repeat to repeat, as with experts of a model"""
     max_kernel_ns: int = 10_000
-    """the kernels take at most this time on average; launching longer kernels less often gains little;
-    H200"""
+    """the kernels take at most this time on average; launching longer kernels less often gains little; H200"""
     kernel_floor_ns: int = 2_000
     """for the saving: a nearly empty kernel takes this time; measured: 1.1 to 2 µs, H200"""
     max_loop_launches: int = 24

@@ -41,8 +41,7 @@ class Limits:
     """shorter gaps are ignored; queued kernels follow each other within 0.8 to 1.7 µs on an H200 with torch
     2.11"""
     min_steps: int = 3
-    """the rule judges whether a cost recurs only if there are at least this many steps; fewer do not show
-    it"""
+    """the rule judges whether a cost recurs only if there are at least this many steps; fewer do not show it"""
     min_steps_share: float = 0.5
     """idle time is regarded as recurring if at least this share of the steps has it; chosen"""
     max_fetch_ns: int = 200_000
@@ -77,10 +76,9 @@ def scheduler_gap(
     that the GPU always has queued work.
     How sure: the rule concludes each cause from recorded events. Idle time in every step comes from the code.
     Idle time in only one step may be chance, so its severity is info.
-    When it is wrong: the profiler slows the CPU. If the GPU is probably busy all the time without the
-    profiler, the severity is info. Short idle times between ops are normal: if a fix saves less than 3 % of
-    the step, the severity is info. Recording stacks slows Python, so severity is at most medium for the cause
-    `python`.
+    When it is wrong: the profiler slows the CPU. If the GPU is probably busy all the time without the profiler, the
+    severity is info. Short idle times between ops are normal: if a fix saves less than 3 % of the step, the severity is
+    info. Recording stacks slows Python, so severity is at most medium for the cause `python`.
     Source: the table of causes in docs/accounting.md.
     """
     lasting = idle[(idle.dur_ns >= limits.min_gap_ns) | idle.cause.one_of("in-graph")]

@@ -50,9 +50,8 @@ def cold_start(
     the Python time of the first steps counts, too.
     Why it costs: the device waits. This happens once per process, not in every step.
     Bad: a recording, or a measurement, without warm-up. Good: schedule(wait=1, warmup=3).
-    How sure: loading, compilation and allocation are recorded. A first use shows as a call that takes many
-    times its usual time. With at least three steps, the severity is info, because a cold start does not slow
-    later steps.
+    How sure: loading, compilation and allocation are recorded. A first use shows as a call that takes many times its
+    usual time. With at least three steps, the severity is info, because a cold start does not slow later steps.
     When it is wrong: a program that keeps getting new shapes pays this cost again and again. A longer
     recording shows this.
     Source: kineto issue 1020; measured on an H200 with torch 2.11 and on public traces of A100 and MI250.

@@ -95,9 +95,8 @@ def host_gap(
     Bad: a metric computed in Python between two layers; gc.collect() in every step. Good: the metric only
     every 100 steps, or in another process; gc.disable() in the loop and gc.collect() every 1,000 steps.
     Moving the code to another thread does not help: only one thread of a process runs Python at a time.
-    How sure: pauses and idle time are measured. With recorded stacks, the finding names the user's function
-    that takes most of the pauses. The recording of stacks slows down code with many short calls. In such code
-    confidence is low.
+    How sure: pauses and idle time are measured. With recorded stacks, the finding names the user's function that takes
+    most of the pauses. The recording of stacks slows down code with many short calls. In such code confidence is low.
     When it is wrong: an extension launches work without torch's dispatcher, so the trace has no op for it.
     Source: measured on an H200 with torch 2.11.
     """

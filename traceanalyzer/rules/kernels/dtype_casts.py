@@ -54,8 +54,7 @@ def dtype_casts(work: Work, inputs: WorkInputs, chains: KernelChains, limits: Li
     attention. Conversions right after such an op have their own finding, `dtype-casts: results`. So have
     conversions of weights that a kernel has just dequantized (`dequantized`). The rule
     float64-math reports conversions from and to float64.
-    Why it costs: each conversion reads and writes the whole tensor. The tensor could be stored in the
-    product's dtype.
+    Why it costs: each conversion reads and writes the whole tensor. The tensor could be stored in the product's dtype.
     Bad: x @ w.bfloat16() with float32 weights in each forward pass; autocast that is entered again for each
     use of a weight. Good: weights in bfloat16, with a float32 copy in the optimizer; one autocast around the
     whole forward pass, which converts each trained weight only once.

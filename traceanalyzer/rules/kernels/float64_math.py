@@ -76,9 +76,8 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     shapes are recorded, the finding names the op that first mixes float64 with another type.
     Why it costs: float64 needs twice the bytes of float32. On most devices its rate is between 1/2 and 1/64
     of the float32 rate.
-    Bad: in a float32 model, a tensor made from a numpy array (float64 by default) or with dtype float64.
-    Results that are computed from this tensor are usually float64, too. Good: torch.from_numpy(a).float(),
-    dtype=torch.float32.
+    Bad: in a float32 model, a tensor made from a numpy array (float64 by default) or with dtype float64. Results that
+    are computed from this tensor are usually float64, too. Good: torch.from_numpy(a).float(), dtype=torch.float32.
     How sure: kernels and types are recorded.
     When it is wrong: results need float64. If every floating-point tensor is float64, this is probably
     deliberate. The severity is then usually info.

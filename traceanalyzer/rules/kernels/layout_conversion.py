@@ -64,9 +64,8 @@ def layout_conversion(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
 
     What it looks for: kernels that convert the layout around convolutions (nchwToNhwc, nhwcToNchw and
     similar). The rule also reports batch norms in NCHW, and half-precision depthwise convolutions in NCHW.
-    Why it costs: tensor cores need channels last (NHWC), so cuDNN converts images before and after each
-    convolution. torch's batch norm for NCHW has only one CUDA block per channel, so most SMs are
-    unused.
+    Why it costs: tensor cores need channels last (NHWC), so cuDNN converts images before and after each convolution.
+    torch's batch norm for NCHW has only one CUDA block per channel, so most SMs are unused.
     Bad: a convolutional model in the default layout. Good: model.to(memory_format=torch.channels_last), and
     the same for its input images.
     How sure: kernel names show the layouts.

@@ -23,8 +23,7 @@ class Limits:
     """a dimension must be a multiple of this number: a 16-byte load holds this many elements of 2 bytes;
     CUTLASS, cuBLAS: align8"""
     pad_to_elements: int = 64
-    """the advice is to pad to a multiple of this number, so that tiles of all sizes fit well; 50,257 becomes
-    50,304"""
+    """the advice is to pad to a multiple of this number, so that tiles of all sizes fit well; 50,257 becomes 50,304"""
     floor_ns: int = 5_000
     """for the saving: products of at most this duration do not get faster when aligned; H200, torch 2.11"""
     speedup: float = 3.5
@@ -39,9 +38,8 @@ class Limits:
 def misaligned_gemm(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """A half-precision matrix product has a dimension that is not a multiple of 8.
 
-    What it looks for: bfloat16 and float16 matrix products whose kernels load less than 16 bytes at a time
-    (align1, align2, align4). Or the kernels were written for the tensor cores of an older GPU
-    (cutlass_75_tensorop).
+    What it looks for: bfloat16 and float16 matrix products whose kernels load less than 16 bytes at a time (align1,
+    align2, align4). Or the kernels were written for the tensor cores of an older GPU (cutlass_75_tensorop).
     Why it costs: fast kernels need rows that start at multiples of 16 bytes. For other rows cuBLAS uses
     kernels that reach less than a third of the rate.
     Bad: a vocabulary of 50,257. Good: the vocabulary is padded to 50,304; the additional rows are never used.
@@ -49,8 +47,7 @@ def misaligned_gemm(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
     finding says so. Then an operand is a slice or view whose start is not aligned.
     When it is wrong: the products are too small to run faster when aligned.
     Saving: the present time of these products, minus their predicted time with aligned kernels.
-    Source: NVIDIA's Matrix Multiplication Background User's Guide, "Tensor Core requirements"; measured on an
-    H200.
+    Source: NVIDIA's Matrix Multiplication Background User's Guide, "Tensor Core requirements"; measured on an H200.
     """
     products = work.name.matches(families.GEMM)
     if products.any() and work[products].name.matches(families.AMD_PRODUCT).all():

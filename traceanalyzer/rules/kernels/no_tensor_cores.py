@@ -59,8 +59,7 @@ def no_tensor_cores(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
     device is known.
     Why it costs: tensor cores are 4 to 16 times as fast. They compute in bfloat16, float16 or TF32. TF32
     keeps the range of float32, and 10 bits of the mantissa.
-    Bad: a float32 model without TF32; a part of a model outside autocast. Good: TF32, or autocast to
-    bfloat16.
+    Bad: a float32 model without TF32; a part of a model outside autocast. Good: TF32, or autocast to bfloat16.
     How sure: kernel names show it, unless the op's inputs are in half precision. Kernels with tf32, s1688 or
     xf32 in their name use tensor cores.
     When it is wrong: results need full float32, as in some scientific code.

@@ -12,8 +12,7 @@ from traceanalyzer.timeline import kernel_families as families
 
 class Limits:
     min_gpu_share: float = 0.05
-    """such products must take at least this share of GPU time; a head or a router kept in float32 takes
-    less"""
+    """such products must take at least this share of GPU time; a head or a router kept in float32 takes less"""
     min_half_share: float = 0.1
     """reported only if at least this share of the time of all products is in half precision; this shows that
     the program is meant to use half precision"""
@@ -31,8 +30,7 @@ def outside_autocast(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits)
 
     What it looks for: matrix products and convolutions in TF32 (float32 on tensor cores), in a program that
     also runs products or convolutions in bfloat16 or float16.
-    Why it costs: in TF32 a product runs at half the rate of half precision, and the operands have twice the
-    bytes.
+    Why it costs: in TF32 a product runs at half the rate of half precision, and the operands have twice the bytes.
     Bad: an autocast block that ends before the decoder. Good: forward and loss within one autocast block.
     How sure: the types of the op's inputs show the dtype, or kernel names if no types are recorded. The trace
     does not show whether float32 is deliberate.

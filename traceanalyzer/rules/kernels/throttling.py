@@ -50,8 +50,7 @@ def throttling(work: Work, samples: ClockSamples, limits: Limits) -> Iterator[Hi
     compares kernels that ran at both clocks. Temperature and power show the reason.
     Why it costs: arithmetic slows down in proportion to the clock.
     Bad: a GPU at its temperature limit. Good: enough cooling; locked clocks for comparisons.
-    How sure: clock and durations are measured. Only kernels with the same name, grid size and block size are
-    compared.
+    How sure: clock and durations are measured. Only kernels with the same name, grid size and block size are compared.
     When it is wrong: the rule finds nothing if the clock is low during the whole recording. There is no full
     clock to compare with.
     Source: NVIDIA's GPU Boost. torch.profiler records the clock from torch 2.14 on.

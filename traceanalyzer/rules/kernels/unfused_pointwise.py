@@ -57,8 +57,7 @@ class Limits:
     """a kernel that takes less than this share of the time of the chain's longest kernel is regarded as
     working on a smaller tensor"""
     loss_share: float = 0.3
-    """the finding names a loss over classes if this loss takes at least this share of the time of the chains;
-    chosen"""
+    """the finding names a loss over classes if this loss takes at least this share of the time of the chains; chosen"""
     min_classes: int = 1_000
     """a loss is regarded as a loss over classes if there are at least this many classes, such as the tokens
     of a vocabulary; chosen"""

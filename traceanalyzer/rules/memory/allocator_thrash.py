@@ -56,9 +56,8 @@ class Limits:
     """first steps are regarded as warm-up if their calls take more than this many times as long as those of
     the median step"""
     off_share: float = 0.5
-    """the cache is regarded as disabled (PYTORCH_NO_CUDA_MEMORY_CACHING=1) if at least this share of the
-    allocating ops call the driver; with empty_cache() in the loop, the cache still serves most of these
-    ops"""
+    """the cache is regarded as disabled (PYTORCH_NO_CUDA_MEMORY_CACHING=1) if at least this share of the allocating ops
+    call the driver; with empty_cache() in the loop, the cache still serves most of these ops"""
 
 
 @rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=tuple(_TEXTS))
@@ -68,9 +67,8 @@ def allocator_thrash(
     """Memory is allocated from the driver in every step.
 
     What it looks for: cudaMalloc, cudaFree, cudaHostAlloc and similar calls in more than half of the steps.
-    Why it costs: such a call can take milliseconds, and the CPU launches no work during the call. cudaFree
-    also waits for the device. After the first steps of a loop, PyTorch's caching allocator needs no such
-    calls.
+    Why it costs: such a call can take milliseconds, and the CPU launches no work during the call. cudaFree also waits
+    for the device. After the first steps of a loop, PyTorch's caching allocator needs no such calls.
     Bad: torch.cuda.empty_cache() in the loop. Good: no empty_cache().
     How sure: the calls are recorded. The cost is the GPU's idle time during the calls. This cost varies
     widely from run to run.

@@ -58,9 +58,8 @@ class Limits:
 def dense_gradient(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """An embedding's gradient is as large as its table, though a step uses few of its rows.
 
-    What it looks for: embeddings that look up less than a fifth of their table's rows between two optimizer
-    steps. The cost is the time to fill the gradient, and the time that gradient clipping and the optimizer
-    spend on this table.
+    What it looks for: embeddings that look up less than a fifth of their table's rows between two optimizer steps. The
+    cost is the time to fill the gradient, and the time that gradient clipping and the optimizer spend on this table.
     Why it costs: the gradient has as many rows as the table, and most of these rows are zero. The whole
     gradient is written and read several times. The optimizer also reads and writes its states for all rows.
     Bad: nn.Embedding(8_000_000, 64). Good: nn.Embedding(8_000_000, 64, sparse=True), and an optimizer that

@@ -27,8 +27,7 @@ def activity_buffer_request(
     Why it costs: the stalled op seems to take milliseconds, and the GPU may be idle meanwhile. Without the
     profiler this does not happen, so the finding is always `info`.
     Bad: schedule(wait=0, warmup=0), or a recording of many thousand launches. Good: a schedule with warm-up.
-    How sure: the profiler records these events itself. The stalled op is the op that the same thread runs at
-    that time.
+    How sure: the profiler records these events itself. The stalled op is the op that the same thread runs at that time.
     When it is wrong: no wrong finding is known.
     What it misses: CUPTI of CUDA before 12.7 records no such events. The stall then looks like a slow launch.
     Source: kineto issue 1020; measured on an H200 with torch 2.11.

@@ -18,8 +18,7 @@ class Limits:
     """smaller offsets are ignored; usual offsets on an idle device are 2 to 26 µs, measured on devices from
     V100 to MI300"""
     min_excess_times: float = 5.0
-    """reported only if an offset is at least this many times the median offset of this trace on an idle
-    device"""
+    """reported only if an offset is at least this many times the median offset of this trace on an idle device"""
     max_early_share: float = 0.01
     """clocks disagree if more than this share of the work starts before its launch; in 37 traces no work
     started before its launch"""
@@ -29,9 +28,8 @@ class Limits:
 def lane_offset(work: Work, launches: DeviceWork, activity: Activity, limits: Limits) -> Iterator[Hits]:
     """The first kernel of an op begins long after the op has launched it.
 
-    What it looks for: ops whose first kernel starts late although the device is idle: CUDA first has to load
-    the kernel. This delay is the offset. The rule also reports clocks that disagree: work seems to start
-    before its launch.
+    What it looks for: ops whose first kernel starts late although the device is idle: CUDA first has to load the
+    kernel. This delay is the offset. The rule also reports clocks that disagree: work seems to start before its launch.
     Why it costs: the first use of a kernel costs time once per process (see cold-start). Wrong clocks cost
     nothing, but short delays between CPU and GPU cannot be trusted. Both findings are always info.
     Bad: recording without warm-up. Good: schedule(wait=1, warmup=3).

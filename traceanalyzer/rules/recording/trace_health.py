@@ -14,8 +14,7 @@ from traceanalyzer.timeline.steps import Steps
 
 class Limits:
     max_lost_share: float = 0.01
-    """reported if at least this share of launches or work is lost; none of 100 recordings, V100 to MI300,
-    lost more"""
+    """reported if at least this share of launches or work is lost; none of 100 recordings, V100 to MI300, lost more"""
     min_lost_calls: int = MIN_LOST
     """fewer lost launches are not reported, because at the start and end of a recording a few launches lose
     their work"""

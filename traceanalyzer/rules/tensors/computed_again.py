@@ -54,16 +54,14 @@ class Limits:
     min_iterations: int = 3
     """cause `loop-invariant`: the same is computed at least this many times a step; twice is a second pass"""
     min_layers: int = 4
-    """cause `second-pass`: at least this many layers a step run again; fewer are no pass of a network;
-    chosen"""
+    """cause `second-pass`: at least this many layers a step run again; fewer are no pass of a network; chosen"""
     min_steps: int = 3
     """without an execution trace, at least this many steps must do the same; chosen"""
     min_constant_ops: int = 3
     """cause `rebuilt-constants`: at least this many ops make a constant, views not counted; two ops, such as
     zeros() and a fill, make a buffer"""
     min_index_ops: int = 5
-    """cause `unchanged-inputs`: at least this many ops in a row, views not counted; fewer cost little;
-    chosen"""
+    """cause `unchanged-inputs`: at least this many ops in a row, views not counted; fewer cost little; chosen"""
     min_pass_ops: int = 8
     """cause `forward-twice`: at least this many ops in a row run again, views not counted; fewer may be equal
     by chance, as in a head or a loss; chosen"""
@@ -92,8 +90,7 @@ def computed_again(calls: Calls, idle: IdleTime, flow: Flow | None, limits: Limi
     features that are propagated over a constant graph.
     `rebuilt-constants`: every step makes the same constants from numbers (arange, masks, windows).
     Why it costs: the result is the same. Each call pays again for kernels, launches and the backward pass.
-    Bad: CachedMultipleNegativesRankingLoss with a mini-batch as large as the batch. Good:
-    MultipleNegativesRankingLoss.
+    Bad: CachedMultipleNegativesRankingLoss with a mini-batch as large as the batch. Good: MultipleNegativesRankingLoss.
     Bad: k, v = layer.kv(encoder_output) in each decoding step. Good: k and v computed once per request.
     Bad: torch.hann_window(400).to(device) in forward(). Good: register_buffer.
     Bad: MultivariateNormal(mean, torch.diag_embed(var)). Good: Independent(Normal(mean, std), 1).

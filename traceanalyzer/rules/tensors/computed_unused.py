@@ -41,8 +41,7 @@ _TRIM = (
 
 class Limits:
     min_ops: int = 2
-    """reported only if at least this many ops a step are unused; the loss that nobody prints is one;
-    chosen"""
+    """reported only if at least this many ops a step are unused; the loss that nobody prints is one; chosen"""
     max_read_share: float = 0.5
     """cause `partly-read`: at most this share of the results is read; a larger share saves little; chosen"""
     min_rows: int = 64

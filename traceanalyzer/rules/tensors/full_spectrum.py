@@ -30,8 +30,7 @@ def full_spectrum(calls: Calls, work: Work, inputs: WorkInputs) -> Iterator[Hits
     filter_half, s=field.shape). Here filter_half is the part of the filter that matches the result of rfft2.
     How sure: if an op takes the real part of an inverse transform, the imaginary part was probably zero, but
     this is not certain. So confidence is medium.
-    When it is wrong: an op between the two transforms treats the two halves differently, as in a Hilbert
-    transform.
+    When it is wrong: an op between the two transforms treats the two halves differently, as in a Hilbert transform.
     Saving: half of the time of the transforms and of other work on spectra. A conversion of
     the input to complex numbers is no longer needed, so its whole time is saved.
     Source: PyTorch's documentation of torch.fft.rfft; measured on an H200 with torch 2.11.

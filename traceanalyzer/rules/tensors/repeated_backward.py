@@ -18,8 +18,7 @@ EVALUATION = f"^{ENGINE}"
 
 class Limits:
     min_again_share: float = 0.05
-    """reported only if at least this share of the backward nodes runs again; a smaller share is one shared
-    layer"""
+    """reported only if at least this share of the backward nodes runs again; a smaller share is one shared layer"""
 
 
 @rule(since="0.1", claims=Claims.PATTERN, limits=Limits)
@@ -38,8 +37,7 @@ def repeated_backward(
     discriminator(images.detach()).
     With an execution trace, computed-unused finds runs whose results no op reads. Their repeats are not counted here.
     How sure: the recorded sequence numbers show that a node runs again.
-    When it is wrong: the passes cannot be joined. For example, the program compares the gradients of several
-    losses.
+    When it is wrong: the passes cannot be joined. For example, the program compares the gradients of several losses.
     Source: torch.autograd.backward, "retain_graph", in PyTorch's documentation.
     """
     nodes = calls[calls.is_op & calls.name.matches(_NODE)]

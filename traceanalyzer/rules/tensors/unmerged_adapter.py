@@ -23,8 +23,7 @@ class Limits:
     min_adapters: int = 4
     """reported only if a step has at least this many adapters; a model has some in each layer"""
     max_rank_share: float = 0.25
-    """with shapes: the rank is at most this share of the layer's inputs; more is no low-rank update;
-    chosen"""
+    """with shapes: the rank is at most this share of the layer's inputs; more is no low-rank update; chosen"""
 
 
 @rule(since="0.4", claims=Claims.WORK, specificity=3, min_share=0.02, limits=Limits)

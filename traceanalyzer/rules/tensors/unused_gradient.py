@@ -29,8 +29,7 @@ _LIST_KERNEL, _BLOCK_ELEMENTS = "multi_tensor_apply_kernel", 65_536
 
 class Limits:
     min_steps: int = 2
-    """reported only if there are at least this many passes; with one, an optimizer may still wait for more
-    gradients"""
+    """reported only if there are at least this many passes; with one, an optimizer may still wait for more gradients"""
     min_unused_share: float = 0.75
     """without shapes: reported only if at least this share of the gradients is unused, as with a frozen
     backbone; chosen"""
@@ -50,9 +49,8 @@ def unused_gradient(calls: Calls, work: Work, flow: Flow | None, limits: Limits)
     The cost is the part of the backward pass that is needed only for unused gradients.
     Why it costs: the backward pass of a layer takes twice the time of its forward pass. The layer's
     activations stay in memory until its backward pass has run.
-    Bad: AdamW(head.parameters()) on a backbone that requires gradients; a discriminator's loss on images that
-    are not detached from their generator. Good: backbone.requires_grad_(False);
-    discriminator(images.detach()).
+    Bad: AdamW(head.parameters()) on a backbone that requires gradients; a discriminator's loss on images that are not
+    detached from their generator. Good: backbone.requires_grad_(False); discriminator(images.detach()).
     With an execution trace, computed-unused shows this by the ids of tensors, and this rule is silent.
     How sure: the updated parameters are identified by their number and sizes. Confidence is high if the gradients
     are never cleared, else medium. Without shapes, only the first case is found, with medium confidence: gradients that

@@ -93,8 +93,7 @@ class Limits:
     min_pointwise_share holds as well. The prediction is rough: in measurements it was right only on whether
     torch.compile helps, not on how much"""
     min_loop_share: float = 0.4
-    """the finding names a loop if at least this share of the ops of one thread in a step are inside the loop;
-    chosen"""
+    """the finding names a loop if at least this share of the ops of one thread in a step are inside the loop; chosen"""
     slow_launch_ns: int = 100_000
     """the cause is slow-launches if the median launch that the GPU waits for takes at least this time: ten
     times what a launch takes on V100 to H200, at most"""
@@ -122,8 +121,7 @@ def launch_bound(
 ) -> Iterator[Hits]:
     """Launching takes longer than running: many short kernels.
 
-    What it looks for: idle time of the GPU while the CPU dispatches ops, or during short pauses between two
-    ops.
+    What it looks for: idle time of the GPU while the CPU dispatches ops, or during short pauses between two ops.
     Why it costs: an eager op takes about 5 µs of CPU time. If the op's kernel is shorter, the GPU waits for
     the next launch.
     Bad: 300 kernels of 1 µs a step. Good: the same step in a CUDA graph, fused by torch.compile, or with a
@@ -131,10 +129,9 @@ def launch_bound(
     How sure: idle time is measured. The profiler slows the CPU, so the rule also simulates the step without
     the profiler. The rule assumes how much the profiler slowed the CPU, unless you pass the time of a step
     that you measured without the profiler (--step-ms).
-    With the trace of one rank of a job: if this rank is launch-bound for at least half of the step, the rule
-    assumes that the other ranks are launch-bound, too. The cost then includes the time that this rank waits
-    in collectives for other ranks. With the traces of all ranks, nothing is assumed: they show why each rank
-    comes late.
+    With the trace of one rank of a job: if this rank is launch-bound for at least half of the step, the rule assumes
+    that the other ranks are launch-bound, too. The cost then includes the time that this rank waits in collectives for
+    other ranks. With the traces of all ranks, nothing is assumed: they show why each rank comes late.
     If one region of code that is no layer of a model takes much of the step, there is a finding of its own
     for it, and the other findings are about the rest. A region is a call of a function (of the program or of a
     package), an annotation, a block of ops that repeats, or weights that torch.nn.utils.parametrize computes.
@@ -152,8 +149,7 @@ def launch_bound(
     - "fewer launches can help" (`batch`): neither a CUDA graph nor torch.compile fits;
     - "each launch is slow" (`slow-launches`): the call itself takes far longer than a launch does elsewhere, in the
       driver or in its profiler.
-    When it is wrong: shapes are equal in the few recorded steps, but change later. Then one CUDA graph is not
-    enough.
+    When it is wrong: shapes are equal in the few recorded steps, but change later. Then one CUDA graph is not enough.
     Source: PyTorch's "Accelerating PyTorch with CUDA Graphs"; measured on an H200 with torch 2.11.
     """
     gaps = between_launches(idle, limits.max_pause_ns, limits.min_launch_share)
