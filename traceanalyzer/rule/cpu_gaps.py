@@ -110,11 +110,6 @@ _TORCHS = r"^(.*/)?torch/(?!nn/modules/module\.py|utils/_contextlib\.py|_dynamo/
 _COMPARABLE = 0.1  # of the longest stretch before a function: shorter ones are what comes between ops; chosen
 
 
-def _built_in_name(name: re.Match[str]) -> str:
-    """`Tensor.tolist()`, `tensor()`."""
-    return f"{name[2]}.{name[1]}()" if name[2] else f"{name[1]}()"
-
-
 class CallsAfterCpuGaps(Calls):
     """One row per stretch of `CpuGaps`: its rows are the ops or calls after it, its times are its own."""
 
@@ -217,7 +212,8 @@ class CallsAfterCpuGaps(Calls):
     def built_in(self) -> Texts:
         """The innermost call in most of each stretch, if it is of a built-in function: `tensor()`; else null."""
         covering = self._innermost(_ANY_CALL)
-        names = [_BUILT_IN.sub(_built_in_name, str(name)) for name in covering.names]
+        # `Tensor.tolist()`, `tensor()`.
+        names = [_BUILT_IN.sub(r"\2.\1()", str(name)).removeprefix(".") for name in covering.names]
         return Texts(np.where(covering.matches(_BUILT_IN), covering.code, -1), np.array(names, object))
 
     def _innermost(self, pattern: re.Pattern[str]) -> Texts:

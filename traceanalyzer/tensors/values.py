@@ -129,18 +129,15 @@ class _Tensor(NamedTuple):
 
 @dataclass(slots=True)
 class _Tensors:
-    """Tensors of one op: what it reads and writes, and storages of its inputs and of its results.
-
-    `wrapped` if those of some are not recorded, and `hidden` if those are not its nested ops' either.
-    """
+    """Tensors of one op: what it reads and writes, and storages of its inputs and of its results."""
 
     read: list[_Tensor] = field(default_factory=list)
     written: list[_Tensor] = field(default_factory=list)
     held: set[int] = field(default_factory=set)
     results: dict[int, int] = field(default_factory=dict)
     on_cpu: set[int] = field(default_factory=set)
-    wrapped: bool = False
-    hidden: bool = False
+    wrapped: bool = False  # storages of some are not recorded
+    hidden: bool = False  # nor are they those of nested ops
 
 
 # Offset and layout.

@@ -96,13 +96,11 @@ def host_hotspot(
             # What Python and libraries do between ops stays where those run on the device.
             goes: Calls = ops if parts else charged_calls
             fix = DropSpans(goes.start_ns, goes.end_ns, leaving_ns=_LAUNCH_NS if parts else 0.0)
-            hits = _hits(charged_calls, lost, key, parts, fix, again=len(steps) > 1)
+            hits = _hits(charged_calls, lost, fix, key, parts, len(steps) > 1)
             yield hits if leading is None else with_region(hits, leading.named(key))
 
 
-def _hits(
-    calls: Calls, lost: LostTime, key: str, parts: dict[str, int], fix: DropSpans, *, again: bool
-) -> Hits:
+def _hits(calls: Calls, lost: LostTime, fix: DropSpans, key: str, parts: dict[str, int], again: bool) -> Hits:
     """Hits for an op or a function; `parts` is the ns of ops in a function that computes, else empty."""
     is_op = not isinstance(calls, HostCalls)
     computes = is_op or bool(parts)

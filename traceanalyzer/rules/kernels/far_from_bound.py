@@ -109,21 +109,18 @@ class Limits:
     """a call is reported only if it takes at least this many times its expected time; in healthy H200 traces,
     95 % of 5,357 calls take less than 2.9 times their expected time"""
     passes_times: float = 1.5
-    """a blur with one wide filter is reported if it takes at least this many times the predicted time of two
-    filters, one along each direction; this limit is lower than `times`, because both ways compute the same
-    result; chosen"""
+    """a blur with one wide filter is reported if it takes at least this many times the predicted time of two filters,
+    one along each direction; this limit is lower than `times`, because both ways compute the same result; chosen"""
     min_call_ns: int = 10_000
     """shorter calls are ignored, because their time is latency; measured on an H200 with torch 2.11"""
     floor_ns: int = 5_000
-    """no call is expected to take less than this time, even with few bytes, because some calls run several
-    kernels"""
+    """no call is expected to take less than this time, even with few bytes, because some calls run several kernels"""
     adding_ns: int = 10_000
     """used for the predicted saving: if index_add_ (one kernel) replaces index_put_ (which sorts), the launch
     of index_add_ is predicted to take this CPU time; measured on an H200 with torch 2.11"""
     geometry_times: float = 30.0
-    """without shapes, an elementwise kernel is reported only if it takes at least this many times the time to
-    move its elements; of 500 traces one kernel takes over 25 times this time: it adds to 19 addresses;
-    H200"""
+    """without shapes, an elementwise kernel is reported only if it takes at least this many times the time to move its
+    elements; of 500 traces one kernel takes over 25 times this time: it adds to 19 addresses; H200"""
     element_bytes: int = 24
     """without shapes: bytes that an elementwise kernel moves for each element at most: three of 8 bytes"""
     min_gpu_share: float = 0.02
@@ -138,9 +135,8 @@ class Limits:
 def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """An op takes many times what its shapes and types need.
 
-    What it looks for: calls that take far longer than expected. The rule computes a minimum time from a
-    call's inputs and the device's peak rates. The expected time is the minimum time multiplied by a factor
-    for this kind of call.
+    What it looks for: calls that take far longer than expected. The rule computes a minimum time from a call's inputs
+    and the device's peak rates. The expected time is the minimum time multiplied by a factor for this kind of call.
     Why it costs: neither memory nor arithmetic limits the call. Typical reasons:
     - too few rows to run in parallel;
     - a size that is not divisible by the number of elements in a load or a tile;

@@ -43,8 +43,7 @@ _ALL = "every floating tensor is float64, which may be deliberate: "
 # Kernels that say what they compute in: the doubles among an op's inputs are others'.
 _OTHER_ARITHMETIC = r"[sh]gemm|_(s|bf|h)16|tf32|f32f32|Functor\w*<(float|c10::)|<float, float"
 
-# Share of the memory peak from which on half the bytes take half the time: where and cat on an H200, torch
-# 2.11.
+# Share of the memory peak from which on half the bytes take half the time: where and cat on an H200, torch 2.11.
 _FULL_RATE = 0.87
 # Fused kernels pass over their inputs and results.
 _FUSED = regex("triton_")

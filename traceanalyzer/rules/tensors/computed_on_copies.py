@@ -26,8 +26,7 @@ _ADVICE = {
 
 class Limits:
     min_times: float = 2.0
-    """at least this many copies of each row on average, because gathering the results costs time, too;
-    chosen"""
+    """at least this many copies of each row on average, because gathering the results costs time, too; chosen"""
     min_times_by_size: float = 3.0
     """the same without an execution trace; chosen"""
     min_gpu_share: float = 0.05
@@ -54,8 +53,7 @@ def computed_on_copies(
     the order of ops and the numbers of elements show it: medium for one layer, low for several.
     Layers after a dropout in training do not count: it draws numbers for each copy.
     When it is wrong: attention draws random numbers, or its mask differs between copies although it is computed of
-    masks that are copied in the same way. Without an execution trace: another tensor of this size is
-    read.
+    masks that are copied in the same way. Without an execution trace: another tensor of this size is read.
     Saving: the time of forward and backward on all copies but one of each row, less what copying the results and
     adding up their parts moves.
     Source: calculated from the linearity of products; measured on an H200 with torch 2.11.
