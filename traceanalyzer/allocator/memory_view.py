@@ -6,6 +6,7 @@ recording has no allocation in it and is told by the difference to the allocator
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -15,7 +16,6 @@ from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.containment import running_at
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.interpreter import pd
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
 from traceanalyzer.torch_table.function_events import threads_of

@@ -2,12 +2,11 @@
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from traceanalyzer.model.errors import BadOption
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import GivenStep
 
 _KEYS = ("fail-on", "ignore", "limits", "select", "step-ms")

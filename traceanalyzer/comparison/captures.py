@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ from traceanalyzer.comparison.region_changes import mean_times
 from traceanalyzer.comparison.snapshot import TABLES, Snapshot, StepTime
 from traceanalyzer.model.arrays import median
 from traceanalyzer.model.interpreter import pd
-from traceanalyzer.model.records import dataclass
 
 _MEANS = ("count", "ns", "exposed_ns", "bytes")
 # Column -> how rows are put together; lists one after the other. Rows that are alike in all others are one.

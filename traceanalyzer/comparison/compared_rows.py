@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -10,7 +10,6 @@ from traceanalyzer.comparison.canonical_names import family_of
 from traceanalyzer.comparison.matching import Pair, Parts
 from traceanalyzer.comparison.result import Row, Word, WorkSide
 from traceanalyzer.comparison.statistics import holm, permutation_p, spread
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import short_kernel, short_ops
 from traceanalyzer.rule.evidence_texts import TYPES, shapes_in_words
 

@@ -7,7 +7,7 @@ counts differ, for the rungs after it; what stays then belongs to the pair that 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -16,7 +16,6 @@ import numpy as np
 from traceanalyzer.comparison.canonical_names import family_of
 from traceanalyzer.comparison.snapshot import rows_of
 from traceanalyzer.model.interpreter import pd
-from traceanalyzer.model.records import dataclass
 
 Rung = Literal["path", "op", "kernel", "region", "family", "none"]
 RUNGS: tuple[Rung, ...] = ("path", "op", "kernel", "region", "family", "none")

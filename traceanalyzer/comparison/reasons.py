@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -10,7 +10,6 @@ from traceanalyzer.comparison.formatting import number, said_and_got, times
 from traceanalyzer.comparison.result import CallRow, FaultChange, RegionChange, Row, StepAxis, Waterfall, Word
 from traceanalyzer.comparison.snapshot import KnownFault
 from traceanalyzer.comparison.step_axis import MINOR
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.registry import all_rules

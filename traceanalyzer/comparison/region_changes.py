@@ -1,10 +1,10 @@
 """Regions of the code in a step of both sides, matched by name and by their place in the tree."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from traceanalyzer.comparison.canonical_names import region_name
 from traceanalyzer.comparison.result import RegionChange
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.regions.regions import Regions
 
 Path = tuple[str, ...]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from traceanalyzer.model.interpreter import pd
-from traceanalyzer.model.records import dataclass
 
 if TYPE_CHECKING:
     from traceanalyzer.comparison.snapshot import Source, StepStrip

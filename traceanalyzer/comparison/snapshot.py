@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from traceanalyzer.comparison.region_changes import RegionTimes
 from traceanalyzer.model.interpreter import pd
-from traceanalyzer.model.records import dataclass
 
 SNAPSHOT_SCHEMA = 2
 """Of snapshots and baselines. Raised when a table's columns change, or what they mean."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Rows, distinct, grouped, pick
 from traceanalyzer.model.containment import nearest_marked, running_at
 from traceanalyzer.model.interpreter import pd
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.shapes import product_of
 from traceanalyzer.model.trace import Trace, codes_at, ints, matching, texts_of

@@ -7,7 +7,7 @@ their costs from here; nothing else computes idle time.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -17,7 +17,6 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, numbered, pick, sums_of
 from traceanalyzer.model.device_times import DeviceTime, IdleCause
 from traceanalyzer.model.interpreter import pd
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork

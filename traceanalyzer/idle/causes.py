@@ -1,6 +1,6 @@
 """Every stretch in which a device did nothing, each nanosecond with one cause and the events that decided it."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -12,7 +12,6 @@ from traceanalyzer.idle.gaps import Gaps, longest_row
 from traceanalyzer.idle.stalled_calls import StalledCalls
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows, pick, sums_of
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import DeviceWork

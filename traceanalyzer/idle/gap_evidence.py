@@ -1,5 +1,6 @@
 """The data that tests of causes read: gaps, indexes, round trips, and values that several tests need."""
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -9,7 +10,6 @@ from traceanalyzer.idle.gaps import Gaps
 from traceanalyzer.idle.stalled_calls import StalledCalls
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, pick, quantile, sums_of
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork

@@ -1,11 +1,12 @@
 """Splits gaps: proven spans are cut out, and the rest gets one cause."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from traceanalyzer.idle.gaps import Gaps
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, sums_of
-from traceanalyzer.model.records import dataclass
 
 MOST = 0.5  # of a gap: from this share on an activity is most of it; chosen
 # A smaller part of a gap stays with the rest: 20 us is twice a launch call under the profiler (4 to 10 us, V100 to

@@ -1,12 +1,12 @@
 """The stretches in which a device ran nothing, without causes."""
 
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting

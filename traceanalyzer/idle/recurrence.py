@@ -1,10 +1,11 @@
 """Calls that recur in each step, that happen once, and that belong to the start of a recording."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from traceanalyzer.idle.stalled_calls import MANY_TIMES
 from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, median_of, medians
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, codes_at
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting

@@ -1,12 +1,12 @@
 """Where a thread stood still inside one op or call, which ops work on the CPU alone, and what happens once."""
 
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, among, distinct, grouped, pick, starts_of_runs
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, codes, codes_at, matching, texts_of
 from traceanalyzer.tensors.ops.table import is_view

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from traceanalyzer.model.errors import BadOption, Unavailable
 from traceanalyzer.model.interpreter import pd
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.units import format_bytes
 from traceanalyzer.render.words.escape import printable, shortened
 

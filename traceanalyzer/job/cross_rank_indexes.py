@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from traceanalyzer.job.runs import OF_ONE_SIZE, PAIR, CollectiveRuns
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Floats, Mask, Rows, median, medians, starts_of_runs
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.job_ranks import hashed_names

@@ -1,7 +1,7 @@
 """Links that are slower than those of their peers: between two ranks of an exchange, or within a group."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -11,7 +11,6 @@ from traceanalyzer.job.ranks import JobView
 from traceanalyzer.job.rates import Rate
 from traceanalyzer.model.analysis import GivenByJob
 from traceanalyzer.model.arrays import Floats, Rows, distinct, median, medians
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import find
 

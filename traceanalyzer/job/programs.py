@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from traceanalyzer.model.analysis import GivenByJob
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.job_ranks import hashed_names
 

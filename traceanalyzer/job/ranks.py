@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -12,7 +13,6 @@ from traceanalyzer.job.runs import PAIR, CollectiveRuns, is_pair
 from traceanalyzer.model.analysis import Analysis, GivenByJob
 from traceanalyzer.model.arrays import Floats, pick
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Clock
 from traceanalyzer.read.load import load_file
 from traceanalyzer.timeline.collective_waits import CollectiveWaits

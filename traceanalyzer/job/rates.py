@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Self
 
@@ -14,7 +14,6 @@ from traceanalyzer.job.runs import CollectiveRuns, is_pair, recorded_numbers, re
 from traceanalyzer.model.arrays import Rows, median, pick
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.intervals import covered, union
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.timeline.collective_waits import CollectiveWaits

@@ -1,5 +1,6 @@
 """The collectives of one rank, with what identifies them on other ranks."""
 
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -7,7 +8,6 @@ from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Mask, Rows, pick
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import NULL_INT, Trace, ints

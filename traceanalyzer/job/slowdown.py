@@ -9,13 +9,13 @@ What-if Analysis", 2025).
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from traceanalyzer.job.ranks import JobView
 from traceanalyzer.job.runs import is_pair
 from traceanalyzer.model.arrays import Floats, Mask
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Slowdown
 from traceanalyzer.model.step_times import median
 

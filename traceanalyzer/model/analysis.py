@@ -15,6 +15,7 @@ import typing
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache, partial
 from threading import Lock, RLock, local
 from time import perf_counter_ns
@@ -24,7 +25,6 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar
 from traceanalyzer.model.arrays import frozen
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.interpreter import side_by_side, threads_for
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace
 
 

@@ -1,8 +1,7 @@
 """Where the time of a device, and of a step's code, went: classes of time, causes of idle time, regions."""
 
 from collections.abc import Mapping
-
-from traceanalyzer.model.records import dataclass
+from dataclasses import dataclass
 
 IDLE = "idle"  # class of time; its causes are `idle:<cause>`
 

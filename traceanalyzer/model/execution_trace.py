@@ -1,11 +1,11 @@
 """Which tensors each op reads and writes, as torch's ExecutionTraceObserver records them."""
 
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows
-from traceanalyzer.model.records import dataclass
 
 # (size, stride) of each dimension.
 Layout = tuple[tuple[int, int], ...]

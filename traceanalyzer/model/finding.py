@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import Saving
 from traceanalyzer.model.units import format_ns
 

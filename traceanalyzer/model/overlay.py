@@ -6,12 +6,11 @@ A slice says what it is by position: many share a name and a few texts, so these
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Ns
-from traceanalyzer.model.records import dataclass
 
 Arg = str | int | float | bool | Sequence[int]
 Args = Mapping[str, Arg]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, ClassVar
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from traceanalyzer.model.device_times import IDLE, DeviceBusy, DeviceTime, RegionCost
 from traceanalyzer.model.finding import Confidence, Finding, Outcome, Severity
 from traceanalyzer.model.interpreter import pd
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import MeasuredStep, Saving, StepEstimate
 
 if TYPE_CHECKING:

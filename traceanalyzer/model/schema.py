@@ -4,9 +4,8 @@ Nothing else in the code knows how the exporter spells a field. What an event ca
 kept as JSON text in `other_args`, except for the keys in `IGNORED`, each with its reason.
 """
 
+from dataclasses import dataclass
 from enum import Enum
-
-from traceanalyzer.model.records import dataclass
 
 
 class Storage(Enum):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from traceanalyzer.model.errors import BadOption
-from traceanalyzer.model.records import dataclass
 
 RECORDING = "traceanalyzer_recording"
 """The key of the trace's envelope."""

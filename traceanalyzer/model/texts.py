@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Self, overload
 
 import numpy as np
@@ -13,7 +14,6 @@ from numpy.typing import NDArray
 from traceanalyzer.model.arrays import Mask, Rows, numbered, places_of
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.lanes import Columns
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import cached_predicate, compiled, rows_with_codes
 from traceanalyzer.model.trace import codes_at, texts_of
 

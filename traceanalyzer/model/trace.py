@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -13,7 +13,6 @@ from traceanalyzer.model.arrays import Mask, pick
 from traceanalyzer.model.execution_trace import ExecutionTrace
 from traceanalyzer.model.lanes import NULL_INT as NULL_INT
 from traceanalyzer.model.lanes import Coded, Codes, Columns, Lanes
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import FRAMES
 from traceanalyzer.model.text_queries import cached_predicate, rows_with_codes
 

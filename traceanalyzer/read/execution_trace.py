@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
@@ -18,7 +18,6 @@ from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.containment import inherited, marked_right_around
 from traceanalyzer.model.errors import TraceAnalyzerError, UnreadableTrace
 from traceanalyzer.model.execution_trace import Access, ExecutionTrace, Layout
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import Damage, Trace

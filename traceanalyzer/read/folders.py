@@ -4,11 +4,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from traceanalyzer.model.errors import TraceAnalyzerError
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.read.remote import as_path, is_url, reached
 from traceanalyzer.read.text.source import STDIN, Source, is_regular, is_trace_name

@@ -8,14 +8,13 @@ from __future__ import annotations
 import shlex
 import zlib
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Self
 
 from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.errors import UnreadableTrace
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Skipped, Trace, ints, matching, narrow_codes, texts_of
 from traceanalyzer.read.folders import any_rank, rank_of_name
 

@@ -5,6 +5,7 @@ So do those in a hook that calls backward on autograd's thread, for which the ma
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -12,7 +13,6 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.containment import depths, inherited, nearest_reaching
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints, ints_at, matching

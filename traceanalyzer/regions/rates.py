@@ -1,13 +1,13 @@
 """Floating-point operations of each region, and the step's model FLOPs utilisation (MFU)."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, distinct
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.regions.regions import Regions
 from traceanalyzer.regions.tree import subtree_totals

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Self
 
@@ -13,7 +14,6 @@ from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, grouped, nu
 from traceanalyzer.model.containment import depths, inherited
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.interpreter import pd
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import matching

@@ -1,7 +1,7 @@
 """Regions beside the model that take much of a step: what could be done once, together, elsewhere or not at all."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 import numpy as np
@@ -9,7 +9,6 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.finding import Severity
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import listed_ops, marked_functions
 from traceanalyzer.model.step_times import Saving
 from traceanalyzer.model.text_queries import regex

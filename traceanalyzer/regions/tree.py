@@ -5,14 +5,13 @@ holds both. So every nanosecond of the CPU's timeline, every launch and every pi
 """
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, grouped, numbered, pick
 from traceanalyzer.model.containment import depths
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import codes_at, texts_of

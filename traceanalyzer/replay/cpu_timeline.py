@@ -3,13 +3,13 @@
 Cut at every instant at which something starts or ends on these threads, so that the segments' sum is the step.
 """
 
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.intervals import overlaps, union
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 

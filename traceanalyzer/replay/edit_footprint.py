@@ -1,6 +1,7 @@
 """What edits take from a program, segment by segment and kernel by kernel: two fixes are compared by it."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -8,7 +9,6 @@ from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct
 from traceanalyzer.model.containment import inherited
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, ints
 from traceanalyzer.replay.edits import Edit, apply_edits
 from traceanalyzer.replay.program import Program

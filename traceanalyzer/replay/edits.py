@@ -5,7 +5,7 @@ What lies outside the sampled steps is passed over. Each edit is applied to what
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from itertools import accumulate
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import distinct
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.program import Program
 

@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import Saving, StepEstimate
 from traceanalyzer.replay.calibration import STEP_RESIDUAL
 from traceanalyzer.replay.edits import Edit

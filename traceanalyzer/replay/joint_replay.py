@@ -6,9 +6,9 @@ common clock is needed for that, since all ranks begin the block of steps at onc
 
 from collections import Counter
 from collections.abc import Generator, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.recurrence import Block, State
 
 _MIN_STEPS = 12  # as for one rank: so often has a GPU-bound program filled its queue

@@ -7,7 +7,7 @@ is not told: under the profiler one of two equal hosts is 10 to 20 % slower.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Self
 
@@ -15,7 +15,6 @@ import numpy as np
 
 from traceanalyzer.model.analysis import GivenByJob
 from traceanalyzer.model.arrays import Floats, Rows, distinct
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edited_program import EditedProgram

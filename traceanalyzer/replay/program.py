@@ -1,5 +1,6 @@
 """The trace as a program: CPU segments in order, calls that launch work, work in order per stream, and waits."""
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
@@ -8,7 +9,6 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows, numbered, pick
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.replay.cpu_timeline import CpuTimeline, program_threads
 from traceanalyzer.replay.sample import JointSteps, Sample

@@ -7,13 +7,13 @@ launches without a wait is told by the largest of these per stream, and those ar
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Rows, distinct
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.schedule import Schedule
 
 _STRETCH = 128  # pieces of work, at most, so that a full queue is noticed soon enough

@@ -1,12 +1,12 @@
 """Edits that put something else in the place of what they drop: fewer kernels, one launch, a fused loop."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, rank_within
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import Ints, Kind, as_ints
 

@@ -5,11 +5,11 @@ cumulative sums, and CPU time is a cumulative sum; so what is left for the loop 
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.recurrence import Block, Layout
 from traceanalyzer.replay.schedule import Schedule, Schedules

@@ -1,7 +1,7 @@
 """Which steps stand for the program: neither the cold first nor a hiccup, and not more than can be replayed quickly."""
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
@@ -9,7 +9,6 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import GivenByJob
 from traceanalyzer.model.arrays import Floats, Mask, Rows, no_rows
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import SLOW_TIMES
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps

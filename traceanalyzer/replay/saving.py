@@ -8,14 +8,13 @@ above what the device leaves of the longest plausible step.
 """
 
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.finding import Severity
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import GivenStep, Saving, StepEstimate
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns

@@ -1,7 +1,7 @@
 """An edited program as launches, waits and edges at instants of CPU time: what is left to replay."""
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from traceanalyzer.model.arrays import (
     previous_equal,
     starts_of_runs,
 )
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edited_program import EditedProgram
 
 # From the end of the last work to the return of a copy that waits for it; H200 host.

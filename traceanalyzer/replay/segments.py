@@ -1,13 +1,12 @@
 """What each segment of the CPU timeline is and costs: its own time, without waiting and buffer requests."""
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, median, pick, rank_within
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import Trace, codes_at, ints, matching

@@ -8,13 +8,12 @@ fitted on programs whose step is known without the profiler (docs/accuracy.md); 
 differ by 30 %.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, median
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace
 
 _GAP, _OP, _CALL, _HOST_OP = 0, 1, 2, 3

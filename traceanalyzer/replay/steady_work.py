@@ -1,5 +1,6 @@
 """The device's side of a traced program: pieces of work in the order of their launches, and what each waits for."""
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
@@ -20,7 +21,6 @@ from traceanalyzer.model.arrays import (
     previous_equal,
     quantile,
 )
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, codes_at, matching
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork

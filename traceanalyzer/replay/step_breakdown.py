@@ -2,14 +2,13 @@
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, grouped, median, median_of, numbered, pick, starts_of_runs
 from traceanalyzer.model.lanes import Columns
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.model.step_times import SlowSteps

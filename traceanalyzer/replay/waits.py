@@ -1,11 +1,11 @@
 """Where the CPU waits for the device, for which streams, and what the call costs beside the waiting."""
 
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, median, pick
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import Trace, codes_at, matching

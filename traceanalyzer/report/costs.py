@@ -1,6 +1,7 @@
 """What a step of the loop is spent on: GPU time by op and idle time by cause, without the profiler."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -9,7 +10,6 @@ from numpy.typing import NDArray
 from traceanalyzer.idle.cause_table import GROUPS, RECORDING, TEXTS
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.regions.regions import Regions

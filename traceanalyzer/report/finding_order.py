@@ -1,14 +1,13 @@
 """Which findings ask for something to be done, and which are only worth a line: all reports tell them apart alike."""
 
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import islice
 
 from traceanalyzer.job.links import RankLinks
 from traceanalyzer.job.loads import RankLoads
 from traceanalyzer.model.finding import Finding, Outcome, Severity
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Fault, Report, fixed_along
 from traceanalyzer.replay.peer_comparison import ExcessOverPeers
 from traceanalyzer.rule.claims import REGION, Claims

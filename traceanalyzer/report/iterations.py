@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import hypot, sqrt
 
 import numpy as np
@@ -10,7 +11,6 @@ from numpy.typing import NDArray
 from traceanalyzer.job.ranks import Ranks
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Floats, median
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Iteration, Iterations, PartChange
 from traceanalyzer.read.folders import rank_of_name
 from traceanalyzer.read.job_ranks import shared_part, sketch

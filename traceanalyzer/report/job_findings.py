@@ -2,11 +2,10 @@
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from traceanalyzer.job.ranks import Rank, Ranks
 from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Outcome, Severity
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import Saving
 from traceanalyzer.replay.job_saving import MOST_TOGETHER, Fixes, JobForecast
 from traceanalyzer.report.finding_order import compares_ranks, generality, saved_share, turn_of

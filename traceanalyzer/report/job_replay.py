@@ -2,7 +2,7 @@
 
 import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -11,7 +11,6 @@ from traceanalyzer.job.ranks import JobView, Ranks
 from traceanalyzer.model.analysis import Analysis, GivenByJob
 from traceanalyzer.model.arrays import Floats, Rows, median
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import GIVEN, GivenStep, MeasuredStep, measured_step
 from traceanalyzer.replay.job_saving import Fixes, JobForecast, RankForecast, Side, block_of
 from traceanalyzer.replay.peer_comparison import Excess, ExcessOverPeers, excess_by_rank

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -17,7 +17,6 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Floats, median, sums_of
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Clock, JobReport, RankReport, Slowdown, TraceReport, Verdict
 from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.model.units import format_ns

@@ -1,7 +1,7 @@
 """What one trace is asked for a report: its head, and what the rules say of it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Self
 
@@ -10,7 +10,6 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.device_times import DeviceTime, RegionCost
 from traceanalyzer.model.finding import Finding, Outcome, Severity
 from traceanalyzer.model.interpreter import uncollected
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import TraceReport
 from traceanalyzer.model.step_times import GivenStep, StepEstimate
 from traceanalyzer.replay.sample import JobStep

@@ -9,7 +9,7 @@ import hashlib
 import pickle
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 from traceanalyzer.job.ranks import Ask
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Damage, Trace
 from traceanalyzer.read.job_ranks import Declared
 from traceanalyzer.read.load import add_note, load_file, with_rank

@@ -8,7 +8,7 @@ of a level at once, so that the tree costs as little as its deepest path is long
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, pick, sums_of
 from traceanalyzer.model.containment import depths, nearest_marked, nearest_reaching
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.model.text_queries import regex

@@ -1,13 +1,13 @@
 """The devices of a trace with what they can do at most."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Floats
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.roofline.peaks import Peaks, device_peaks
 

@@ -3,11 +3,10 @@
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-from traceanalyzer.model.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ An advice marks a feature in braces, `Put the norm under {torch.compile}.`: `fea
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.finding import NOTHING_TO_DO
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.rule.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.rule.views import Calls, IdleTime, Work

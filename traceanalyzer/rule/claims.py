@@ -1,7 +1,7 @@
 """Every nanosecond of a device has at most one finding: who keeps it where several rules would."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 from typing import Any
 
@@ -9,7 +9,6 @@ import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows, sums_of
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.rule.hits import Hits, LostTime
 
 

@@ -4,13 +4,12 @@ What is false is left out. What rests on an assumption is demoted: `low` at most
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Confidence, Finding, Severity
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.edit_footprint import Footprint

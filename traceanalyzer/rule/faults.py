@@ -1,14 +1,13 @@
 """Faults: findings that one change of the program removes, grouped by what their fixes take from the program."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import Saving, StepEstimate
 from traceanalyzer.regions.regions import DropRegion
 from traceanalyzer.replay.edit_footprint import WHOLLY, Autograd, Footprint

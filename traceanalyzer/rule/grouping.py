@@ -1,7 +1,7 @@
 """From hits to findings: one per rule, cause, `by` and device; what each costs, and its words."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any, overload
 
@@ -10,7 +10,6 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, narrowed, pick
 from traceanalyzer.model.finding import MAX_OCCURRENCES, Finding, Occurrence, Severity
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import marked_functions
 from traceanalyzer.model.step_times import Saving
 from traceanalyzer.model.texts import Texts

@@ -1,7 +1,7 @@
 """What a rule yields: the occurrences of one pattern, the time that they lost, and what fixing them would do."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Floats
 from traceanalyzer.model.finding import Confidence, Severity
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.replay.edits import DropWork, Edit, Resize
 from traceanalyzer.rule.lost_time import LostTime as LostTime
 from traceanalyzer.rule.views import Calls, IdleTime, Work

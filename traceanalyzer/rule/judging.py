@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -12,7 +12,6 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
 from traceanalyzer.model.interpreter import side_by_side
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import Saving
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.replay.saving import Forecast

@@ -4,11 +4,10 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any
 
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.units import format_bytes, format_ns, format_share
 
 LEAST_NS = 100  # of a limit: what is shorter was meant as µs or ms; the shortest that a rule has is 800 ns

@@ -1,7 +1,7 @@
 """Time that was lost on devices, and by which occurrence."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Self
 
@@ -11,7 +11,6 @@ from traceanalyzer.idle.cause_table import BETWEEN_OPS
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, ranges, sums_of
 from traceanalyzer.model.containment import innermost
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 from traceanalyzer.timeline.selection import positions
 

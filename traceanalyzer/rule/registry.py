@@ -5,7 +5,7 @@ import inspect
 import math
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -13,7 +13,6 @@ from typing import Any
 from traceanalyzer.model.analysis import Analysis, Need, needs_of
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.finding import Severity
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.claims import Kind as Kind
 from traceanalyzer.rule.hits import Hits

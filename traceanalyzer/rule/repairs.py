@@ -2,11 +2,11 @@
 
 import re
 import tomllib
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from traceanalyzer.model.finding import Finding
-from traceanalyzer.model.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

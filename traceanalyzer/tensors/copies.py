@@ -8,12 +8,11 @@ copied in the same way if all that it is computed of is; so is what is smaller t
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.ops.shapes import UNREADABLE, remaining_dims
 from traceanalyzer.tensors.ops.table import Kind, op_row, result_shape

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.tensors.ops.costs import typed_inputs
 from traceanalyzer.tensors.ops.table import Kind, constant_shape, is_view, op_row, result_shape, result_type

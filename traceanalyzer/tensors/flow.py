@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from operator import eq
 from typing import Any, Self
 
@@ -14,7 +15,6 @@ from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, median, no_
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.execution_trace import ExecutionTrace
 from traceanalyzer.model.finding import Confidence
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.tensors.needed_values import abandoned_ops, diagonal_sizes, steps_of_threads, unread_ops
 from traceanalyzer.tensors.ops.table import Kind, op_row

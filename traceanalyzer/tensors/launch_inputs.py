@@ -1,12 +1,12 @@
 """The op and inputs that each piece of GPU work was launched by, asked once per distinct op and inputs."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.shapes import elements_of, sizes_of
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import orjson
 
 from traceanalyzer.model.arrays import Rows, grouped
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
 
 P = ParamSpec("P")

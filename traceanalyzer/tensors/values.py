@@ -7,14 +7,13 @@ changes the part that it covers. Numbers that Python passes as tensors are not r
 
 import math
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.execution_trace import Access, ExecutionTrace, Layout
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.tensors.ops.table import op_row
 
 LEAF = "torch::autograd::AccumulateGrad"

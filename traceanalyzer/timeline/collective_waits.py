@@ -1,13 +1,12 @@
 """How long one rank's collectives wait for other ranks, as a job measures it, and how long they move data."""
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model.analysis import GivenByJob
 from traceanalyzer.model.arrays import Mask, Rows, grouped, pick
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, codes_at, ints_at
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork, find
 

@@ -1,12 +1,12 @@
 """Collectives of a trace: their names, how long each waits for other ranks, and how long it moves data."""
 
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.timeline.calls_and_work import Work
 from traceanalyzer.timeline.collective_waits import CollectiveWaits, transfer_ns

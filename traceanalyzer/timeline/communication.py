@@ -6,11 +6,11 @@ the same. What several ranks' traces show beside that is in `job/joint_ends.py`.
 """
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, numbered
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.shapes import product_of
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts

@@ -1,6 +1,7 @@
 """Work of the devices with the calls that launched it (joined by correlation), and when each device was busy."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -8,7 +9,6 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, starts_of_runs
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import BUSY_CATEGORIES, CALL_CATEGORIES, COUNTER_RANGE, NO_DEVICE_TIME
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching, texts_of

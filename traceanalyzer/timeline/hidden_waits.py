@@ -4,12 +4,12 @@ Streams that share a hardware queue run their work in the order of the launches:
 with more streams than queues. Then queued work begins when earlier work of another stream ends.
 """
 
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, distinct, pick, previous_equal
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.names import STREAM_WAIT

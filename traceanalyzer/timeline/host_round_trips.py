@@ -1,12 +1,12 @@
 """Data that goes to the host and comes back, and values that the CPU waits for."""
 
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, among, distinct, grouped, pick
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, ints, matching
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.nesting import CalledOps, Nesting

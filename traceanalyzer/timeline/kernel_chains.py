@@ -1,12 +1,12 @@
 """Chains of eager pointwise kernels over one size, one after the other on a stream: what a compiler would fuse."""
 
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, pick, starts_of_runs
 from traceanalyzer.model.containment import nearest_marked
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.shapes import elements_of, product_of, shapes_of
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts

@@ -1,6 +1,7 @@
 """Loops in sequences of ops: exact, approximate, and nested."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -8,7 +9,6 @@ from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows, distinct, grouped, medians, narrowed, numbered, starts_of_runs
 from traceanalyzer.model.lanes import Codes
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.timeline.calls_and_work import Calls
 

@@ -1,12 +1,12 @@
 """Launches whose work is not in the trace, and work whose launch is not."""
 
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows, grouped
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import Trace, matching
 from traceanalyzer.timeline.captures import captures

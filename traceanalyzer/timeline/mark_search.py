@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Ns, Rows, distinct, numbered, starts_of_runs
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import Trace, codes, ints, matching, texts_of

@@ -3,6 +3,7 @@
 A row that only overlaps another has no part in it: its parent is the nearest row that contains it whole.
 """
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, Self
 
@@ -10,7 +11,6 @@ import numpy as np
 
 from traceanalyzer.model import containment
 from traceanalyzer.model.arrays import Mask, Rows, Small, numbered, pick
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts

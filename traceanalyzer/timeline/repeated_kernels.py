@@ -1,12 +1,11 @@
 """Executions of kernels that can be compared across steps, and whether steps launch the same work."""
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, median, rank_within, starts_of_runs
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace, codes_at
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps

@@ -1,7 +1,7 @@
 """Where steps begin and end in the trace and in the analysed window, on the CPU and on each device."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -10,7 +10,6 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Window
 from traceanalyzer.model.arrays import Mask, Ns, distinct, median, medians
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.timeline.captures import captures

@@ -1,11 +1,11 @@
 """Calls in which the CPU waits for the device, and which of them are the profiler's own."""
 
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, pick
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, ints, matching

@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, median
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import PARTS, RECORDING
 from traceanalyzer.model.trace import Trace
 

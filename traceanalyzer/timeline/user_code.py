@@ -2,6 +2,7 @@
 
 import re
 import sys
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -9,7 +10,6 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.containment import nearest_reaching
 from traceanalyzer.model.lanes import Codes
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, codes, ints, ints_at, matching, narrow_codes, texts_of

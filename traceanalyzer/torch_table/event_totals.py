@@ -1,7 +1,7 @@
 """What each event of the profiler's table costs: time on the CPU and on devices, memory, own and in all."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Rows, Value, numbered, pick, sums_of
 from traceanalyzer.model.containment import child_sums, innermost, subtree_sums
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
 from traceanalyzer.timeline.device_work import find
 from traceanalyzer.torch_table.function_events import MEMORY, Flags, FunctionEvents, frontend, threads_of

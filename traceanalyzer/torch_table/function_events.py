@@ -17,7 +17,7 @@ These are facts of torch 2.11 and 2.13, checked against their tables.
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from traceanalyzer.model.arrays import Mask, Rows, among, distinct, pick
 from traceanalyzer.model.containment import still_open
 from traceanalyzer.model.interpreter import pd
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching
 

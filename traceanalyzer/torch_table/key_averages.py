@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import orjson
@@ -12,7 +13,6 @@ import orjson
 from traceanalyzer.model.arrays import Mask, Rows, grouped, sums_of
 from traceanalyzer.model.containment import inherited, nearest_reaching, running_at
 from traceanalyzer.model.interpreter import pd
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching
 from traceanalyzer.tensors.ops.convolutions import conv_flops
 from traceanalyzer.tensors.ops.table import flops_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ import numpy as np
 from traceanalyzer.model.arrays import Floats, Rows, distinct
 from traceanalyzer.model.containment import depths
 from traceanalyzer.model.interpreter import pd
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.torch_table.event_totals import EventTotals, linked_sums
 from traceanalyzer.torch_table.key_averages import KeyAverages

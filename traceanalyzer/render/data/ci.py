@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 from xml.etree import ElementTree as xml
 
 from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Report
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.render.data.encode import indented_json, unicode_text

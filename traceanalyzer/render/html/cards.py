@@ -3,9 +3,9 @@
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from traceanalyzer.model.finding import Finding, Severity, Status
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import TraceReport
 from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.units import format_ns, format_offset, format_share

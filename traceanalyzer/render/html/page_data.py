@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Self, TypeVar
 
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.interpreter import pd
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Report
 from traceanalyzer.render.html import plot_data
 from traceanalyzer.render.html.redaction import NO_REDACTION, Redactor, redactor_of

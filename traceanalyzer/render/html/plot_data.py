@@ -1,5 +1,7 @@
 """Times of steps and kernels and the memory curve as few points: enough to be drawn, and true at every point."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from traceanalyzer.allocator.memory_view import NO_LINE, DeviceMemory, MemoryView
@@ -9,7 +11,6 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Floats, Rows, distinct, grouped, median, pick, sums_of
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import floats, ints, matching

@@ -5,12 +5,11 @@ Names of ops, calls and kernels stay: without them a report says nothing.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from traceanalyzer.model.arrays import distinct
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Report, TraceReport
 from traceanalyzer.model.trace import Trace, matching, narrow_codes, texts_of
 

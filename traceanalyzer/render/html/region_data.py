@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Floats, Rows
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.regions.regions import Regions
 from traceanalyzer.regions.tree import subtree_totals
 from traceanalyzer.render.html.redaction import Redactor

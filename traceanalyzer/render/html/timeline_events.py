@@ -1,13 +1,13 @@
 """Which events the timeline has: those of occurrences, those that can be seen from afar, and all of a few steps."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, places_of, sums_of
 from traceanalyzer.model.finding import Finding
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import ints, ints_at
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.selection import Events

@@ -6,11 +6,11 @@ Parameters and commands are those of https://perfetto.dev/docs/visualization/dee
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from traceanalyzer.model.finding import Finding
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.render.data.encode import json_text
 from traceanalyzer.render.perfetto.track_events import shown_name
 

@@ -11,13 +11,13 @@ import re
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from pathlib import PurePath
 from typing import Any, BinaryIO
 
 from traceanalyzer.model.overlay import Drift, Overlay
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.render.data.encode import indented_json
 from traceanalyzer.render.perfetto.chrome import us

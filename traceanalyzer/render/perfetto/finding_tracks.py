@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -14,7 +15,6 @@ from traceanalyzer.model.finding import Finding, Occurrence, Severity
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.lanes import Columns
 from traceanalyzer.model.overlay import Arg, Args, Slices
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.report import Report
 from traceanalyzer.model.trace import Trace, codes, ints, texts_of
 from traceanalyzer.model.units import format_ns, format_share

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from traceanalyzer.model.interpreter import pd
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.render.words.escape import printable, to_markdown
 from traceanalyzer.torch_table.printed import PrintedTable
 

@@ -1,12 +1,11 @@
 """The op that takes most of the step, and what limits it."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from traceanalyzer.model.arrays import distinct
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.replay.sample import JobStep
 from traceanalyzer.replay.saving import Forecast

@@ -1,11 +1,11 @@
 """Ops that wait until the GPU returns a value or a size."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import Drop, Edit, ReadLater
 from traceanalyzer.replay.rewrites import Replace

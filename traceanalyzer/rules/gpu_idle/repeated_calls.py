@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, median, ranges, rank_within
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import listed_ops
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.replay.edits import DropSpans, Resize

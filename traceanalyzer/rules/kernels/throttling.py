@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, median
 from traceanalyzer.model.lanes import Columns
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.trace import NULL_INT, Trace, floats, ints, matching
 from traceanalyzer.rule import Claims, Hits, Unavailable, Work, reduce_to, rule
 

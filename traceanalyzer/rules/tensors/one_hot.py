@@ -3,12 +3,11 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.lower_bounds import REACHED, bound_of, reached_ns
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, reduce_to, rule

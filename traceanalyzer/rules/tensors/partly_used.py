@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, distinct, grouped, starts_of_runs
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, gpu_time_evidence, reduce_to, rule
 from traceanalyzer.tensors.ops.shapes import UNREADABLE, indexed, sliced

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.rule import Claims, Hits, Work, rule
 from traceanalyzer.rule.slow_work import slow_work
 from traceanalyzer.tensors.flow import Flow

@@ -7,10 +7,10 @@ determine the cost; `table.op_cost` turns that into None.
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.tensors.ops.convolutions import conv_flops, transposed_flops
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, at_positions
 

@@ -6,11 +6,10 @@ determine their cost. Those of paged attention do not: the lengths of sequences 
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.tensors.ops import costs, shapes
 from traceanalyzer.tensors.ops.costs import CostOf, OpCost

@@ -1,9 +1,10 @@
 """Remedies for many launches: a CUDA graph, a compiler, or a larger batch."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, distinct, grouped
-from traceanalyzer.model.records import dataclass
 from traceanalyzer.model.step_times import Saving
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.replay.edits import Edit
