@@ -1,4 +1,4 @@
-"""Data for other tools: comparisons, speedscope, fingerprints, JSON, CSV, JUnit, SARIF and GitHub."""
+"""Data for other tools: comparisons, fingerprints, JSON, CSV, JUnit, SARIF and GitHub."""
 
 import json
 from dataclasses import replace
@@ -19,10 +19,8 @@ from traceanalyzer.render.data.ci import fingerprint, render_github, render_juni
 from traceanalyzer.render.data.comparison import comparison_document, comparison_markdown
 from traceanalyzer.render.data.encode import signature, to_json
 from traceanalyzer.render.data.json import document, facts_fields, facts_frame
-from traceanalyzer.render.data.speedscope import profile_of
 from traceanalyzer.render.data.table import memory_fields, ops_fields, records, table_csv
 from traceanalyzer.report.facts import Fact
-from traceanalyzer.report.time_tree import Node
 
 
 def test_a_comparison_without_changes_is_its_verdict_and_reasons() -> None:
@@ -83,19 +81,6 @@ def test_comparison_document_has_all_but_drawn_steps() -> None:
     names = {"base", "new", "verdict", "axes", "waterfall", "rows", "faults", "ranks"}
     assert names <= set(made)
     assert WORK.count == 4.0
-
-
-def test_every_leaf_is_a_timed_sample_in_graph_order() -> None:
-    def node(name: str, ns: int, *inside: Node) -> Node:
-        return Node(name, "op", ns, 7, tuple(inside))
-
-    inner = node("a", 60, node("b", 40), node("c", 20, node("b", 20)))
-    root = node("all", 100, inner, node("d", 30), node("b", 10))
-    numbers = {"known": 0}
-    head = {"type": "sampled", "name": "GPU", "unit": "nanoseconds", "startValue": 0, "endValue": 100}
-    drawn = {"samples": [[1, 2], [1, 3, 2], [4], [2]], "weights": [40, 20, 30, 10]}
-    assert profile_of("GPU", root, numbers) == head | drawn
-    assert list(numbers) == ["known", "a", "b", "c", "d"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 from traceanalyzer.idle.accounting import CLASSES, Accounting, class_name
 from traceanalyzer.idle.causes import Idle
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Rows, distinct, pick
+from traceanalyzer.model.arrays import Mask, Rows, Small, distinct, pick
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.texts import Texts
@@ -18,7 +18,6 @@ from traceanalyzer.model.trace import ints, ints_at
 from traceanalyzer.model.units import format_bytes
 from traceanalyzer.render.html.timeline_events import Band, Chosen, chosen
 from traceanalyzer.report.summary import attempt
-from traceanalyzer.report.time_tree import around
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.kernel_families import family_of
@@ -100,7 +99,7 @@ class Writer:
         events, cpu = self.events, self.events.trace.lanes.cpu
         kept = np.zeros(len(events.nesting.parent), np.bool_)
         kept[rows] = True
-        level = np.minimum(around(events, rows, kept), _LEVELS - 1)
+        level = np.minimum(_levels(events.nesting.parent, rows, kept), _LEVELS - 1)
         op = pick(events.nesting.op, rows)
         names = Texts.column(cpu, "name", rows)
         kinds = cpu_kinds(events, rows, names)
@@ -171,6 +170,15 @@ class Writer:
             shown = self.said(text) if self.said else text
             table[code] = self.texts.setdefault(shown, len(self.texts))
         return table[texts.code]
+
+
+def _levels(parent: Rows | Small, rows: Rows, kept: Mask) -> Rows:
+    """How many of the kept rows of `trace.cpu` are around each; int64 (len(rows),)."""
+    count, going = np.zeros(len(rows), np.int64), pick(parent, rows)
+    while (going >= 0).any():
+        count += (going >= 0) & kept[going]
+        going = pick(parent, going)
+    return count
 
 
 def cpu_kinds(events: Events, rows: Rows, names: Texts) -> list[str]:
