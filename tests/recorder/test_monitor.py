@@ -42,8 +42,7 @@ def test_garbage_collections_are_counted_by_generation(measuring: Monitor) -> No
     finally:
         gc.enable()
     assert (result["count"], result["full"]) == (2, 1)
-    assert 0 < result["full_ms"] <= result["ms"]
-    assert result["longest_ms"] <= result["ms"]
+    assert result["ms"] > 0
 
 
 def test_waits_and_ready_batches_are_listed(measuring: Monitor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +66,7 @@ def test_waits_and_ready_batches_are_listed(measuring: Monitor, monkeypatch: pyt
     assert (result["workers"], result["prefetch_factor"], result["pin_memory"]) == (2, 3, True)
     assert (result["batches"], result["ready"]) == (3, [1] * 3)
     assert min(result["wait_ms"]) >= 5
-    assert result["idle_before"] == [None] * 3
+    assert result["idle_after"] == [None] * 3
 
 
 def test_a_thread_that_computes_is_listed_with_its_share(measuring: Monitor) -> None:
@@ -106,7 +105,6 @@ def test_driver_and_programs_are_sampled(measuring: Monitor, monkeypatch: pytest
         sample=lambda: {"busy_percent": 80, "sm_mhz": 1500, "slower": 0x4},
         processes=lambda: processes,
         sm_percent=lambda since_us: {1: 40.0},
-        most_mhz=lambda: 1980,
         close=lambda: None,
     )
     monkeypatch.setattr(monitor.Gpu, "current", lambda: gpu)
@@ -119,7 +117,6 @@ def test_driver_and_programs_are_sampled(measuring: Monitor, monkeypatch: pytest
         "samples": 1,
         "busy_percent": 80.0,
         "sm_mhz": 1500,
-        "most_sm_mhz": 1980,
         "slower": ["power cap"],
         "other_processes": [{"pid": 1, "bytes": 7, "sm_percent": 40.0}],
     }

@@ -68,7 +68,6 @@ class Monitor:
         result: dict[str, Any] = {
             "wall_s": round(wall_s, 6),
             "thread_cpu": round((ended["thread_s"] - self._begun["thread_s"]) / wall_s, 4),
-            "process_cpu": round((ended["process_s"] - self._begun["process_s"]) / wall_s, 4),
             "collections": _collections(self._collections),
             "loader": self._loader.result(),
             "threads": _busy_threads(self._begun["threads"], ended["threads"], wall_s),
@@ -107,14 +106,10 @@ class Monitor:
         use = self._gpu.sm_percent(self._begun["epoch_us"])
         known = {entry["pid"]: entry for entry in [*self._begun["processes"], *self._processes()]}
         strangers = others(list(known.values()), self._root)
-        most = None
-        with contextlib.suppress(OSError):
-            most = self._gpu.most_mhz()
         return {
             "samples": count,
             "busy_percent": round(sum(sample["busy_percent"] for sample in self._samples) / count, 1),
             "sm_mhz": round(sum(sample["sm_mhz"] for sample in self._samples) / count),
-            "most_sm_mhz": most,
             "slower": reasons_of(bits),
             "other_processes": [{**entry, "sm_percent": use.get(entry["pid"])} for entry in strangers],
         }
@@ -125,7 +120,7 @@ class _Loader:
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
-        self._waits: list[tuple[float, int, bool | None, bool | None]] = []
+        self._waits: list[tuple[float, int, bool | None]] = []
         self._workers: int | None = None
         self._prefetch: int | None = None
         self._pinned = False
@@ -136,7 +131,7 @@ class _Loader:
             patches.replace(module._BaseDataLoaderIter, "__next__", self._timed)
 
     def result(self) -> dict[str, Any] | None:
-        """Per batch: ms waited, batches that were ready before, and whether the GPU was idle before and after it."""
+        """Per batch: ms waited, batches that were ready before, and whether the GPU was idle after it."""
         if not self._waits:
             return None
         waits = self._waits[:_LISTED]
@@ -145,10 +140,9 @@ class _Loader:
             "prefetch_factor": self._prefetch,
             "pin_memory": self._pinned,
             "batches": len(self._waits),
-            "wait_ms": [round(wait, 3) for wait, _, _, _ in waits],
-            "ready": [ready for _, ready, _, _ in waits],
-            "idle_before": [idle for _, _, idle, _ in waits],
-            "idle_after": [idle for _, _, _, idle in waits],
+            "wait_ms": [round(wait, 3) for wait, _, _ in waits],
+            "ready": [ready for _, ready, _ in waits],
+            "idle_after": [idle for _, _, idle in waits],
         }
 
     def _timed(self, original: Any) -> Any:
@@ -156,11 +150,11 @@ class _Loader:
         def next_batch(iterator: Any) -> Any:
             if threading.get_ident() != self._thread:
                 return original(iterator)
-            ready, before = _ready(iterator), _device_idle()
+            ready = _ready(iterator)
             began = time.perf_counter()
             batch = original(iterator)
             wait_ms = (time.perf_counter() - began) * 1e3
-            self._waits.append((wait_ms, ready, before, _device_idle()))
+            self._waits.append((wait_ms, ready, _device_idle()))
             self._workers = getattr(iterator, "_num_workers", None)
             self._prefetch = getattr(iterator, "_prefetch_factor", None)
             self._pinned = bool(getattr(iterator, "_pin_memory", False))
@@ -192,7 +186,6 @@ def _state() -> dict[str, Any]:
     return {
         "wall_s": time.perf_counter(),
         "thread_s": time.thread_time(),
-        "process_s": time.process_time(),
         "threads": _thread_times(),
         "allocator": _allocator(),
     }
@@ -236,12 +229,6 @@ def _busy_threads(before: Times, after: Times, wall_s: float) -> list[dict[str, 
 
 
 def _collections(runs: list[tuple[int, float]]) -> dict[str, Any]:
-    """Garbage collections: how many, ms in all, and those of the oldest generation."""
-    oldest = [ms for generation, ms in runs if generation == 2]
-    return {
-        "count": len(runs),
-        "ms": round(sum(ms for _, ms in runs), 3),
-        "longest_ms": round(max((ms for _, ms in runs), default=0.0), 3),
-        "full": len(oldest),
-        "full_ms": round(sum(oldest), 3),
-    }
+    """Garbage collections: how many, ms in all, and how many of the oldest generation."""
+    full = sum(generation == 2 for generation, _ in runs)
+    return {"count": len(runs), "ms": round(sum(ms for _, ms in runs), 3), "full": full}

@@ -62,11 +62,6 @@ class Gpu:
         self._call("nvmlDeviceGetCurrentClocksThrottleReasons", self._handle, ctypes.byref(reasons))
         return {"busy_percent": usage.gpu, "sm_mhz": clock.value, "slower": reasons.value}
 
-    def most_mhz(self) -> int:
-        clock = ctypes.c_uint()
-        self._call("nvmlDeviceGetMaxClockInfo", self._handle, _SM, ctypes.byref(clock))
-        return clock.value
-
     def processes(self) -> list[dict[str, int]]:
         """`pid` and `bytes` of all processes that compute on the GPU, as the driver's host numbers them."""
         count = ctypes.c_uint(_PROCESSES)
