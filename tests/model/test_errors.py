@@ -10,6 +10,7 @@ from traceanalyzer.model.errors import (
     TraceAnalyzerError,
     Unavailable,
     UnreadableTrace,
+    asked_of,
     without_credentials,
 )
 from traceanalyzer.model.shapes import elements_of, product_of, shapes_of, sizes_of
@@ -24,10 +25,12 @@ def test_what_is_unavailable_says_problem_and_remedy() -> None:
 
 
 def test_it_becomes_an_error_that_names_the_file() -> None:
-    error = Unavailable("no memory events", "record with profile_memory=True").for_user("trace.json")
-    assert isinstance(error, TraceAnalyzerError)
-    assert str(error) == "trace.json: no memory events\n  Record with profile_memory=True."
-    assert str(Unavailable("nothing here").for_user("trace.json")) == "trace.json: nothing here"
+    with pytest.raises(TraceAnalyzerError) as both, asked_of("trace.json"):
+        raise Unavailable("no memory events", "record with profile_memory=True")
+    assert str(both.value) == "trace.json: no memory events\n  Record with profile_memory=True."
+    with pytest.raises(TraceAnalyzerError) as problem, asked_of("trace.json"):
+        raise Unavailable("nothing here")
+    assert str(problem.value) == "trace.json: nothing here"
 
 
 @pytest.mark.parametrize(
@@ -46,8 +49,9 @@ def test_an_error_is_the_same_after_its_way_from_another_process(error: BadOptio
 
 
 def test_a_remedy_keeps_the_capitals_of_its_names() -> None:
-    error = Unavailable("no memory", "record with CUDA and pass profile_memory=True").for_user("t.json")
-    assert error.remedy == "Record with CUDA and pass profile_memory=True."
+    with pytest.raises(TraceAnalyzerError) as error, asked_of("t.json"):
+        raise Unavailable("no memory", "record with CUDA and pass profile_memory=True")
+    assert error.value.remedy == "Record with CUDA and pass profile_memory=True."
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def collectives(
     """
     from traceanalyzer.cli.data import check, put_rows
     from traceanalyzer.cli.ranks import with_ranks
-    from traceanalyzer.model.errors import Unavailable
+    from traceanalyzer.model.errors import asked_of
     from traceanalyzer.model.interpreter import pd
     from traceanalyzer.render.data.encode import indented_json
     from traceanalyzer.render.text.job import render_collectives
@@ -40,10 +40,8 @@ def collectives(
 
     for trace in traces:
         check(trace, form, [output], force)
-    try:
+    with asked_of(traces[0]):
         links = with_ranks(traces, None, collectives_of_job, scheduler=scheduler)
-    except Unavailable as reason:
-        raise reason.for_user(str(traces[0])) from reason
     if form == "text":
         put_text(render_collectives(links), output)
     elif form == "json":

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from traceanalyzer.cli.output import check_outputs, put, written
-from traceanalyzer.model.errors import BadOption, Unavailable
+from traceanalyzer.model.errors import BadOption, asked_of
 from traceanalyzer.model.interpreter import pd
 
 if TYPE_CHECKING:
@@ -35,10 +35,8 @@ def index_of(trace: Trace, kind: type[I]) -> I:
     """One index of the trace."""
     from traceanalyzer.model.analysis import Analysis
 
-    try:
+    with asked_of(trace.meta.source):
         return Analysis(trace).index(kind)
-    except Unavailable as reason:
-        raise reason.for_user(trace.meta.source) from reason
 
 
 def put_rows(

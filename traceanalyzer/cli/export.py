@@ -12,7 +12,7 @@ import click
 from traceanalyzer.cli.exits import emit
 from traceanalyzer.cli.options import PATH_OR_URL, file_option, jobs_option, scheduler_option
 from traceanalyzer.cli.output import check_folder, check_outputs, made, put, tell, written
-from traceanalyzer.model.errors import BadOption, Unavailable, UnreadableTrace
+from traceanalyzer.model.errors import BadOption, UnreadableTrace, asked_of
 
 if TYPE_CHECKING:
     from traceanalyzer.model.trace import Trace
@@ -88,10 +88,8 @@ def export(
     if speedscope is not None:
         from traceanalyzer.render.data.speedscope import render_speedscope
 
-        try:
+        with asked_of(ranks[0][1].meta.source):
             put(render_speedscope(dict(ranks)), speedscope)
-        except Unavailable as reason:
-            raise reason.for_user(ranks[0][1].meta.source) from reason
 
 
 def _write_results(

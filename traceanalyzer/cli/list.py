@@ -26,16 +26,14 @@ def list_(
       traceanalyzer list copies trace.json --step 3
       traceanalyzer list gaps trace.json --format csv
     """
-    from traceanalyzer.model.errors import Unavailable
+    from traceanalyzer.model.errors import asked_of
     from traceanalyzer.render.data.table import records
     from traceanalyzer.render.text.listings import render_listed
     from traceanalyzer.report.tables import listed_events
 
     loaded = opened(trace, form, [output], force)
-    try:
+    with asked_of(loaded.meta.source):
         rows = listed_events(loaded, what, step)
-    except Unavailable as reason:
-        raise reason.for_user(loaded.meta.source) from reason
     if form == "text":
         put_page(partial(render_listed, rows, what, top=top or 20), output)
     else:

@@ -35,7 +35,7 @@ def regions(trace: Path, depth: int, by: str | None, form: str, output: Path | N
       traceanalyzer regions trace.json --format parquet --output regions.parquet
     """
     from traceanalyzer.model.analysis import Analysis
-    from traceanalyzer.model.errors import Unavailable
+    from traceanalyzer.model.errors import asked_of
     from traceanalyzer.regions.rates import RegionRates
     from traceanalyzer.regions.regions import Regions
     from traceanalyzer.render.data.table import regions_fields, regions_frame
@@ -43,10 +43,8 @@ def regions(trace: Path, depth: int, by: str | None, form: str, output: Path | N
 
     loaded = opened(trace, form, [output], force)
     analysis = Analysis(loaded)
-    try:
+    with asked_of(loaded.meta.source):
         tree = analysis.index(Regions)
-    except Unavailable as reason:
-        raise reason.for_user(loaded.meta.source) from reason
     rates = analysis.index_or_none(RegionRates)
     if form == "text":
         put_page(partial(render_regions, tree, rates, by=by, depth=depth), output)

@@ -1,7 +1,6 @@
 """`traceanalyzer table`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -9,9 +8,6 @@ from traceanalyzer.cli.data import opened, put_rows
 from traceanalyzer.cli.options import number_option, view_options
 from traceanalyzer.cli.output import put_text, tell
 from traceanalyzer.model.errors import TraceAnalyzerError
-
-if TYPE_CHECKING:
-    pass
 
 TEXT_ROWS = 100  # as many as torch prints
 _SORTS = (

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from traceanalyzer.model.errors import BadOption, Unavailable
+from traceanalyzer.model.errors import BadOption, asked_of
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.units import format_bytes
 from traceanalyzer.render.words.escape import printable, shortened
@@ -142,10 +142,8 @@ def listed(roots: Roots, trace: str, what: str, step: int | None = None) -> str:
         shown = shortened(printable(what), _MAX_ECHO)
         raise BadOption(f"no list of {shown}", remedy=f"There are {', '.join(LISTS)}.")
     read = load(roots.path(trace))
-    try:
+    with asked_of(read.meta.source):
         rows = listed_events(read, what, step)
-    except Unavailable as reason:
-        raise reason.for_user(read.meta.source) from reason
     return capped(render_listed(rows, what, top=_ROWS, width=_WIDTH), "Ask for one step.")
 
 

@@ -1,6 +1,8 @@
 """Everything that may go wrong for a user: what is wrong, where, and what to do about it."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,7 +63,12 @@ class Unavailable(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.problem, self.remedy)
 
-    def for_user(self, where: str | Path) -> TraceAnalyzerError:
-        """The same as an error that ends a command."""
-        remedy = f"{self.remedy[:1].upper()}{self.remedy[1:]}." if self.remedy else None
-        return TraceAnalyzerError(self.problem, where=where, remedy=remedy)
+
+@contextmanager
+def asked_of(where: str | Path) -> Iterator[None]:
+    """What is unavailable within ends the command, as an error of this file."""
+    try:
+        yield
+    except Unavailable as reason:
+        remedy = f"{reason.remedy[:1].upper()}{reason.remedy[1:]}." if reason.remedy else None
+        raise TraceAnalyzerError(reason.problem, where=where, remedy=remedy) from reason

@@ -47,10 +47,8 @@ def _device(time: DeviceTime, position: int, trace_index: int, several: bool, ca
         ops = [one.op for one in time.idle_causes if one.cause == name and one.op]
         named = ", ".join(said(op, 60) for op in ops[:_NAMED_OPS]) + (" …" if len(ops) > _NAMED_OPS else "")
         words = ("idle: " if name.partition(":")[0] == IDLE else "") + in_words(name)
-        time_ns, share = (
-            number(pointer("accounting", position, "parts_ns", name), ns, "ns"),
-            ns / max(time.length_ns, 1),
-        )
+        time_ns = number(pointer("accounting", position, "parts_ns", name), ns, "ns")
+        share = ns / max(time.length_ns, 1)
         rows.append((look_of(name, causes), words, named, share, format_share(share), time_ns))
     whole = number(pointer("diagnose", "traces", trace_index, "window", "length_ns"), time.length_ns, "ns")
     return part("plots.accounting", time.device, several, parts_bar(parts, label, causes), rows, whole)
