@@ -7,7 +7,7 @@ from traceanalyzer.model.units import format_bytes, format_ns
 SILENT = (Word.SAME, Word.UNKNOWN)
 
 
-def percent(share: float) -> str:
+def signed_percent(share: float) -> str:
     """A share of 1 with its sign: `+12.0 %`."""
     return f"{share * 100:+.1f} %"
 
@@ -15,11 +15,6 @@ def percent(share: float) -> str:
 def signed_ns(ns: float) -> str:
     """A time with its sign: `+1.24 ms`."""
     return f"{'-' if ns < 0 else '+'}{format_ns(abs(ns))}"
-
-
-def whole_percent(share: float) -> str:
-    """`12 %`."""
-    return f"{share:.0%}".replace("%", " %")
 
 
 def times(base_ns: float, new_ns: float) -> str:

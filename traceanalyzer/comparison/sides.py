@@ -6,7 +6,7 @@ from dataclasses import replace
 from traceanalyzer.comparison import formatting
 from traceanalyzer.comparison.captures import Captures
 from traceanalyzer.comparison.compared_rows import FLOORS, PRODUCT_FLOOR, ComparedRow, compared_row, corrected
-from traceanalyzer.comparison.formatting import percent, whole_percent
+from traceanalyzer.comparison.formatting import signed_percent
 from traceanalyzer.comparison.jobs import job_notes, rank_changes, slowest
 from traceanalyzer.comparison.matching import RUNGS, Pair, matched
 from traceanalyzer.comparison.reasons import changed_functions_note, fault_changes, reasons
@@ -25,7 +25,7 @@ from traceanalyzer.comparison.result import (
 from traceanalyzer.comparison.snapshot import TABLES, Snapshot, Source, rows_of
 from traceanalyzer.comparison.step_axis import changed_calls, counted, program_changed, step_axis
 from traceanalyzer.comparison.waterfall import waterfall_of
-from traceanalyzer.model.units import format_ns
+from traceanalyzer.model.units import format_ns, percent
 from traceanalyzer.rule.evidence_texts import shapes_in_words
 
 Both = tuple[Snapshot, Snapshot]
@@ -45,7 +45,7 @@ def verdict_of(
     if step is None:
         why = f"no GPU work in {_names(sides, lambda side: side.step is None)}"
         return Verdict(Word.UNKNOWN, None, why, "record both with a GPU", tuple(because), f"unknown: {why}")
-    times = f"{formatting.times(step.base_ns, step.new_ns)} a step ({percent(step.difference)})"
+    times = f"{formatting.times(step.base_ns, step.new_ns)} a step ({signed_percent(step.difference)})"
     # All that is known of a side is one step, a large part of which is a cold start.
     cold = _names(
         sides, lambda one: one.steps == 1 and any("cold-start" in each.rules for each in one.faults)
@@ -84,10 +84,10 @@ def _of_step(
         within = max(resolution, abs(step.difference))
         why = _why_same(step, silent) + opposed
         settle = "" if step.low is not None else f"to see less, {_SETTLE}"
-        head = f"same within {whole_percent(within)}: {times}; {why}"
+        head = f"same within {percent(within)}: {times}; {why}"
         return Verdict(Word.SAME, within, why, settle, tuple(because), head)
     what = "the program changed" if changed else "its work changed"
-    why = f"{what}, but one recording per side cannot show differences below {whole_percent(step.needed)}{opposed}"
+    why = f"{what}, but one recording per side cannot show differences below {percent(step.needed)}{opposed}"
     return Verdict(Word.UNKNOWN, None, why, _SETTLE, tuple(because), f"unknown: {times}; {why}")
 
 
@@ -97,13 +97,13 @@ def _why(step: StepAxis) -> str:
     kind = "as timed" if step.measured else "as recorded"
     kind = "predicted without the profiler" if step.predicted else kind
     if abs(step.difference) > step.needed or step.difference < -step.needed / (1 + step.needed):
-        least = whole_percent(step.needed)
+        least = percent(step.needed)
         return f"{kind}; recordings of one program differ by {least} at most in nine of ten"
     return f"{kind}; work on the GPU explains it"
 
 
 def _interval(step: StepAxis) -> str:
-    return f"interval {percent(step.low or 0.0)} to {percent(step.high or 0.0)}"
+    return f"interval {signed_percent(step.low or 0.0)} to {signed_percent(step.high or 0.0)}"
 
 
 def _why_same(step: StepAxis, silent: bool) -> str:

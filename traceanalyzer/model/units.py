@@ -37,12 +37,17 @@ def format_bytes(count: float) -> str:
 
 def format_share(share: float) -> str:
     """A share of 1 as percent: `12.3 %`, `0.04 %`, `< 0.01 %`."""
-    percent = share * 100
-    if percent == 0:
+    hundredths = share * 100
+    if hundredths == 0:
         return "0 %"
-    if percent < 0.01:
+    if hundredths < 0.01:
         return "< 0.01 %"
-    return f"{percent:.2f} %" if percent < 0.995 else f"{percent:.1f} %"
+    return f"{hundredths:.2f} %" if hundredths < 0.995 else f"{hundredths:.1f} %"
+
+
+def percent(share: float) -> str:
+    """A share of 1 without decimals: `26 %`."""
+    return f"{100 * share:.0f} %"
 
 
 def format_offset(ns: int) -> str:

@@ -3,16 +3,10 @@
 from traceanalyzer.model.report import TraceReport
 from traceanalyzer.model.step_times import SlowSteps, StepEstimate
 from traceanalyzer.model.text_queries import regex
-from traceanalyzer.model.units import format_ns
+from traceanalyzer.model.units import format_ns, percent
 from traceanalyzer.replay.sample import MUCH
 from traceanalyzer.report.summary import ALL_CUT
 from traceanalyzer.report.words import format_span
-
-
-def percent(share: float) -> str:
-    """`26 %`."""
-    return f"{100 * share:.0f} %"
-
 
 _EVEN = 0.1  # by which steps differ that count as equally long; chosen
 _REPLAYED = regex(r"(\d+) of (\d+) steps")  # in what an estimate is based on

@@ -7,11 +7,11 @@ from traceanalyzer.idle.cause_table import TEXTS
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import TraceReport, Verdict, fixed_along
 from traceanalyzer.model.step_times import Saving, StepEstimate
-from traceanalyzer.model.units import format_ns
+from traceanalyzer.model.units import format_ns, percent
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE
 from traceanalyzer.report.costs import LARGEST, LOADING, Cost, in_exchanges
 from traceanalyzer.report.finding_order import is_minor
-from traceanalyzer.report.step_line import percent, step_line, unexplained_text
+from traceanalyzer.report.step_line import step_line, unexplained_text
 from traceanalyzer.report.words import format_span, in_words, listed
 from traceanalyzer.rule.evidence_texts import MORE_WORK
 from traceanalyzer.rule.registry import Kind, kind_of
@@ -212,7 +212,7 @@ def _unseen(trace: TraceReport) -> str:
     share = sum(parts[name] for name in _UNSEEN) / max(parts.total(), 1)
     if trace.step is None or share < _MUCH:
         return ""
-    return f"for {100 * share:.0f} % of the window the GPU waits for something that the trace does not show"
+    return f"for {percent(share)} of the window the GPU waits for something that the trace does not show"
 
 
 def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:

@@ -7,7 +7,7 @@ from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import TraceReport
 from traceanalyzer.model.step_times import StepEstimate
 from traceanalyzer.model.trace import Meta
-from traceanalyzer.model.units import format_offset
+from traceanalyzer.model.units import format_offset, percent
 from traceanalyzer.render.html import markup
 from traceanalyzer.render.html.markup import Html, code, number, part, pointer, prose, quoted, said, tag
 from traceanalyzer.render.html.page_data import Page
@@ -15,7 +15,6 @@ from traceanalyzer.render.html.plots import CAUSE_COLORS, look_of, ordered, part
 from traceanalyzer.render.words.escape import joined_units
 from traceanalyzer.render.words.first_screen import cpu_parts, parts_of_step
 from traceanalyzer.report.job_summary import rank_of, slowest_of
-from traceanalyzer.report.step_line import percent
 from traceanalyzer.report.words import in_words
 
 _BARS = 40  # ranks with a bar: a page of more ranks stays small

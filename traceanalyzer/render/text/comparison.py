@@ -65,7 +65,7 @@ def _axes(page: Page, found: Comparison) -> None:
         note = f"beyond noise {formatting.signed_ns(device.real_ns)}"
         rows.append(("GPU", device.base_ns, device.new_ns, str(device.word), note))
     for name, base_ns, new_ns, word, note in rows:
-        change = formatting.percent(new_ns / base_ns - 1) if base_ns else ""
+        change = formatting.signed_percent(new_ns / base_ns - 1) if base_ns else ""
         page.put(f"{name:7} {formatting.times(base_ns, new_ns):22} {change:>9}  {word:8} {note}")
     counters = formatting.changed(found)
     if not counters:

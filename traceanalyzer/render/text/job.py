@@ -13,7 +13,7 @@ from traceanalyzer.model.report import (
     Slowdown,
 )
 from traceanalyzer.model.step_times import median
-from traceanalyzer.model.units import format_bytes, format_ns
+from traceanalyzer.model.units import format_bytes, format_ns, percent
 from traceanalyzer.render.text.page import Page, as_text
 from traceanalyzer.render.words.escape import printable, shortened
 from traceanalyzer.report.job_summary import CollectivesReport
@@ -75,7 +75,7 @@ def _rate_row(name: str, one: Rate) -> tuple[str, ...]:
         str(one.count),
         format_ns(one.transfer_ns),
         *((f"{speed:.{2 * (speed < 100)}f}" if one.bytes else "") for speed in (one.algbw, one.busbw)),
-        "" if one.overlap is None else f"{one.overlap:.0%}".replace("%", " %"),
+        "" if one.overlap is None else percent(one.overlap),
         format_ns(one.waiting_ns),
     )
 

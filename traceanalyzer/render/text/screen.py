@@ -9,6 +9,7 @@ from pathlib import Path
 
 from traceanalyzer.model.finding import Finding, Severity, Status
 from traceanalyzer.model.report import Report, TraceReport, Verdict
+from traceanalyzer.model.units import percent
 from traceanalyzer.render.text.finding import WHOLE, put_fitted, put_short
 from traceanalyzer.render.text.job import put_iterations, put_job_notes, put_ranks
 from traceanalyzer.render.text.page import Page
@@ -16,7 +17,6 @@ from traceanalyzer.render.words.escape import printable, shortened
 from traceanalyzer.render.words.first_screen import cpu_parts, parts_of_step, problem_words, recorded_words
 from traceanalyzer.report.finding_order import Triage
 from traceanalyzer.report.job_summary import rank_of, slowest_of, unprofiled_ns
-from traceanalyzer.report.step_line import percent
 from traceanalyzer.report.verdict import asked_first
 from traceanalyzer.report.words import listed
 
