@@ -118,22 +118,10 @@ class OfRank:
     failures: tuple[Failure, ...] = ()
 
 
+@uncollected()
 def judged(analysis: Analysis, given: tuple[Rank, int | None], asked: Asked) -> OfRank:
     """The head of one trace's report, and what the rules say of it; `given` is the rank and a replayed job's step."""
-    with uncollected():
-        return _judged(analysis, *given, asked)
-
-
-def whole_findings(analysis: Analysis, chosen: Mapping[int, int], _: None) -> dict[int, Finding]:
-    """Some findings whole; by their numbers, with how many of the occurrences of each."""
-    said = analysis.index(Said).judged.findings
-    return {
-        number: replace(said[number], occurrences=said[number].occurrences[:most])
-        for number, most in chosen.items()
-    }
-
-
-def _judged(analysis: Analysis, rank: Rank, of_job_ns: int | None, asked: Asked) -> OfRank:
+    rank, of_job_ns = given
     unavailable: dict[str, str] = {}
     whole, index, step_ms = analysis, analysis.index, asked.step_ms
     if of_job_ns is not None:
@@ -171,6 +159,15 @@ def _judged(analysis: Analysis, rank: Rank, of_job_ns: int | None, asked: Asked)
     head = replace(head, step=step, together=fixed, measured=measured, unavailable=unavailable)
     costs: tuple[Cost, ...] = () if part else attempt({}, "costs", partial(largest_costs, analysis), ())
     return OfRank(head, tuple(_briefs(rank, said)), said.faults, said.outcomes, costs, said.failures)
+
+
+def whole_findings(analysis: Analysis, chosen: Mapping[int, int], _: None) -> dict[int, Finding]:
+    """Some findings whole; by their numbers, with how many of the occurrences of each."""
+    said = analysis.index(Said).judged.findings
+    return {
+        number: replace(said[number], occurrences=said[number].occurrences[:most])
+        for number, most in chosen.items()
+    }
 
 
 def _briefs(rank: Rank, said: Judgement) -> Iterable[Brief]:
