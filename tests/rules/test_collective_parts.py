@@ -1,14 +1,13 @@
-"""Buckets, exchanges and pipelines by their sizes."""
+"""Buckets and exchanges by their sizes."""
 
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.rules.programs import US, found
-from tests.support.exchanges import BACK, FORWARD, STEPS, T, experts, pipeline
+from tests.rules.programs import found
+from tests.support.exchanges import STEPS, T, experts
 from tests.support.marked_recordings import findings_by_cause, stepped
-from traceanalyzer.rules.communication.pipeline_bubble import largest_part
 from traceanalyzer.rules.communication.uneven_experts import mirrored_exchanges
 
 
@@ -32,29 +31,6 @@ def test_what_an_exchange_brought_the_next_one_sends_back(
 ) -> None:
     sent, received = np.array(sizes).T
     assert mirrored_exchanges(sent, received).tolist() == first
-
-
-@pytest.mark.parametrize(
-    ("edge", "step", "most"),
-    [
-        ("aaab", [0, 0, 0, 0], 3),
-        ("abbb", [0, 0, 0, 0], 3),
-        ("aaaaaaa", [0, 0, 0, 1, 1, 1, 2], 3),  # a step that is cut off
-        ("aabbb", [0, 1, 0, 0, 1], 1),  # 1 a step of the one, and 1.5 of the other
-    ],
-)
-def test_micro_batches_are_counted_in_the_median_step(edge: str, step: list[int], most: int) -> None:
-    assert largest_part(np.array([*edge], object), np.array(step)) == most
-
-
-def test_busy_device_does_not_fill_anothers_bubble() -> None:
-    trace = pipeline([FORWARD, FORWARD, BACK, BACK])
-    for step in range(STEPS):
-        trace.launch("cudaLaunchKernel", step * 1_000 * US + 2 * US, 5 * US, 9_000 + step)
-        trace.kernel(step * 1_000 * US + 10 * US, 950 * US, 9_000 + step, name="gemm", device=1)
-    (one,) = found(trace, "pipeline-bubble")
-    assert one.device == 0
-    assert one.evidence["idle_share"] == pytest.approx(0.7, abs=0.02)
 
 
 def test_exchanges_of_two_devices_are_no_pairs() -> None:

@@ -1,76 +1,12 @@
-"""Pipelines with few micro-batches, and experts that get more tokens than others, by what ranks send each other."""
+"""Experts that get more tokens than others, by what ranks send each other."""
 
 import pytest
 
 from tests.rules.loops import Loop, loop_of
 from tests.rules.programs import US, found
-from tests.support.exchanges import BACK, FORWARD, STEPS, T, experts, pipeline
+from tests.support.exchanges import STEPS, T, experts
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Severity, Trace, diagnose
-
-
-def test_a_pipeline_with_few_micro_batches_idles_for_its_bubble() -> None:
-    (one,) = found(pipeline([FORWARD, FORWARD, BACK, BACK]), "pipeline-bubble")
-    assert (one.evidence["stages"], one.evidence["micro_batches"]) == (4, 2)
-    assert one.evidence["bubble_share"] == pytest.approx(3 / 5)
-    assert one.evidence["idle_share"] == pytest.approx(0.7, abs=0.02)
-    assert one.severity is Severity.INFO
-    assert "4 stages and 2 micro-batches a step: at least 60.0 %" in one.message
-    assert "the bubble is 27 %" in one.advice
-
-
-def test_micro_batches_are_those_of_the_direction_that_has_more() -> None:
-    """What goes on to the next stage may be sent in more parts than what comes back."""
-    (one,) = found(pipeline([FORWARD] * 3 + [BACK]), "pipeline-bubble")
-    assert (one.evidence["micro_batches"], one.evidence["bubble_share"]) == (3, 0.5)
-
-
-@pytest.mark.parametrize("beside", [[1], [None], [4, 8], [1, None, 4]])
-def test_other_groups_leave_one_pipeline(beside: list[int | None]) -> None:
-    (one,) = found(pipeline([FORWARD, FORWARD, BACK, BACK], beside=beside), "pipeline-bubble")
-    assert (one.evidence["stages"], one.evidence["micro_batches"]) == (4, 2)
-
-
-def test_the_first_stage_and_the_last_are_neighbours() -> None:
-    """As where each rank has several stages, one after the other in turn."""
-    for sends in (["send 0->3", "recv 0<-1"], ["send 3->0", "recv 3<-2"]):
-        (one,) = found(pipeline(sends), "pipeline-bubble")
-        assert one.evidence["stages"] == 4
-
-
-@pytest.mark.parametrize(
-    "trace",
-    [
-        pipeline([FORWARD] * 30),
-        pipeline([FORWARD, BACK], compute=600 * US),
-        pipeline(["send 1->3", FORWARD]),
-        pipeline(["send 1->2", "send 1->9"]),
-        pipeline([FORWARD, BACK], beside=[2]),
-        pipeline([FORWARD, BACK], beside=[1, 4, 3]),
-        pipeline([FORWARD, BACK], ranks="[0, 1, 2, ...]"),
-        pipeline([]),
-    ],
-    ids=[
-        "many",
-        "computes more than the bubble leaves",
-        "no neighbours",
-        "of another group",
-        "data parallel, too",
-        "or of three ranks",
-        "ranks not all told",
-        "none",
-    ],
-)
-def test_no_bubble_is_said(trace: TraceBuilder) -> None:
-    assert found(trace, "pipeline-bubble") == []
-
-
-def test_sends_in_two_groups_may_be_of_two_pipelines() -> None:
-    trace = pipeline([FORWARD, BACK])
-    told = [event["args"] for event in trace.events if event["name"] == "record_param_comms"]
-    assert len(found(trace, "pipeline-bubble")) == 1
-    told[0]["Process Group Ranks"] = "[1, 2, 3, 4]"
-    assert found(trace, "pipeline-bubble") == []
 
 
 def test_a_rank_that_gets_more_tokens_than_it_sends() -> None:

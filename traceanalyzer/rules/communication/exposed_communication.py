@@ -25,8 +25,9 @@ _ADVICE = {
     "reducescatter": "Overlap it with the next layer's backward pass: use smaller FSDP units.",
     **dict.fromkeys(("alltoall", "sendrecv", "dispatch", "combine"), _SPLIT),
     "barrier": "Remove the barrier from the loop: collectives already synchronise the ranks.",
-    "recv": "This rank waits for the sending rank: look at what that rank does before it sends. In a pipeline, use "
-    "more and smaller micro-batches.",
+    "recv": "This rank waits for the sending rank: look at what that rank does before it sends. A pipeline of p stages "
+    "with m micro-batches a step leaves each stage idle for (p-1)/(m+p-1) of it: use more and smaller micro-batches, "
+    "or an interleaved schedule.",
 }
 _AFTER_BACKWARD = "Reduce gradients during the backward pass, not after it (DistributedDataParallel). "
 _NEEDED = (
@@ -311,7 +312,7 @@ def waited_by_rank(last: Rows, waited_ns: Rows) -> dict[str, int]:
 
 def late_ranks_text(kind: str, last: Rows, waited_ns: Rows) -> str:
     """Advice for measured waiting."""
-    if kind == "barrier":
+    if kind in ALL_WAITING:
         return _ADVICE[kind]
     waited_for = waited_by_rank(last, waited_ns)
     late = next(iter(waited_for))
