@@ -1,5 +1,6 @@
 """Executions of kernels that can be compared across steps, and whether steps launch the same work."""
 
+from collections import Counter
 from dataclasses import dataclass, fields
 from typing import Self
 
@@ -114,9 +115,6 @@ def usual_at_place(executions: RepeatedKernels, quantile: float) -> Floats:
     return usual[place]
 
 
-_MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, near 2**64 / golden ratio: Fibonacci hashing
-
-
 def same_steps(trace: Trace, work: DeviceWork | None, steps: Steps) -> float:
     """Share of the steps that launch the most common sequence of kernels on the same grids; 0 to 1.
 
@@ -129,17 +127,5 @@ def same_steps(trace: Trace, work: DeviceWork | None, steps: Steps) -> float:
     in_steps = in_steps[np.lexsort([column[in_steps] for column in order])]
     step = steps.of_work[in_steps]
     kind, _ = grouped([codes_at(trace.lanes.gpu, name, work.row[in_steps]) for name in ("name", "grid")])
-    numbers = step[starts_of_runs(step)]
-    _, counts = np.unique(_signatures(kind, step)[numbers], return_counts=True)
-    return float(counts.max() / len(numbers))
-
-
-def _signatures(kind: Rows, step: Rows) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """A number for the sequence of kinds in each step, equal for equal sequences; `step` is sorted."""
-    rank = rank_within(step)
-    mixed = (kind.astype(np.uint64) + np.uint64(1)) * _MIX
-    mixed ^= mixed >> np.uint64(29)
-    weight = rank.astype(np.uint64) * np.uint64(2) + np.uint64(1)
-    signatures = np.zeros(int(step[-1]) + 1, np.uint64)
-    np.add.at(signatures, step, (mixed * weight) ^ (mixed >> np.uint64(17)) + weight * _MIX)
-    return signatures
+    sequences = np.split(kind, np.flatnonzero(starts_of_runs(step))[1:])
+    return max(Counter(sequence.tobytes() for sequence in sequences).values()) / len(sequences)

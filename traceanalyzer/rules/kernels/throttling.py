@@ -9,7 +9,7 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, median
+from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, median, medians_of_kinds
 from traceanalyzer.model.lanes import Columns
 from traceanalyzer.model.trace import NULL_INT, Trace, floats, ints, matching
 from traceanalyzer.rule import Claims, Hits, Unavailable, Work, reduce_to, rule
@@ -107,11 +107,7 @@ def after_ramp(kernels: Work, full: Mask) -> Mask:
 def usual_at_full_clock(kernels: Work, full: Mask, min_runs: int) -> Values:
     """Median duration at full clock of each kernel's name, grid and block; NaN where fewer ran then."""
     number, first = grouped([kernels.text(column).code for column in ("name", "grid", "block")])
-    order: Rows = np.lexsort((kernels.dur_ns, ~full, number))
-    count = np.bincount(number, weights=full, minlength=len(first)).astype(np.int64)
-    begins = np.searchsorted(number[order], np.arange(len(first)))
-    middle = kernels.dur_ns[order][np.minimum(begins + count // 2, len(order) - 1)].astype(np.float64)
-    return np.where(count >= min_runs, middle, np.nan)[number]
+    return medians_of_kinds(number, kernels.dur_ns, full, len(first), min_runs)[number]
 
 
 Values = Floats

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, numbered, starts_of_runs
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, starts_of_runs
 from traceanalyzer.model.shapes import elements_of, shapes_of
 from traceanalyzer.replay.rewrites import Fuse
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, rule
@@ -216,29 +216,17 @@ def equal_parts(chain: Rows, most: int) -> Rows:
 
 def sequences(pieces: Work, chain: Rows) -> tuple[dict[str, int], Mask]:
     """(`to > pow > mean > mul`: sequences of ops -> ns, most time first; which pieces are of the first)."""
-    ops, total = called_ops(pieces), np.bincount(chain, weights=pieces.dur_ns)
-    codes, used = numbered(ops.code)
-    first = np.flatnonzero(starts_of_runs(chain))
-    place = np.arange(len(chain)) - first[chain]
-    salt = _spread(np.arange(1, len(used) + 1))
-    key = np.zeros(len(first), np.int64)
-    # Overflow is harmless: equal sequences have equal keys.
-    np.add.at(key, chain, salt[codes] * (2 * place + 1))
-    _, unique, kind = np.unique(key, return_index=True, return_inverse=True)
-    time = np.bincount(kind, weights=total)
-    ends = np.append(first[1:], len(chain))
+    ops, edges = called_ops(pieces), np.flatnonzero(starts_of_runs(chain))
+    number: dict[bytes, int] = {}
+    parts = [part.tobytes() for part in np.split(ops.code, edges[1:])]
+    kind = np.array([number.setdefault(part, len(number)) for part in parts])
+    time = np.bincount(kind, weights=np.bincount(chain, weights=pieces.dur_ns))
     sums: dict[str, int] = {}
     for which in np.argsort(-time, kind="stable")[:_KINDS].tolist():
-        rows = np.arange(first[unique[which]], ends[unique[which]])
+        rows = np.flatnonzero(chain == np.argmax(kind == which))
         text = shown([str(name).removeprefix("aten::") for name in ops[rows].values()])
         sums[text] = sums.get(text, 0) + int(time[which])
     return sums, kind[chain] == np.argmax(time)
-
-
-def _spread(numbers: Rows) -> Rows:
-    """Numbers far apart for numbers close together; numpy's generators take 20 ms to import."""
-    spread: Rows = ((numbers * 0x1E3779B97F4A7C15) ^ (numbers * 0x3F58476D1CE4E5B9 >> 29)) | 1
-    return spread
 
 
 def first_ops(sequence: str) -> str:
