@@ -163,7 +163,7 @@ def test_the_ramp_ends_after_the_first_kernel_at_full_clock() -> None:
     ("durations", "full", "usual"),
     [
         ([3, 1, 2, 90], [True, True, True, False], 2.0),
-        ([3, 1], [True, True], 3.0),  # of two the longer
+        ([3, 1], [True, True], 2.0),  # of two the mean
         ([3, 1, 90], [True, False, False], np.nan),  # fewer than two at full clock
     ],
 )
