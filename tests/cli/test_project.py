@@ -123,7 +123,7 @@ TABLE = """
 fail-on = "low"
 select = ["hotspot", "cold-start"]
 step-ms = 7
-ignore = [{rule = "lane-offset", reason = "known", until = 2999-01-01}]
+ignore = [{rule = "loss-head", reason = "known", until = 2999-01-01}]
 limits = {"scheduler-gap.min_gap_ns" = 3, "host-gap.min_gap_ns" = 4}
 """
 
@@ -139,7 +139,7 @@ limits = {"scheduler-gap.min_gap_ns" = 3, "host-gap.min_gap_ns" = 4}
             ("--set", "a.b = 3=4", "--no-config"),
             {"fail_on": "never", "select": (), "ignore": (), "step_ms": None} | {"settings": {"a.b": "3=4"}},
         ),
-        (("--ignore", "compile"), {"ignore": ("compile", "lane-offset")}),
+        (("--ignore", "compile"), {"ignore": ("compile", "loss-head")}),
         (("--step-ms", "9"), {"step_ms": GivenStep(9.0, 9.0, 9.0)}),
         (
             ("--set", "host-gap.min_gap_ns=5"),
@@ -159,7 +159,7 @@ def test_command_line_overrides_the_project(
     usual = {
         "fail_on": "low",
         "select": ("hotspot", "cold-start"),
-        "ignore": ("lane-offset",),
+        "ignore": ("loss-head",),
         "step_ms": GivenStep(7.0, 7.0, 7.0),
         "settings": {"scheduler-gap.min_gap_ns": "3", "host-gap.min_gap_ns": "4"},
     }

@@ -169,7 +169,7 @@ def test_an_answer_of_the_most_bytes_is_whole(size: int, kept: bool) -> None:
 
 def test_a_group_is_explained_by_the_pages_of_its_rules() -> None:
     pages = answers.explained("recording")
-    assert answers.explained("lane-offset") in pages
+    assert answers.explained("activity-buffer-request") in pages
     assert answers.explained("trace-health") in pages
     assert "implicit-sync  (" not in pages
 

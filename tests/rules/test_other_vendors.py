@@ -116,7 +116,7 @@ def test_the_names_of_a_vendor_change_no_cost(
         ("long-device-sync/bad", "XPU events measure time"),
         ("kernel-variance/bad", "another process on the GPU (xpu-smi)"),
         ("host-round-trip/bad", "with torch ops on the XPU tensor"),
-        ("lane-offset/bad", "Warm up before measuring."),
+        ("lane-offset/bad", "Warm up before measuring"),
         ("healthy/cuda_graphs", "between nodes of an XPU graph"),
     ],
 )

@@ -28,17 +28,11 @@ def test_no_share_exceeds_what_it_is_a_share_of(shared_trace: Path) -> None:
 
 
 @pytest.mark.of_shared(wanted=one_of_each_kind)
-def test_buffer_requests_and_lane_offsets_need_profiler_rows(shared_trace: Path) -> None:
-    if not _found(shared_trace, "activity-buffer-request") and not _found(shared_trace, "lane-offset"):
+def test_buffer_requests_need_profiler_rows(shared_trace: Path) -> None:
+    if not _found(shared_trace, "activity-buffer-request"):
         return
     content = b"".join(Source(shared_trace).blocks())
-    if b'"Activity Buffer Request"' not in content and b'"Buffer Flush"' not in content:
-        assert _found(shared_trace, "activity-buffer-request") == []
-        assert [
-            found for found in _found(shared_trace, "lane-offset") if found.cause == "buffer-request"
-        ] == []
-    if b'"cat": "overhead"' not in content:
-        assert _found(shared_trace, "lane-offset") == []
+    assert b'"Activity Buffer Request"' in content or b'"Buffer Flush"' in content
 
 
 @pytest.mark.of_shared(wanted=one_of_each_kind)

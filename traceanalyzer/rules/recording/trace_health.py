@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.model.schema import NO_DEVICE_TIME
-from traceanalyzer.model.trace import Trace
+from traceanalyzer.model.trace import NULL_INT, Trace
 from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, rule
 from traceanalyzer.timeline.device_work import EXPORT_FIRST
 from traceanalyzer.timeline.lost_records import MIN_LOST, LostRecords
@@ -21,6 +21,9 @@ class Limits:
     max_tail_share: float = 0.05
     """reported if, at the end of the recording, launches without recorded work take more than this share of
     the recorded time; chosen"""
+    max_early_share: float = 0.01
+    """clocks disagree if more than this share of the work starts before its launch; in 37 traces no work
+    started before its launch"""
     min_steps: int = 3
     """reported if there are fewer steps than this, because fewer do not show whether a cost recurs"""
 
@@ -39,6 +42,7 @@ _SHOWN = 8  # numbers of steps in a message
         "lost-work",
         "truncated-device-lane",
         "lost-launches",
+        "clock-error",
         "damaged",
         "no-warm-up",
         "few-steps",
@@ -51,7 +55,7 @@ def trace_health(
     """The recording is incomplete, or too short to judge by.
 
     What it looks for: launches without recorded work, or work without a recorded launch; damaged places in
-    the file; no warm-up; fewer than three steps; missing shapes or stacks.
+    the file; work that starts before its launch; no warm-up; fewer than three steps; missing shapes or stacks.
     Why it costs: it costs no time, so the severity is always info. But the report cannot judge what is not
     recorded. The GPU may have been busy where the report shows it as idle.
     Bad: two profilers at once; a recording cut by a full disk. Good: schedule(wait=1, warmup=3, active=5),
@@ -83,6 +87,7 @@ def trace_health(
         )
     elif work is not None:
         yield from _lost(calls, work, lost, steps, untimed, limits)
+        yield from _clock_error(work, limits)
     yield from _damaged(calls, trace)
     yield from _short_kernels(calls, steps, limits)
     yield from _left_out(calls, trace)
@@ -130,6 +135,22 @@ def _lost(
             "Record all threads and the runtime's calls: ProfilerActivity.CPU from the process that launches."
         )
         yield _health_hits(rows, "lost-launches", message, advice, missing=len(rows), work=len(work))
+
+
+def _clock_error(work: Work, limits: Limits) -> Iterator[Hits]:
+    """Work that starts before its launch: the two lanes' clocks disagree."""
+    linked = work[work.delay_ns != NULL_INT]
+    early = linked[linked.delay_ns < 0]
+    if len(early) > limits.max_early_share * len(linked):
+        message = (
+            "{early} of {linked} kernels and copies start before their launch, by up to {worst}: the clocks of CPU and "
+            "GPU disagree, so delays between CPU and GPU are wrong by up to this time"
+        )
+        advice = (
+            "Do not trust delays that are shorter than this. torch 2.4 and later align the clocks better."
+        )
+        counts = {"early": len(early), "linked": len(linked), "worst_ns": int(-early.delay_ns.min())}
+        yield _health_hits(early, "clock-error", message, advice, **counts)
 
 
 def _which(steps: Steps) -> str:
