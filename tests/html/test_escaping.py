@@ -67,7 +67,7 @@ def page_with(name: str) -> Page:
     curve = MemoryCurve(0, name, 1 << 30, 5, None, 0, (0, 5), (0, 1 << 30), None, owners, 1, 3)
     inputs = Inputs(0, name, name, 1, 1, 1.0, 1.0, None, None, name)
     region = Region(name, "op", 9, 9, 0, 1.0, 0, 9, ())
-    spread = KernelSpread(name, 0, 2, 2, 1, 1.0, 1.0, 1.0, 1.0)
+    spread = KernelSpread(name, 1.0, 1.0, 1.0, 1.0)
     kernel = KernelRow(name, "gemm", 2, 2, 1.0, True, 50.0, 0.5, spread)
     trace = TracePage(
         None,

@@ -76,7 +76,7 @@ BOX_AT_TWICE, BOX_AT_LONGEST = ("45.00%", "15.00%"), ("22.50%", "7.50%")
     [(1.5, "50.00%", BOX_AT_TWICE), (2.0, "50.00%", BOX_AT_TWICE), (4.0, "25.00%", BOX_AT_LONGEST)],
 )
 def test_spread_reaches_twice_the_usual_or_longest(most: float, usual: str, box: tuple[str, str]) -> None:
-    kernel = KernelSpread("gemm", 0, 8, 8_000, 1_000, 0.8, 0.9, 1.2, most)
+    kernel = KernelSpread("gemm", 0.8, 0.9, 1.2, most)
     page = shown(spread_svg(kernel))
     assert page.of_class("tick-median")[0].attributes["x1"] == usual
     (drawn,) = page.of_class("box")
@@ -275,7 +275,7 @@ def test_axes_have_round_values(most: float, values: list[float]) -> None:
 
 
 def test_a_spread_goes_from_the_least_to_the_most() -> None:
-    page = shown(spread_svg(KernelSpread("gemm", 0, 8, 8_000, 1_000, 0.2, 0.9, 1.2, 1.6)))
+    page = shown(spread_svg(KernelSpread("gemm", 0.2, 0.9, 1.2, 1.6)))
     line, end = (one.attributes for one in page.of_class("whisker"))
     assert (line["x1"], line["x2"]) == ("10.00%", "80.00%")
     assert (end["x1"], end["x2"]) == ("80.00%", "80.00%")

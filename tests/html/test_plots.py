@@ -26,7 +26,6 @@ from traceanalyzer.render.html.plot_data import (
 )
 from traceanalyzer.render.html.plots import class_of, memory_svg, roofline, spread_svg, steps_svg
 from traceanalyzer.report.summary import accounting_of
-from traceanalyzer.rule.views import Work
 
 LOOP = FIXTURES / "kernel-variance" / "bad.json.gz"
 
@@ -98,9 +97,8 @@ def test_spread_is_that_of_the_same_work() -> None:
             longer = 1.5 if (step, i) == (5, 1) else 1.0
             made.kernel(begin + 20_000 + 150_000 * i, int(dur * longer), 2 * step + i + 1, name="gemm")
     (spread,) = kernel_spreads(Analysis(made.load()))
-    assert (spread.name, spread.count, spread.total_ns) == ("gemm", 16, 8 * 500_000 + 200_000)
+    assert spread.name == "gemm"
     assert (spread.least, spread.p10, spread.p90, spread.most) == (1.0, 1.0, 1.0, 1.5)
-    assert spread.median_ns == 250_000
     assert "50.00%" in spread_svg(spread)
 
 
@@ -114,22 +112,16 @@ def test_a_kernel_of_several_steps_has_a_spread(steps: int) -> None:
         for i, name in enumerate(["always", *["some"] * (step < steps)]):
             made.launch("cudaLaunchKernel", begin + 1_000 + 10_000 * i, 2_000, 2 * step + i + 1)
             made.kernel(begin + 20_000 + 150_000 * i, 100_000, 2 * step + i + 1, name=name)
-    found = {spread.name: spread.count for spread in kernel_spreads(Analysis(made.load()))}
-    assert found == {"always": 4} | ({"some": steps} if steps > 1 else {})
+    found = {spread.name for spread in kernel_spreads(Analysis(made.load()))}
+    assert found == {"always"} | ({"some"} if steps > 1 else set())
 
 
 def test_spreads_of_a_recording() -> None:
-    analysis = analysed(LOOP)
-    work = analysis.index(Work).of_kind("compute")
-    spreads = kernel_spreads(analysis)
+    spreads = kernel_spreads(analysed(LOOP))
     assert spreads
     for spread in spreads:
-        durations = work.dur_ns[work.name.one_of(spread.name) & (work.step >= 0)]
-        assert 1 < spread.count <= len(durations)
-        assert spread.total_ns <= durations.sum()
         assert spread.least <= spread.p10 <= 1.0 <= spread.p90 <= spread.most
     assert max(spread.most for spread in spreads) > 1.25
-    assert [spread.total_ns for spread in spreads] == sorted((one.total_ns for one in spreads), reverse=True)
 
 
 def allocations(count: int) -> TraceBuilder:

@@ -117,7 +117,7 @@ def test_a_step_has_what_the_gpu_and_the_cpu_did() -> None:
 
 
 def test_a_kernel_has_its_units_its_occupancy_and_its_spread() -> None:
-    spread = KernelSpread("void gemm<float>(int)", 0, 1_200, 36 * MS, 25_000, 0.5, 0.9, 1.1, 2.5, 64)
+    spread = KernelSpread("void gemm<float>(int)", 0.5, 0.9, 1.1, 2.5, 64)
     one = KernelRow("void gemm<float>(int)", "gemm", 1_200, 36 * MS, 0.75, True, 50.0, 0.9, spread)
     other = KernelRow("add", "elementwise", 2, 1 * MS, 0.25, False, None, None)
     every = replace(other, occupancy_pct=40.0, sm_share=0.8)

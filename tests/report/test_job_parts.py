@@ -21,8 +21,8 @@ from traceanalyzer.model.errors import BadOption, Unavailable
 from traceanalyzer.model.finding import Severity, Status
 from traceanalyzer.model.trace import Job
 from traceanalyzer.replay import sample
-from traceanalyzer.report import diagnosis, job_replay
-from traceanalyzer.report.diagnosis import analyses_of, left_together, report_of, view_of
+from traceanalyzer.report import diagnosis, job_replay, rank_report
+from traceanalyzer.report.diagnosis import analyses_of, left_together, report_of_ranks, view_of
 from traceanalyzer.report.job_replay import hours, replay_order, replayed_together, sample_alike, sampled
 from traceanalyzer.report.job_summary import collectives_of_job
 from traceanalyzer.timeline.device_work import DeviceWork
@@ -68,11 +68,11 @@ def _with(report: Any) -> list[Any]:
 
 
 def test_only_ranks_of_the_job_can_be_as_their_peers(job: Job) -> None:
-    analysed = analyses_of(job)
+    analyses = dict(analyses_of(job))
     with pytest.raises(BadOption, match="rank 2 is not among the traces"):
-        report_of(analysed, as_peers=[1, 2])
+        report_of_ranks(Here(analyses), view_of(analyses), rank_report.Asked(), [1, 2])
     with pytest.raises(BadOption, match="needs the traces of several ranks"):
-        report_of(analysed[2:], as_peers=[2])
+        report_of_ranks(Here({2: analyses[2]}), None, rank_report.Asked(), [2])
 
 
 def test_only_waiting_ranks_with_traces_know_others(job: Job) -> None:

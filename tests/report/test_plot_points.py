@@ -145,7 +145,6 @@ def test_spreads_are_over_the_usual_time_longest_first() -> None:
     found = kernel_spreads(Analysis(repeated(("small", (10,) * 11), ("varied", one)).load()))
     assert [(spread.name, spread.blocks) for spread in found] == [("varied", 30), ("small", 24)]
     varied = found[0]
-    assert (varied.count, varied.total_ns, varied.median_ns) == (11, sum(one) * US, 100 * US)
     assert [varied.least, varied.p10, varied.p90, varied.most] == pytest.approx([0.5, 0.8, 1.2, 2.0])
     (alone,) = kernel_spreads(Analysis(repeated(("small", (10,) * 11), ("varied", one)).load()), 1)
     assert alone == varied

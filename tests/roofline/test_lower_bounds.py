@@ -10,7 +10,7 @@ from traceanalyzer.model.texts import Texts
 from traceanalyzer.roofline.gpus import Gpu, first_of, reached_flops_per_ns, speedup
 from traceanalyzer.roofline.lower_bounds import bound_of, least_ns, reached_ns
 from traceanalyzer.roofline.op_rates import call_times
-from traceanalyzer.roofline.peaks import Peaks, device_peaks, host_link, known_devices
+from traceanalyzer.roofline.peaks import Peaks, _known, device_peaks, host_link
 from traceanalyzer.tensors.ops.costs import OpCost
 from traceanalyzer.tensors.signatures import (
     Signature,
@@ -130,7 +130,7 @@ def test_a_device_needs_and_reaches() -> None:
 
 
 def test_what_work_reaches_stays_below_the_peak() -> None:
-    for peaks in known_devices():
+    for _, peaks in _known():
         for arithmetic, peak in peaks.tflops.items():
             products = peaks.reached_tflops("matmul", arithmetic)
             assert products is not None

@@ -15,7 +15,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.render.text.ops import KERNELS, SHAPES, ops_markdown, rate_text, render_ops
 from traceanalyzer.roofline.op_rates import NO_OP, Inputs, OpWork
-from traceanalyzer.roofline.peaks import Peaks, device_peaks, known_devices
+from traceanalyzer.roofline.peaks import Peaks, _known, device_peaks
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_devices_by_the_name_in_the_trace(name: str | None, known: str | None) -
 
 
 def test_every_device_has_a_source_and_rates() -> None:
-    for peaks in known_devices():
+    for _, peaks in _known():
         assert re.search("data sheet|brochure|white paper|guide", peaks.source)
         assert peaks.tflops["fp16"] > peaks.tflops["fp32"] >= peaks.tflops["fp64"] > 0
         assert peaks.gbps >= 250

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support.op_calls import BF16, F32, LONG, op, signature
-from traceanalyzer.tensors.ops.table import constant_shape, reads, result_shape, result_type
+from traceanalyzer.tensors.ops.table import constant_shape, result_shape, result_type
 from traceanalyzer.tensors.signatures import Signature
 
 IMAGE = [2, 3, 10, 20]
@@ -219,9 +219,3 @@ def test_layers_and_random_numbers_are_no_constants() -> None:
 )
 def test_result_type(name: str, types: list[str], kind: str | None) -> None:
     assert result_type(signature(name, [[4, 4]] * len(types), types)) == kind
-
-
-def test_reads_leave_out_what_is_only_written() -> None:
-    assert reads(op("copy_", [4, 5], [5])) == [(5,)]
-    assert reads(op("fill_", [4, 5], "0")) == []
-    assert reads(op("add_", [4, 5], [5])) == [(4, 5), (5,)]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from traceanalyzer import load
-from traceanalyzer.tensors.ops.table import is_view, op_row, result_shape, table
+from traceanalyzer.tensors.ops.table import _TABLE, is_view, op_row, result_shape
 from traceanalyzer.tensors.signatures import Signature, signatures_of
 
 torch: Any = pytest.importorskip("torch")
@@ -152,7 +152,7 @@ def overloads(name: str) -> list[Any]:
     return [getattr(packet, overload) for overload in packet.overloads() if "out" not in overload]
 
 
-TABLED = sorted(set(table()) - OLD_OPS)
+TABLED = sorted(set(_TABLE) - OLD_OPS)
 
 
 @pytest.mark.parametrize("name", TABLED)

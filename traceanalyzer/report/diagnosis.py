@@ -47,19 +47,13 @@ def report_of(
     ignore: Iterable[str] = (),
     settings: Settings | None = None,
     step_ms: StepTime = None,
-    as_peers: Sequence[int] = (),
 ) -> Report:
     """As `diagnose`, of what `analyses_of` returned.
 
-    Args:
-        as_peers: ranks of a job; what its step would be if these were as the others.
-
-    Raises:
-        BadOption: an unknown rule or limit, a step time that no step can take, or a rank that is not there.
+    Raises BadOption: an unknown rule or limit, or a step time that no step can take.
     """
     analyses = dict(analysed)
-    asked = Asked.of(select, ignore, settings, step_ms)
-    return report_of_ranks(Here(analyses), view_of(analyses), asked, as_peers)
+    return report_of_ranks(Here(analyses), view_of(analyses), Asked.of(select, ignore, settings, step_ms))
 
 
 def view_of(analyses: Mapping[Rank, Analysis]) -> JobView | None:
@@ -69,7 +63,10 @@ def view_of(analyses: Mapping[Rank, Analysis]) -> JobView | None:
 
 
 def report_of_ranks(ranks: Ranks, view: JobView | None, asked: Asked, as_peers: Sequence[int] = ()) -> Report:
-    """As `report_of`, wherever the traces are; `view` is what `introduce` returned."""
+    """As `report_of`, wherever the traces are; `view` is what `introduce` returned.
+
+    `as_peers` are ranks of a job: what its step would be if these were as the others.
+    """
     if asked.step_ms is not None:
         refused = ranks.each(too_short, dict.fromkeys(ranks.all), asked.step_ms).values()
         for reason in filter(None, refused):

@@ -91,8 +91,3 @@ def device_peaks(name: str | None) -> Peaks | None:
     if name is None:
         return None
     return next((peaks for pattern, peaks in _known() if re.search(pattern, name)), None)
-
-
-def known_devices() -> tuple[Peaks, ...]:
-    """Every device in the table."""
-    return tuple(peaks for _, peaks in _known())

@@ -222,10 +222,6 @@ class Busy:
 
     devices: Mapping[int, intervals.Set]
 
-    def gaps(self, device: int, start_ns: int, end_ns: int) -> intervals.Set:
-        """When nothing ran on the device within [start_ns, end_ns)."""
-        return intervals.complement(self.devices[device], start_ns, end_ns)
-
     @classmethod
     def build(cls, work: DeviceWork) -> Self:
         devices = {}

@@ -101,10 +101,6 @@ class KernelSpread:
     """
 
     name: str
-    device: int
-    count: int
-    total_ns: int
-    median_ns: int
     least: float
     p10: float
     p90: float
@@ -260,11 +256,9 @@ def kernel_spreads(analysis: Analysis, most: int = MOST_KERNELS) -> tuple[Kernel
     groups = [group for group in np.argsort(-sums, kind="stable").tolist() if (found.group == group).any()]
     spreads = []
     for own in (found.group == group for group in groups[:most]):
-        work, durations = analysis.index(Work)[found.entry[own][:1]], found.dur_ns[own]
+        work = analysis.index(Work)[found.entry[own][:1]]
         least, p10, p90, longest = np.quantile(ratio[own], [0.0, 0.1, 0.9, 1.0]).tolist()
-        times = int(durations.sum()), int(median(durations)), least, p10, p90, longest
-        amounts = len(durations), *times, int(work.blocks[0])
-        spreads.append(KernelSpread(str(work.name[0]), int(work.device[0]), *amounts))
+        spreads.append(KernelSpread(str(work.name[0]), least, p10, p90, longest, int(work.blocks[0])))
     return tuple(spreads)
 
 

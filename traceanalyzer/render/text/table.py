@@ -42,9 +42,7 @@ class _Column:
 
 
 def render_table(table: PrintedTable, size: TableSize) -> str:
-    """The text of `key_averages().table(...)`; empty for a trace without events."""
-    if len(table.rows) == 0:
-        return ""
+    """The text of `key_averages().table(...)`, of one row at least."""
     columns = _columns(table, size)
     rule = "".join("-" * column.width + " " * SPACING for column in columns)
     lines = [rule, "".join(column.cell(column.title) for column in columns), rule]
@@ -61,8 +59,6 @@ def render_table(table: PrintedTable, size: TableSize) -> str:
 
 def table_markdown(table: PrintedTable, size: TableSize) -> str:
     """The same numbers as a pipe table."""
-    if len(table.rows) == 0:
-        return ""
     columns = _columns(table, size)
     cells = list(zip(*(column.values for column in columns), strict=True))
     return to_markdown([column.title for column in columns], cells, _totals(table))

@@ -5,7 +5,6 @@ into the first input. Of extensions, those that torch itself ships have rows, an
 determine their cost. Those of paged attention do not: the lengths of sequences are not recorded.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
@@ -15,7 +14,7 @@ from traceanalyzer.tensors.ops import costs, shapes
 from traceanalyzer.tensors.ops.costs import CostOf, OpCost
 from traceanalyzer.tensors.ops.ffts import fft_cost
 from traceanalyzer.tensors.ops.shapes import UNREADABLE, ShapeOf
-from traceanalyzer.tensors.signatures import ITEM_BYTES, Shape, Signature, tensors
+from traceanalyzer.tensors.signatures import ITEM_BYTES, Shape, Signature
 
 
 class Kind(StrEnum):
@@ -435,14 +434,3 @@ def flops_of(signature: Signature) -> int:
 def is_view(name: str) -> bool:
     """Whether an op only looks at a tensor in another way, and touches none of its elements."""
     return op_row(name).view
-
-
-def reads(op: Signature) -> list[Shape]:
-    """Shapes of the tensors whose numbers a call reads, those in lists as well."""
-    unread = op_row(op.name).unread
-    return tensors(replace(op, dims=tuple(d for index, d in enumerate(op.dims) if index not in unread)))
-
-
-def table() -> Mapping[str, OpRow]:
-    """All rows by name, without the namespace `aten::`."""
-    return dict(_TABLE)
