@@ -4,6 +4,7 @@ import io
 import json
 import tarfile
 import zipfile
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from tests.perfetto.reader import Drawing, read
 from tests.support.cached_reports import analysed, reported
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.overlay import Counter, Overlay, Slices
-from traceanalyzer.render.perfetto.archive import Member, write_tar, write_zip
+from traceanalyzer.render.perfetto.archive import write_tar, write_zip
 from traceanalyzer.render.perfetto.chrome import to_chrome_events
 from traceanalyzer.render.perfetto.overlay import overlays_of
 from traceanalyzer.render.perfetto.track_events import shown_name, to_track_events
@@ -65,20 +66,20 @@ def overlay(rank: int | None = None, source: str = "runs/trace.json.gz", base: i
     return Overlay(rank, source, base, (track([(1, 2)]),), ())
 
 
-def member(one: Overlay, content: bytes = TRACE) -> Member:
-    """The trace in blocks."""
-    blocks = [content[at : at + 4_096] for at in range(0, len(content), 4_096)]
-    return Member(one, partial(iter, blocks))
+def in_blocks(_: Overlay, content: bytes = TRACE) -> Iterator[bytes]:
+    """The trace of any overlay."""
+    return (content[at : at + 4_096] for at in range(0, len(content), 4_096))
 
 
-def unpacked(members: list[Member], form: str) -> dict[str, bytes]:
+def unpacked(overlays: Sequence[Overlay], form: str, content: bytes = TRACE) -> dict[str, bytes]:
     """The archive's files, in order."""
+    trace = partial(in_blocks, content=content)
     stream = io.BytesIO()
     if form == "zip":
-        write_zip(members, stream)
+        write_zip(overlays, stream, trace)
         with zipfile.ZipFile(stream) as packed:
             return {name: packed.read(name) for name in packed.namelist()}
-    write_tar(members, stream)
+    write_tar(overlays, stream, trace)
     stream.seek(0)
     with tarfile.open(fileobj=stream) as tape:
         return {entry.name: tape.extractfile(entry).read() for entry in tape}  # type: ignore[union-attr]

@@ -12,12 +12,12 @@ from urllib.parse import parse_qs
 import numpy as np
 import pytest
 
-from tests.perfetto.drawn import TRACE, drawn, events_of, member, overlay, track, unpacked, written
+from tests.perfetto.drawn import TRACE, drawn, events_of, in_blocks, overlay, track, unpacked, written
 from tests.perfetto.reader import pb, read
 from traceanalyzer.model.overlay import Counter, Drift
 from traceanalyzer.render.perfetto import archive, wire
 from traceanalyzer.render.perfetto.address import View, viewer_address
-from traceanalyzer.render.perfetto.archive import Member, TooLarge, evened, manifest, write_tar, write_zip
+from traceanalyzer.render.perfetto.archive import TooLarge, evened, manifest, write_tar, write_zip
 from traceanalyzer.render.perfetto.chrome import to_chrome_events
 from traceanalyzer.render.perfetto.track_events import Interned, in_time
 
@@ -81,7 +81,7 @@ def test_slices_with_arrows_have_them_others_stay_ordered() -> None:
 
 
 def test_each_overlay_of_an_archive_is_a_sequence_of_its_own() -> None:
-    files = unpacked([member(overlay(rank)) for rank in range(2)], "zip")
+    files = unpacked([overlay(rank) for rank in range(2)], "zip")
     sequences = []
     for rank in range(2):
         trace = pb.Trace()
@@ -103,18 +103,18 @@ def test_a_track_stands_at_its_place_and_says_what_it_is_about() -> None:
 
 def test_a_trace_of_just_the_most_bytes_fits_into_a_zip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "MOST_ZIP_BYTES", len(TRACE))
-    write_zip([member(overlay())], io.BytesIO())
+    write_zip([overlay()], io.BytesIO(), in_blocks)
     monkeypatch.setattr(archive, "MOST_ZIP_BYTES", len(TRACE) - 1)
     with pytest.raises(TooLarge):
-        write_zip([member(overlay())], io.BytesIO())
-    write_tar([member(overlay())], io.BytesIO())
+        write_zip([overlay()], io.BytesIO(), in_blocks)
+    write_tar([overlay()], io.BytesIO(), in_blocks)
 
 
 @pytest.mark.parametrize("sizes", [(3, 2), (2, 3)])
 def test_a_trace_that_changes_meanwhile_makes_no_archive(sizes: tuple[int, int]) -> None:
     contents = iter([[b"{} "[:size]] for size in sizes])
     with pytest.raises(OSError, match="changed"):
-        write_tar([Member(overlay(), lambda: iter(next(contents)))], io.BytesIO())
+        write_tar([overlay()], io.BytesIO(), lambda _: iter(next(contents)))
 
 
 def test_events_after_the_last_stay_where_a_clock_drifts() -> None:
@@ -160,8 +160,8 @@ def test_a_clock_that_is_slow_is_evened_as_one_that_is_fast(ppm: float, took: by
 
 def test_a_tape_ends_with_two_empty_blocks() -> None:
     stream = io.BytesIO()
-    write_tar([member(overlay())], stream)
-    sizes = map(len, unpacked([member(overlay())], "tar").values())
+    write_tar([overlay()], stream, in_blocks)
+    sizes = map(len, unpacked([overlay()], "tar").values())
     assert len(stream.getvalue()) == sum(512 + -(-size // 512) * 512 for size in sizes) + 1_024
     assert stream.getvalue()[-1_024:] == bytes(1_024)
 
@@ -266,8 +266,7 @@ def test_a_clock_that_drifts_is_evened_in_the_archive_s_trace(form: str) -> None
     """It gains 100 us a second from the beginning on; the other rank's file stays as it is."""
     content = b'[{"ts":2000000,"dur":10000000}]'
     fast = replace(overlay(0), drift=Drift(100.0, 0))
-    members = [Member(one, partial(iter, [content])) for one in (fast, overlay(1))]
-    files = unpacked(members, form)
+    files = unpacked([fast, overlay(1)], form, content)
     assert files["rank0.json"] == b'[{"ts":1999800.000,"dur":9999000.000}]'
     assert files["rank1.json"] == content
 
@@ -285,7 +284,7 @@ def test_of_clocks_that_were_set_alike_the_first_is_the_timeline() -> None:
 
 def test_files_of_a_zip_are_dated_alike_and_packed() -> None:
     stream = io.BytesIO()
-    write_zip([Member(overlay(), partial(iter, [b"x" * 9_000]))], stream)
+    write_zip([overlay()], stream, partial(in_blocks, content=b"x" * 9_000))
     with zipfile.ZipFile(stream) as packed:
         assert {entry.date_time for entry in packed.infolist()} == {(1980, 1, 1, 0, 0, 0)}
         assert packed.getinfo("trace.json").compress_size < 200

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.cases import case
-from tests.perfetto.drawn import BASE, TRACE, drawing_of, member, overlay, overlay_of, unpacked
+from tests.perfetto.drawn import BASE, TRACE, drawing_of, in_blocks, overlay, overlay_of, unpacked
 from tests.perfetto.merging import placed
 from tests.perfetto.reader import Drawing, read
 from tests.support.cached_reports import analysed, reported
@@ -165,7 +165,7 @@ def test_broken_traces_have_overlays(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["zip", "tar"])
 def test_originals_are_byte_for_byte(form: str) -> None:
-    files = unpacked([member(overlay())], form)
+    files = unpacked([overlay()], form)
     assert list(files) == ["perfetto_manifest.json", "trace.json", "trace.findings.pftrace"]
     assert files["trace.json"] == TRACE
     assert [one.start_ns for one in read(files["trace.findings.pftrace"]).slices["track"]] == [1]
@@ -176,15 +176,15 @@ def test_originals_are_byte_for_byte(form: str) -> None:
 def test_the_same_traces_give_the_same_bytes(form: str) -> None:
     write = write_zip if form == "zip" else write_tar
     first, again = io.BytesIO(), io.BytesIO()
-    write([member(overlay())], first)
-    write([member(overlay())], again)
+    write([overlay()], first, in_blocks)
+    write([overlay()], again, in_blocks)
     assert first.getvalue() == again.getvalue()
 
 
 def test_zip_keeps_to_what_perfetto_reads() -> None:
     """Its reader refuses flags and versions that it does not know; it looks at local headers alone."""
     stream = io.BytesIO()
-    write_zip([member(overlay(source="caf\u00e9 \u202e/b\u00e4d name.json"))], stream)
+    write_zip([overlay(source="caf\u00e9 \u202e/b\u00e4d name.json")], stream, in_blocks)
     with zipfile.ZipFile(stream) as packed:
         for entry in packed.infolist():
             assert entry.extract_version <= 20
@@ -228,7 +228,7 @@ def test_perfetto_places_every_file_where_it_was_recorded(bases: list[int], form
     """As the manifest's reference has it: each trace with its overlay, ranks by their clocks, none before zero."""
     ranks = [None] if len(bases) == 1 else range(len(bases))
     overlays = [overlay(rank, base=base) for rank, base in zip(ranks, bases, strict=True)]
-    at = placed(unpacked([member(one, b'{"traceEvents": []}') for one in overlays], form))
+    at = placed(unpacked(overlays, form, b'{"traceEvents": []}'))
     for (trace, drawn), base in zip(member_names(overlays), bases, strict=True):
         assert at[trace] == at[drawn] == base - min(bases)
     assert len(at) == 2 * len(bases)

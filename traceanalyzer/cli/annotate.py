@@ -81,12 +81,10 @@ def _only(overlays: Sequence[Overlay]) -> Overlay:
 
 
 def _archive(overlays: Sequence[Overlay], stream: BinaryIO, *, tar: bool) -> None:
-    from traceanalyzer.read.text.source import Source
-    from traceanalyzer.render.perfetto.archive import Member, TooLarge, write_tar, write_zip
+    from traceanalyzer.render.perfetto.archive import TooLarge, write_tar, write_zip
 
-    members = [Member(overlay, Source(overlay.source).blocks) for overlay in overlays]
     try:
-        (write_tar if tar else write_zip)(members, stream)
+        (write_tar if tar else write_zip)(overlays, stream)
     except TooLarge:
         remedy = "Write a tar archive with -o FILE.tar."
         raise TraceAnalyzerError("a trace of 2 GiB or more does not go into a zip", remedy=remedy) from None

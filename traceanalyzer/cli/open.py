@@ -152,19 +152,17 @@ def _chosen(report: Report, number: int | None) -> int | None:
 
 def _packed(overlays: Sequence[Overlay], folder: Path) -> Path:
     """The archive that is served: a zip, and a tar where a trace is too large for that."""
-    from traceanalyzer.read.text.source import Source
-    from traceanalyzer.render.perfetto.archive import Member, TooLarge, write_tar, write_zip
+    from traceanalyzer.render.perfetto.archive import TooLarge, write_tar, write_zip
 
-    members = [Member(overlay, Source(overlay.source).blocks) for overlay in overlays]
     packed = folder / "trace.zip"
     try:
         with packed.open("wb") as stream:
-            write_zip(members, stream)
+            write_zip(overlays, stream)
     except TooLarge:
         packed.unlink()
         packed = folder / "trace.tar"
         with packed.open("wb") as stream:
-            write_tar(members, stream)
+            write_tar(overlays, stream)
     return packed
 
 

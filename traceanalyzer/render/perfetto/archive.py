@@ -11,7 +11,6 @@ import re
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from pathlib import PurePath
@@ -19,6 +18,7 @@ from typing import Any, BinaryIO
 
 from traceanalyzer.model.overlay import Drift, Overlay
 from traceanalyzer.model.text_queries import regex
+from traceanalyzer.read.text.source import Source
 from traceanalyzer.render.data.encode import indented_json
 from traceanalyzer.render.perfetto.chrome import us
 from traceanalyzer.render.perfetto.track_events import to_track_events
@@ -65,6 +65,7 @@ def _ns(us: bytes) -> int:
     return round(Decimal(us.decode()) * 1_000)
 
 
+Read = Callable[[Overlay], Iterator[bytes]]
 MANIFEST = "perfetto_manifest.json"
 # Of a member: zipfile writes larger ones as zip64, which Perfetto does not read.
 MOST_ZIP_BYTES = (1 << 31) - 1
@@ -79,18 +80,15 @@ class TooLarge(Exception):
     """A trace does not fit into this kind of archive."""
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One trace of the archive: what is drawn beside it, and what gives its JSON, block by block."""
-
-    overlay: Overlay
-    blocks: Callable[[], Iterator[bytes]]
+def recorded(overlay: Overlay) -> Iterator[bytes]:
+    """The JSON of its trace, block by block."""
+    return Source(overlay.source).blocks()
 
 
-def write_zip(members: Sequence[Member], stream: BinaryIO) -> None:
+def write_zip(overlays: Sequence[Overlay], stream: BinaryIO, read: Read = recorded) -> None:
     """A zip archive; the traces are copied block by block. Raises TooLarge: a trace has 2 GiB or more."""
     with zipfile.ZipFile(stream, "w") as archive:
-        for name, make in _contents(members):
+        for name, make in _contents(overlays, read):
             entry = zipfile.ZipInfo(name, _FIRST_DATE)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry._compresslevel = _LEVEL  # type: ignore[attr-defined]  # has a public name from Python 3.13 on
@@ -103,12 +101,12 @@ def write_zip(members: Sequence[Member], stream: BinaryIO) -> None:
                     file.write(block)
 
 
-def write_tar(members: Sequence[Member], stream: BinaryIO) -> None:
+def write_tar(overlays: Sequence[Overlay], stream: BinaryIO, read: Read = recorded) -> None:
     """A tar archive. It says each size before the content, so every trace is read twice.
 
     Raises OSError: a trace changed meanwhile.
     """
-    for name, make in _contents(members):
+    for name, make in _contents(overlays, read):
         entry = tarfile.TarInfo(name)
         entry.size = sum(len(block) for block in make())
         stream.write(entry.tobuf(tarfile.GNU_FORMAT, "ascii", "strict"))
@@ -119,15 +117,14 @@ def write_tar(members: Sequence[Member], stream: BinaryIO) -> None:
     stream.write(bytes(2 * tarfile.BLOCKSIZE))
 
 
-def _contents(members: Sequence[Member]) -> Iterator[tuple[str, Callable[[], Iterable[bytes]]]]:
+def _contents(overlays: Sequence[Overlay], read: Read) -> Iterator[tuple[str, Callable[[], Iterable[bytes]]]]:
     """Names of the files, and what gives their content each time that it is called."""
-    overlays = [member.overlay for member in members]
     names, said = member_names(overlays), indented_json(manifest(overlays))
     yield MANIFEST, lambda: [said]
-    for position, (member, (trace, overlay)) in enumerate(zip(members, names, strict=True)):
-        drawn = [*to_track_events(member.overlay, position)]
-        yield trace, partial(evened, member.blocks, member.overlay.drift)
-        yield overlay, partial(iter, drawn)
+    for position, (overlay, (trace, drawing)) in enumerate(zip(overlays, names, strict=True)):
+        drawn = [*to_track_events(overlay, position)]
+        yield trace, partial(evened, partial(read, overlay), overlay.drift)
+        yield drawing, partial(iter, drawn)
 
 
 def member_names(overlays: Sequence[Overlay]) -> list[tuple[str, str]]:
