@@ -134,12 +134,12 @@ def _put_bytes(path: Path, content: bytes) -> None:
 
 
 def _write_frames(ranks: Ranks, folder: Path) -> None:
-    from traceanalyzer.render.data.results import write_frame, write_meta
+    from traceanalyzer.render.data.encode import indented_json
+    from traceanalyzer.render.data.results import write_frame
 
     for rank, trace in ranks:
         place = made(folder if rank is None else folder / f"rank{rank}")
-        with written(place / "meta.json") as stream:
-            write_meta(trace.meta, stream)
+        put(indented_json(trace.meta), place / "meta.json")
         for name in trace.FRAMES:
             file = place / f"{name}.parquet"
             with written(file) as stream:

@@ -30,10 +30,10 @@ from traceanalyzer.model.finding import Finding, Occurrence
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.report import Report
 from traceanalyzer.model.schema import FRAMES, Column
-from traceanalyzer.model.trace import Meta, Trace
+from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.folders import Layout, iteration_of_name, rank_of_name
 from traceanalyzer.read.remote import as_path, is_url
-from traceanalyzer.render.data.encode import indented_json, json_text, signature, unicode_text, write_parquet
+from traceanalyzer.render.data.encode import json_text, signature, unicode_text, write_parquet
 from traceanalyzer.render.data.json import document
 from traceanalyzer.report.diagnosis import report_of
 from traceanalyzer.report.summary import accounting_of, attempt
@@ -100,11 +100,6 @@ def write_frame(trace: Trace, name: str, stream: BinaryIO) -> int:
     table = pa.Table.from_pandas(frame[names], schema=schema, preserve_index=False)
     write_parquet(table, stream, signature(source=trace.meta.source, frame=name))
     return len(frame)
-
-
-def write_meta(meta: Meta, stream: BinaryIO) -> None:
-    """What the file says of itself and the account of what was read, as JSON."""
-    stream.write(indented_json(meta))
 
 
 def _field(column: Column) -> pa.Field[Any]:
