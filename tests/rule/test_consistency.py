@@ -15,7 +15,6 @@ from traceanalyzer.rule.consistency import Claim, failures_of, most_rates, passe
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 
 US = 1_000
-FLASH = "void flash_fwd_kernel<Flash_fwd_kernel_traits>(Params)"
 
 
 def claim(of: dict[str, Any] | None = None, **changes: Any) -> Claim:
@@ -108,30 +107,10 @@ def test_only_an_odd_dimension_may_be_padded(shapes: str | None, checks: list[st
     assert failed(claim(advice=advice, evidence={"shapes": shapes})) == checks
 
 
-@pytest.mark.parametrize(("op", "checks"), [("aten::_foreach_add_", ["lists-of-lists"]), ("aten::add_", [])])
-def test_lists_are_no_remedy_for_lists(op: str, checks: list[str]) -> None:
-    trace = TraceBuilder()
-    trace.annotation("Optimizer.step#Own.step", 0, 100 * US)
-    trace.op(op, 10 * US, 50 * US)
-    trace.op("aten::add_", 12 * US, 20 * US)
-    trace.launched((15 * US, 5 * US), (30 * US, 5 * US), 1)
-    calls = Analysis(trace.load()).index(Calls)
-    hits = Hits(calls[calls.is_annotation], "message", "advice")
-    advice = "Compile the optimizer's step, or write it with torch._foreach_ ops."
-    assert failed(claim({"hits": hits}, advice=advice)) == checks
-
-
 @pytest.mark.parametrize(("kind", "checks"), [(BF16, ["float32-of-halves"]), (F32, [])])
 def test_recorded_types_decide_what_is_float32(kind: str, checks: list[str]) -> None:
     of = work_of(program([Op("aten::mm", NVJET, 100, [[64, 64]] * 2, [kind] * 2)]))
     assert failed(claim(of, message="float32 matmul runs without tensor cores", cost_ns=0)) == checks
-
-
-@pytest.mark.parametrize(("kernel", "checks"), [(FLASH, ["flash-for-flash"]), (NVJET, [])])
-def test_flash_attention_is_not_advised_to_itself(kernel: str, checks: list[str]) -> None:
-    of = work_of(program([Op("aten::_flash_attention_forward", kernel, 100)]))
-    advice = "Enable the flash kernel: is_causal=True instead of a causal mask."
-    assert failed(claim(of, advice=advice, cost_ns=0)) == checks
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,6 @@ _ALIGNED = 8
 _RATE = regex(r"([\d,]+(?:\.\d+)?) (GB/s|TFLOP/s)")
 _EMPTY = regex(r"(?<![\d.,])0 (?:ns|times)\b|(?<![\d.,])1 times\b")
 _SIZES = regex(r"\d+")
-_FLASH = r"flash|fmha"
 NOT_WORTH_IT = "Not worth it"
 """Begins the advice where following it makes the step longer."""
 OTHER_RANKS = "for other ranks' launching"
@@ -205,29 +204,12 @@ def _padding_of_aligned(claim: Claim) -> str:
     return f"{shapes} has no dimension to pad" if pads and aligned else ""
 
 
-def _lists_of_lists(claim: Claim) -> str:
-    asks = "write it with torch._foreach_" in claim.finding.advice
-    if not asks or claim.hits is None or not isinstance(claim.hits.occurrences, Calls):
-        return ""
-    launched, _ = claim.hits.occurrences.launched()
-    by_lists = launched.op.name.matches("_foreach_") | launched.op.parent.name.matches("_foreach_")
-    return "its ops are _foreach_ ops already" if len(by_lists) and 2 * by_lists.sum() > len(by_lists) else ""
-
-
 def _float32_of_halves(claim: Claim) -> str:
     work, inputs = claim.work, claim.inputs
     if work is None or inputs is None or not claim.finding.message.startswith("float32 "):
         return ""
     halves = inputs.meets(lambda op: bool(kinds := tensor_types(op)) and kinds <= _HALVES)[work.entries]
     return "the recorded types of its inputs are half precision" if _mostly(work, halves) else ""
-
-
-def _flash_for_flash(claim: Claim) -> str:
-    advice, work = claim.finding.advice, claim.work
-    asks = advice.startswith(("Enable the flash", "Use F.scaled_dot", "Replace"))
-    asks = asks and ("flash" in advice or "scaled_dot_product_attention" in advice)
-    flash = asks and work is not None and _mostly(work, work.name.matches(_FLASH))
-    return "its kernels are flash attention already" if flash else ""
 
 
 def _mostly(work: Work, chosen: np.ndarray) -> bool:
@@ -266,9 +248,7 @@ CHECKS = (
     Check("cost-above-its-op", _cost_above_its_op, drops=False, doubts=True),
     Check("idle-above-step", _idle_above_step),
     Check("padding-of-aligned", _padding_of_aligned),
-    Check("lists-of-lists", _lists_of_lists),
     Check("float32-of-halves", _float32_of_halves),
-    Check("flash-for-flash", _flash_for_flash),
     Check("cuda-graph-on-xpu", _cuda_graph_elsewhere, drops=False),
     Check("saving-above-its-time", _saving_above_its_time, drops=False),
     Check("ranks-assumed", _ranks_assumed, drops=False, doubts=True),
