@@ -16,7 +16,7 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.shapes import product_of
 from traceanalyzer.model.texts import ClosedTexts, Texts
-from traceanalyzer.model.trace import ints, ints_at, matching
+from traceanalyzer.model.trace import NULL_INT, ints, ints_at, matching
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork, pageable
 from traceanalyzer.timeline.selection import Events, Selection, cached_readonly, check_same_trace
 
@@ -228,6 +228,11 @@ class Work(Selection):
     def number(self, column: str) -> Rows:
         """A number column of `trace.gpu`, such as bytes; null is the least int64."""
         return ints(self.events.trace.lanes.gpu, column)[self._work.row[self._rows]]
+
+    def number_or_ops(self, column: str) -> Rows:
+        """The same of the launching op where the kernel's row has none, as of collectives by torch's version."""
+        own, of_op = self.number(column), ints_at(self.events.trace.lanes.cpu, column, self.op.rows)
+        return np.where(own == NULL_INT, of_op, own)
 
     @cached_readonly
     def bytes(self) -> Rows:

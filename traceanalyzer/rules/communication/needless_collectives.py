@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, rank_within
-from traceanalyzer.model.trace import ints
 from traceanalyzer.replay.edits import Drop, DropWork
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Work, rule
 from traceanalyzer.timeline.collective_work import collectives_of
@@ -75,7 +74,7 @@ def needless_collectives(calls: Calls, work: Work, limits: Limits) -> Iterator[H
     """
     every = collectives_of(work)
     members = every[(every.step >= 0) & every.op.there]
-    elements = pick(ints(members.events.trace.lanes.cpu, "in_elements"), members.op.rows)
+    elements = members.number_or_ops("in_elements")
     yield from _every_micro_step(calls, members, work)
     yield from _buffers(calls, members, work)
     small = (elements >= 0) & (elements <= limits.max_small_elements)

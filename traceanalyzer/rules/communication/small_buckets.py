@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, median, pick, starts_of_runs
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, median, starts_of_runs
 from traceanalyzer.model.short_names import ENGINE
-from traceanalyzer.model.trace import NULL_INT, ints
 from traceanalyzer.model.units import format_bytes
 from traceanalyzer.replay.edits import Drop, Resize
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, rule
@@ -153,11 +152,7 @@ def _after_backward(calls: Calls, every: Work) -> Mask:
 
 def _bytes(collectives: Work) -> Rows:
     """Bytes of each collective's input, 0 if unknown."""
-    trace = collectives.events.trace
-    members = collectives.number("in_elements")
-    elements = np.where(
-        members != NULL_INT, members, pick(ints(trace.lanes.cpu, "in_elements"), collectives.op.rows)
-    )
+    elements = collectives.number_or_ops("in_elements")
     kinds = collectives.text("comm_dtype").or_else(collectives.op.text("comm_dtype")).values()
     width = np.array([_BYTES.get(str(kind).lower(), 4) for kind in kinds], np.int64)
     return np.where(elements > 0, elements * width, 0)

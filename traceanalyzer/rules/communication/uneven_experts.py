@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
-from traceanalyzer.model.trace import NULL_INT, ints
+from traceanalyzer.model.arrays import Mask, Rows, distinct
 from traceanalyzer.rule import Claims, Hits, Kind, LostTime, Unavailable, Work, rule
 
 _EXCHANGE = r"(?i)^all_?to_?all"
@@ -42,7 +41,7 @@ def uneven_experts(work: Work, limits: Limits) -> Iterator[Hits]:
     exchanges = every[named.matches(_EXCHANGE) & ~every.outer_op.name.matches(_BACKWARD)].in_order()
     if len(exchanges) == 0:
         raise Unavailable("no all-to-alls whose sizes are recorded")
-    sent, received = _elements(exchanges, "in_elements"), _elements(exchanges, "out_elements")
+    sent, received = exchanges.number_or_ops("in_elements"), exchanges.number_or_ops("out_elements")
     for device in distinct(exchanges.device).tolist():
         rows = np.flatnonzero(exchanges.device == device)
         first = rows[:-1][mirrored_exchanges(sent[rows], received[rows])]
@@ -68,13 +67,6 @@ def uneven_experts(work: Work, limits: Limits) -> Iterator[Hits]:
                 },
                 info=True,
             )
-
-
-def _elements(exchanges: Work, column: str) -> Rows:
-    """Elements by the kernel's row, else by its op's; null if neither has them."""
-    elements = exchanges.number(column)
-    of_op = pick(ints(exchanges.events.trace.lanes.cpu, column), exchanges.op.rows)
-    return np.where(elements != NULL_INT, elements, np.where(exchanges.op.there, of_op, NULL_INT))
 
 
 def mirrored_exchanges(sent: Rows, received: Rows) -> Mask:
