@@ -51,7 +51,6 @@ def test_line_within_the_launching_op_is_nearer() -> None:
     work = Analysis(trace.load()).index(Work)
     assert work.line.values().tolist() == ["net.py(9): inner"]
     assert work.op.line.values().tolist() == ["net.py(3): forward"]
-    assert work.types.values().tolist() == ['["float"]']
     assert work.dims.values().tolist() == ["[[8,4]]"]
 
 

@@ -27,7 +27,7 @@ from traceanalyzer.replay.schedule import Schedules
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.op_rates import call_times
 from traceanalyzer.tensors.launch_inputs import WorkInputs
-from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+from traceanalyzer.timeline.device_work import KINDS, Busy, DeviceWork
 from traceanalyzer.timeline.loops import nested_loops
 from traceanalyzer.timeline.nesting import CalledOps
 from traceanalyzer.timeline.selection import Events
@@ -360,13 +360,8 @@ def _launched_kinds(work: DeviceWork, entries: Rows, pieces: Pieces) -> Rows:
 
 def _idle_ns(work: DeviceWork, starts: Rows, ends: Rows) -> Floats:
     """How long a device was idle during each interval; mean of the devices, float64."""
-    devices = distinct(work.device)
-    busy = np.zeros(len(starts))
-    for device in devices.tolist():
-        of_device = work.device == device
-        busy += intervals.covered(
-            intervals.union(work.start_ns[of_device], work.end_ns[of_device]), starts, ends
-        )
+    devices = Busy.build(work).devices
+    busy = sum(intervals.covered(ran, starts, ends) for ran in devices.values())
     return np.asarray((ends - starts) - busy / max(len(devices), 1))
 
 

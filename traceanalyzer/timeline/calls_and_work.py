@@ -319,11 +319,6 @@ class Work(Selection):
         return self.op.text("input_dims")
 
     @cached_readonly
-    def types(self) -> Texts:
-        """Recorded element types of the op, as JSON text."""
-        return self.op.text("input_type")
-
-    @cached_readonly
     def blocks(self) -> Rows:
         """Blocks of the grid, 0 where not recorded."""
         return self.text("grid").numbers(product_of)
