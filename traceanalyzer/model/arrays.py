@@ -189,6 +189,15 @@ def quantile(values: Rows, share: float) -> float:
     return float(np.interp(share * (len(values) - 1), np.arange(len(values)), np.sort(values)))
 
 
+def quantile_within(number: Rows, values: NDArray[Value], share: float) -> NDArray[Value]:
+    """For each row, what this share of the values of its number is below: the lower of the two nearest."""
+    group, _ = numbered(number)
+    count = np.bincount(group)
+    place = np.cumsum(count) - count + (share * (count - 1)).astype(np.int64)
+    found: NDArray[Value] = values[np.lexsort((values, group))][place][group]
+    return found
+
+
 def median_of(number: Rows, values: NDArray[Any]) -> NDArray[np.float64]:
     """Median of the values of each number from 0 to the largest, all of which occur; float64."""
     count = np.bincount(number)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, numbered
+from traceanalyzer.model.arrays import Mask, Rows, grouped, numbered, quantile_within
 from traceanalyzer.model.shapes import product_of
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
@@ -100,7 +100,7 @@ def _by_place(work: Kernels, perhaps: Mask, by_name: Mask) -> Mask:
     candidate_ns = np.bincount(stream[perhaps | by_name], dur_ns[perhaps | by_name], len(whole))
     dedicated = (candidate_ns > _OWN_SHARE * whole) & (whole - candidate_ns < (whole - candidate_ns).max())
     number, _ = grouped([work.name.code, stream])
-    usual = _percentile(number, dur_ns, 0.5)
+    usual = quantile_within(number, dur_ns, 0.5)
     return np.asarray(perhaps & dedicated[stream] & (usual >= _LONG_NS))
 
 
@@ -114,19 +114,10 @@ def _by_duration(work: Kernels, perhaps: Mask) -> Mask:
     shape = (Texts.column(gpu, column, row).code for column in ("grid", "block"))
     number, _ = grouped([work.name.code[chosen], *shape])
     dur_ns = work.dur_ns[chosen]
-    short, usual, long = (_percentile(number, dur_ns, part) for part in (_TENTH, 0.5, _NINTH))
+    short, usual, long = (quantile_within(number, dur_ns, part) for part in (_TENTH, 0.5, _NINTH))
     frequent = np.bincount(number)[number] >= _EXECUTIONS
     varying[chosen] = frequent & (long >= _CHANGING * short) & (usual >= _LONG_NS / 10)
     return varying
-
-
-def _percentile(number: Rows, dur_ns: Rows, part: float) -> Floats:
-    """Of the durations of each row's group, for each row."""
-    group, groups = numbered(number)
-    order = np.lexsort((dur_ns, group))
-    counts = np.bincount(group, minlength=len(groups))
-    position = np.cumsum(counts) - counts + (part * (counts - 1)).astype(np.int64)
-    return np.asarray(dur_ns[order][position][group], np.float64)
 
 
 _KERNEL = regex(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Floats, Rows, median, numbered, starts_of_runs, sums_of
+from traceanalyzer.model.arrays import Floats, Rows, median, numbered, quantile_within, sums_of
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.roofline.gpus import Gpu, Gpus
 from traceanalyzer.roofline.lower_bounds import CONTENDED, bound_of
@@ -173,7 +173,7 @@ def _slow_hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, least_ns: float, limi
     reached, needed = call_times(number, pieces.name, inputs.signatures, gpu.peaks, inputs.indexed)
     target = np.maximum(reached, limits.floor_ns)[number]
     # The median: one slow call is not the rate of the op.
-    usual = _medians(number, spent)[number]
+    usual = quantile_within(number, spent, 0.5)
     models = map(bound_of, inputs.signatures)
     passes = [model is not None and model.kind == "separable conv" for model in models]
     times = np.where(passes, limits.passes_times, limits.times)[number]
@@ -236,16 +236,6 @@ def _geometry_hits(op: str, pieces: Work, needed: Floats) -> Hits:
             "lines": lines,
         },
     )
-
-
-def _medians(number: Rows, spent: Rows) -> Rows:
-    """Median of what the calls of each signature took, lower of the middle two; 0 for those without calls."""
-    order = np.lexsort((spent, number))
-    first = np.flatnonzero(starts_of_runs(number[order]))
-    count = np.diff(first, append=len(order))
-    middle = np.zeros(int(number.max(initial=-1)) + 1, np.int64)
-    middle[number[order[first]]] = spent[order[first + (count - 1) // 2]]
-    return middle
 
 
 def _hits(
