@@ -175,6 +175,36 @@ def test_rows_of_a_product_need_rows_of_its_data_and_all_weights(tmp_path: Path)
     assert shares(tmp_path, cast, NORM, HEAD, LAST_ROW) == [1.0, 1 / 8, 1 / 8, 1.0]
 
 
+CLASSES = Tensor(62, (2, 4, 64))
+ALL_BUT_LAST = Tensor(62, (2, 3, 64), strides=(256, 64, 1))
+IN_FLOAT, TARGETS, LOSSES = Tensor(70, (6, 64)), Tensor(71, (6,)), Tensor(72, (6,))
+LAST_OF_EACH = Tensor(72, (2, 1), offset=2, strides=(3, 1))
+
+
+def of_classes(dim: int, *index: int) -> list[Call]:
+    likely, picked = Tensor(75, (6, 64)), Tensor(73, index)
+    softmax = Call("aten::log_softmax", (IN_FLOAT,), (likely,), numbers=(dim,))
+    return [softmax, Call("aten::gather", (likely, picked), (LOSSES,), numbers=(dim,))]
+
+
+@pytest.mark.parametrize(
+    ("of_rows", "share"),
+    [
+        pytest.param([Call("aten::cross_entropy_loss", (IN_FLOAT, TARGETS), (LOSSES,))], 1 / 3, id="loss"),
+        pytest.param(of_classes(-1, 6, 1), 1 / 3, id="softmax of rows"),
+        pytest.param(of_classes(0, 6, 1), 1.0, id="softmax of columns"),
+        pytest.param(of_classes(1, 3, 2), 1.0, id="other rows"),
+    ],
+)
+def test_rows_of_a_loss_need_rows_of_the_logits(tmp_path: Path, of_rows: list[Call], share: float) -> None:
+    """Of two sequences of four positions all but the last get a loss, of which the last of each is read."""
+    head = Call("aten::linear", (Tensor(61, (2, 4, 32)), WEIGHT), (CLASSES,))
+    cast = Call("aten::to", (ALL_BUT_LAST,), (IN_FLOAT,))
+    calls = [head, cast, *of_rows, Call("aten::neg", (LAST_OF_EACH,), (Tensor(74, (2, 1)),))]
+    of_head = 1 / 4 if share < 1 else 3 / 4
+    assert shares(tmp_path, *calls)[:2] == pytest.approx([of_head, share])
+
+
 def test_columns_of_a_product_need_all_of_its_data(tmp_path: Path) -> None:
     columns = Call("aten::argmax", (Tensor(62, (8, 4), strides=(64, 1)),), (Tensor(65, (8,)),))
     assert shares(tmp_path, NORM, HEAD, columns) == [1.0, 1 / 16, 1.0]

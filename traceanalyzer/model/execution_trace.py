@@ -27,6 +27,7 @@ class ExecutionTrace:
         name: int64 (ops,), position in `names`.
         thread, step: int64 (ops,); -1 before the first step mark, and everywhere without one.
         inputs: int64 (ops,), equal for ops with equal shapes, types, strides and numbers as inputs.
+        number_texts: by `inputs`, the inputs that are no tensors as a JSON list.
         shapes: int64 (ops,), position in `shape_texts`.
         shape_texts: shapes of tensors as a JSON list, without those in lists and single numbers.
         outer: bool (ops,), whether no other op is around it. Nodes of autograd are no ops.
@@ -48,6 +49,7 @@ class ExecutionTrace:
     thread: Rows
     step: Rows
     inputs: Rows
+    number_texts: tuple[str, ...]
     shapes: Rows
     shape_texts: tuple[str, ...]
     outer: Mask

@@ -131,7 +131,7 @@ class _Nodes:
     """Columns of nodes in the order of the file, in which a node follows those in it."""
 
     names: dict[str, int] = field(default_factory=dict)
-    inputs: dict[bytes, int] = field(default_factory=dict)
+    inputs: dict[tuple[bytes, bytes], int] = field(default_factory=dict)
     shapes: dict[bytes, int] = field(default_factory=dict)
     layouts: dict[Layout, int] = field(default_factory=dict)
     columns: dict[str, array[int]] = field(default_factory=lambda: {name: array("q") for name in _COLUMNS})
@@ -142,9 +142,9 @@ class _Nodes:
         attributes = {entry["name"]: entry["value"] for entry in node["attrs"]}
         name, given, schema = node["name"], node["inputs"], attributes.get("op_schema") or ""
         values = zip(given["values"], given["types"], strict=True)
-        numbers = [value for value, kind in values if "Tensor" not in kind]
+        numbers = orjson.dumps([value for value, kind in values if "Tensor" not in kind])
         shapes = orjson.dumps([shape for shape in given["shapes"] if shape and type(shape[0]) is int])
-        key = orjson.dumps([numbers, given["types"], given["shapes"], given.get("strides")])
+        key = orjson.dumps([given["types"], given["shapes"], given.get("strides")])
         role = _NODE if int(attributes["scope"]) in _OP_SCOPES else _OTHER
         role = _MARK if _STEP.match(name) else role
         row = (
@@ -152,7 +152,7 @@ class _Nodes:
             node["ctrl_deps"],
             int(attributes["tid"]),
             self.names.setdefault(name, len(self.names)),
-            self.inputs.setdefault(key, len(self.inputs)),
+            self.inputs.setdefault((numbers, key), len(self.inputs)),
             self.shapes.setdefault(shapes, len(self.shapes)),
             _OP if schema else role,
             _draws(name, schema, given["values"]),
@@ -196,6 +196,7 @@ class _Nodes:
             source=source,
             names=tuple(self.names),
             layouts=tuple(self.layouts),
+            number_texts=tuple(numbers.decode() for numbers, _ in self.inputs),
             shape_texts=tuple(text.decode() for text in self.shapes),
             step=step[ops],
             outer=outer[ops],

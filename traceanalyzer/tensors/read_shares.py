@@ -16,6 +16,9 @@ from traceanalyzer.tensors.values import Values
 DATA = {"aten::embedding": 1, "aten::addmm": 1, "aten::baddbmm": 1}
 _LOOKUPS = frozenset({"aten::index_select", "aten::index"})
 _BY_ELEMENT = (Kind.POINTWISE, Kind.COPY)
+# Ops along the dimension that is their first number. Losses of classes have these in the second one.
+_ALONG = {f"aten::{name}" for name in ("softmax", "log_softmax", "logsumexp", "sum", "mean", "gather")}
+_CLASS_LOSSES = frozenset({"aten::cross_entropy_loss", "aten::nll_loss_nd"})
 # More parts than these are taken for all. Chosen.
 _MOST_PARTS = 64
 Parts = Mapping[Hashable, Layout]
@@ -66,17 +69,31 @@ def _independent(recorded: ExecutionTrace, op: int, row: OpRow, size: int, parts
     """Elements of the result's rows that the op computes independently of each other; 0 of none."""
     if row.kind in _BY_ELEMENT:
         return 1
-    name, shapes = recorded.names[recorded.name[op]], _shapes(recorded, op)
-    data = DATA.get(name, 0)
-    if data >= len(shapes) or not (row.row_wise or (row.batch_dims and row.kind is not Kind.ATTENTION)):
-        return 0
-    # Of a batch, items alone follow each other in memory in every memory format.
-    count = math.prod(shapes[data][: -1 if row.row_wise else 1])
+    count = math.prod(_items(recorded, op, row))
     length, rest = divmod(size, count) if count else (0, 1)
-    scattered = [part[-1][0] for part in parts.values() if part[0][1] == size]
+    scattered = [part[-1][0] for part in parts.values() if part and part[0][1] == size]
     # Rows of another length are columns: a transposed view is between.
     aligned = all(not max(each, length) % max(min(each, length), 1) for each in scattered)
     return length if not rest and aligned else 0
+
+
+def _items(recorded: ExecutionTrace, op: int, row: OpRow) -> list[int]:
+    """The first dimensions of an op's data, along which it works on each item by itself; none if unknown."""
+    name, shapes = recorded.names[recorded.name[op]], _shapes(recorded, op)
+    data = DATA.get(name, 0)
+    if data >= len(shapes):
+        return []
+    shape, last = shapes[data], len(shapes[data]) - 1
+    dim = last if row.row_wise else 0
+    if name in _ALONG:
+        numbers = json.loads(recorded.number_texts[recorded.inputs[op]])
+        along = next(iter(numbers), None)
+        along = next(iter(along), None) if type(along) is list else along
+        dim = along % len(shape) if type(along) is int and shape else 0
+    # Of a batch, items alone follow each other in memory in every memory format.
+    first = dim > 0 or name in _CLASS_LOSSES or (row.batch_dims and row.kind is not Kind.ATTENTION)
+    items = shape[: last if dim == last else int(first)]
+    return items if name != "aten::gather" or shapes[-1][: len(items)] == items else []
 
 
 def _shapes(recorded: ExecutionTrace, op: int) -> list[list[int]]:
@@ -100,13 +117,17 @@ def _reads(
         value, argument = int(values.read[place]), int(values.argument[place])
         offset, elements, number = values.part[place].tolist()
         layout, whole = recorded.layouts[number], int(values.elements[value])
-        if parts and whole == elements and row.kind in _BY_ELEMENT and size == whole:
+        by_element = row.kind in _BY_ELEMENT
+        is_data = bool(parts) and (size == elements if by_element else argument == DATA.get(name, 0))
+        runs = [part[-1][0] if part and part[-1][1] == 1 else 1 for part in (layout, *parts.values())]
+        unit = math.gcd(*runs) if by_element else length
+        width = elements * unit // size if is_data else 0
+        if is_data and by_element and elements == whole:
             yield value, parts
-        elif parts and whole == elements and row.kind not in _BY_ELEMENT and argument == DATA.get(name, 0):
-            count = size // length
-            rows = min(sum(_touched(part, length) for part in parts.values()), count)
+        elif is_data and (elements == whole or not runs[0] % width):
+            rows = min(sum(_touched(part, unit) for part in parts.values()), size // unit)
             # Equal parts of a result need equal rows. A step of the whole size: these may lie anywhere.
-            yield value, {hash(("rows", *parts)): ((rows, whole), (whole // count, 1))}
+            yield value, {hash(("rows", offset, number, *parts)): ((rows, whole), (width, 1))}
         elif argument == 0 and name in _LOOKUPS and len(made) == 1:
             index, indices = (
                 tuple(values.read[place + 1 : end].tolist()),

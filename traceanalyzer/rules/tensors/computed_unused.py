@@ -31,7 +31,8 @@ _ADVICE = {
     "run that part of the model under torch.no_grad().",
     "diagonal": "Compute the diagonal itself: (A * B.T).sum(-1) for that of A @ B, and .variance or .stddev of a "
     "distribution instead of its covariance_matrix.",
-    "partly-read": "Take the part that is read before these ops: head(hidden[:, -1:]), resize(frames[:, ::8]).",
+    "partly-read": "Take the part that is read before these ops: head(hidden[:, -1:]), resize(frames[:, ::8]). "
+    "Models of transformers take logits_to_keep.",
 }
 _TRIM = (
     "In a graph network on sampled nodes, call trim_to_layer() of torch_geometric.utils before each layer. It leaves "
@@ -203,11 +204,17 @@ def _diagonals(flow: Flow, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
 
 def _partly_read(flow: Flow, calls: Calls, chosen: Mask, limits: Limits) -> Iterator[Hits]:
     """These ops, and the nodes of backward that they recorded: what nobody reads has no gradient."""
-    members, shares = flow.ops[chosen], flow.read_share[flow.number][chosen]
-    nodes, recorder = outer_nodes_of(calls, members)
+    members, values = flow.ops[chosen], flow.values
+    shares = np.where(chosen, flow.read_share[flow.number], 1.0)
+    # The gradient of a view, such as a slice, has as many rows as what it views.
+    first, after = values.reads_from[flow.number], values.reads_from[flow.number + 1]
+    viewed = flow.places(np.append(values.producer[values.read], -1)[first])
+    views = flow.view[flow.number] & (first < after) & (viewed >= 0) & chosen[viewed]
+    shares[views] = shares[viewed[views]]
+    nodes, recorder = outer_nodes_of(calls, flow.ops[chosen | views])
     others = ~np.isin(nodes.rows, members.outer_op.rows)
     pieces, owner = members.joined([members, nodes[others]]).launched()
-    share = np.append(shares, shares[recorder[others]])[owner]
+    share = np.append(shares[chosen], shares[chosen | views][recorder[others]])[owner]
     for device, of_device in pieces.by_device():
         needed = clamp_to_floor(of_device.dur_ns * share[pieces.device == device], of_device, limits.floor_ns)
         yield Hits(
@@ -217,7 +224,7 @@ def _partly_read(flow: Flow, calls: Calls, chosen: Mask, limits: Limits) -> Iter
             "They take {gpu} of GPU time a step" + " with their backward" * bool(others.any()) + "{at_lines}",
             advice=_TRIM * _sums_over_edges(flow, chosen) + _ADVICE["partly-read"],
             confidence=Confidence.HIGH,
-            evidence={**_evidence(members, of_device), "read_share": float(shares.min())},
+            evidence={**_evidence(members, of_device), "read_share": float(shares[chosen].min())},
         )
 
 
