@@ -246,11 +246,11 @@ def test_steps_are_joined_by_their_ops_and_shapes(tmp_path: Path) -> None:
 
 
 def test_steps_whose_data_grows_are_joined(tmp_path: Path) -> None:
-    """Nine of ten ops have the shapes of the recorded step, or eight of them."""
+    """Of ten ops eight have the shapes of the recorded step, and two others a size that is another one everywhere."""
     layers = [mul(X, W, Y)] * 8
-    for others, expected in (([mul(X, W, Y)], 20), ([mul(Tensor(7, (9,)), W, Y)], 10)):
-        grown = [*layers, *others, mul(Tensor(8, (3,)), W, Y)]
-        path = written(tmp_path, [[*layers, mul(X, W, Y), mul(Tensor(8, (2,)), W, Y)], grown])
+    for sizes, expected in (((3, 3), 20), ((3, 4), 20), ((3, 4, 5), 11)):
+        grown = [*layers, *(mul(Tensor(8, (size,)), W, Y) for size in sizes)]
+        path = written(tmp_path, [[*layers, *[mul(Tensor(8, (2,)), W, Y)] * len(sizes)], grown])
         (tmp_path / "built.et.json").write_text(json.dumps(document([grown])))
         ops = Analysis(load(path)).index(Flow).ops
         assert len(ops) == expected

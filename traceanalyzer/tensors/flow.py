@@ -3,9 +3,9 @@
 `values.py` says what a value is, and which have equal content.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from operator import eq
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +15,7 @@ from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, median, no_
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.execution_trace import ExecutionTrace
 from traceanalyzer.model.finding import Confidence
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.tensors.needed_values import abandoned_ops, diagonal_sizes, steps_of_threads, unread_ops
 from traceanalyzer.tensors.ops.table import Kind, op_row
@@ -27,8 +28,9 @@ from traceanalyzer.timeline.names import STEP_MARK
 _MISSING = "no execution trace (NAME.et.json.gz beside the trace, or --tensors) shows which tensors ops read"
 # Pointwise ops in a row; noise schedules and line searches have fewer. Chosen.
 _LONG_CHAIN = 12
-# Share of the ops with equal shapes in two steps that run the same ops: data of some grows or shrinks. Chosen.
+# Share of the ops with equal shapes, or sizes that changed alike, in two steps that run the same ops. Chosen.
 _LEAST_ALIKE = 0.9
+_SIZE = regex(r"\d+")
 # Elements of numbers that the host lists in each step; batches have more. Chosen.
 _MOST_NUMBERS = 256
 MIN_CHAIN = 2
@@ -203,8 +205,8 @@ def joined(recorded: ExecutionTrace, calls: Calls) -> tuple[Rows, Rows]:
     """(rows of `trace.cpu`, the recorded op that each is), by thread and start.
 
     A thread's step is joined to the recorded thread's step of the same number that runs the same ops on the same
-    shapes, nested ones included; else to any that does; else to one where few shapes differ, as those of data that
-    grows. It is left out where several threads do.
+    shapes, nested ones included; else to any that does; else to one where few shapes differ but for sizes that became
+    others everywhere, as those of data that grows. It is left out where several threads do.
     """
     ops = calls[calls.is_op].in_order()
     marks = calls[calls.is_annotation & calls.name.meets(STEP_MARK.search)]
@@ -224,14 +226,27 @@ def joined(recorded: ExecutionTrace, calls: Calls) -> tuple[Rows, Rows]:
     for step, places in steps_of_threads(step_of, ops.thread):
         ops_here = [kinds[which] for which in number[places].tolist()]
         candidates = wanted.get(tuple(name for name, _ in ops_here), [])
-        alike = [sum(map(eq, ops_here, ops_there)) / len(ops_here) for _, _, ops_there in candidates]
-        least = 1.0 if 1.0 in alike else _LEAST_ALIKE
-        chosen = [each for each, share in zip(candidates, alike, strict=True) if share >= least]
+        same = [each for each in candidates if each[2] == ops_here]
+        chosen = same or [each for each in candidates if _alike(ops_here, each[2]) >= _LEAST_ALIKE]
         if len({int(recorded.thread[rows[0]]) for _, rows, _ in chosen}) == 1:
-            same = [rows for number_of, rows, _ in chosen if number_of == step]
-            pairs.append((ops.rows[places], (same or [rows for _, rows, _ in chosen])[0]))
+            numbered = [rows for number_of, rows, _ in chosen if number_of == step]
+            pairs.append((ops.rows[places], (numbered or [rows for _, rows, _ in chosen])[0]))
     rows, ops_of = (np.concatenate(part) for part in zip(*pairs, strict=True))
     return rows, ops_of
+
+
+def _alike(here: Sequence[tuple[str, str]], there: Sequence[tuple[str, str]]) -> float:
+    """Share of ops whose shapes are equal if each size becomes the one that it mostly is in the other step."""
+    times = Counter((shapes, others) for (_, shapes), (_, others) in zip(here, there, strict=True))
+    sizes = {
+        pair: list(zip(*map(_SIZE.findall, pair), strict=True))
+        for pair in times
+        if _SIZE.sub("", pair[0]) == _SIZE.sub("", pair[1])
+    }
+    votes = Counter(size for pair, each in sizes.items() for size in each * times[pair])
+    becomes = dict(size for size, _ in reversed(votes.most_common()))
+    alike = (times[pair] for pair, each in sizes.items() if all(becomes[old] == new for old, new in each))
+    return sum(alike) / len(here)
 
 
 def _shapes(dims: Sequence[Any]) -> str:
