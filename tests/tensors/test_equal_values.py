@@ -211,3 +211,31 @@ def test_work_on_weights_is_the_same_in_each_step(tmp_path: Path) -> None:
     assert found.constant.tolist() == [True, False, False, False] * 2
     trained = [*calls, Call("aten::add_", (W, OUT), (W,), writes=(0,))]
     assert not flow(tmp_path, trained, trained).constant.any()
+
+
+@pytest.mark.parametrize(
+    ("source", "batches", "constant"),
+    [
+        pytest.param(None, (60, 61), [1, 2, 3, 4], id="of numbers"),
+        pytest.param(X, (60, 61), [], id="of stored data"),
+        pytest.param(None, (60, 60), [], id="for the same batch"),
+    ],
+)
+def test_layers_may_compute_weights(
+    tmp_path: Path, source: Tensor | None, batches: tuple[int, ...], constant: list[int]
+) -> None:
+    """Two layers, from an identity or a stored tensor, are added to a weight, whose norms scale new data."""
+    identity, down, up, total, norms = (Tensor(50 + at) for at in range(5))
+    steps = [
+        [
+            Call("aten::eye", (), (identity,)),
+            Call("aten::linear", (source or identity, W), (down,)),
+            Call("aten::linear", (down, Y), (up,)),
+            Call("aten::add", (Z, up), (total,)),
+            Call("aten::linalg_norm", (total,), (norms,)),
+            Call("aten::mul", (Tensor(batch, (300,)), norms), (OUT,)),
+            Call("aten::argmax", (OUT,), (HOST,)),
+        ]
+        for batch in batches
+    ]
+    assert np.flatnonzero(flow(tmp_path, *steps).constant[:7]).tolist() == constant

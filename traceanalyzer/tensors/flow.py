@@ -37,6 +37,7 @@ MIN_CHAIN = 2
 """Ops from one repeat to the next at least that make a loop a chain: a sum of all repeats has 1."""
 _LAYERS = frozenset({Kind.GEMM, Kind.CONVOLUTION, Kind.NORM, Kind.RECURRENT})
 _ANY_STRIDES = frozenset({Kind.GEMM, Kind.ATTENTION, Kind.POINTWISE, Kind.REDUCTION})
+_EMBEDDING = "aten::embedding"
 _MATRIX_PRODUCTS = frozenset({"aten::mm", "aten::matmul", "aten::bmm", "aten::addmm", "aten::baddbmm"})
 
 
@@ -403,13 +404,18 @@ def _has_new_data(recorded: ExecutionTrace, values: Values) -> bool:
 def _constant(recorded: ExecutionTrace, values: Values, view: Mask, same: Mask) -> Mask:
     """Which ops compute the same of weights alone in every step.
 
-    Weights are tensors whose results layers read as weights only.
+    Weights are tensors whose results layers read as weights only. In inference on new data, what is the same in every
+    step is a weight as well, unless a layer reads it as data.
     """
     role = _roles(recorded, values, view, same)
     result = same & (np.diff(values.reads_from) > 0) & (np.diff(values.results_from) > 0)
-    for op in np.flatnonzero(result).tolist():
+    of_data = (role & _AS_DATA) > 0
+    for op in np.flatnonzero(same).tolist():
         used = np.concatenate([values.read_by(op), values.made_by(op)])
-        result[op] = (role[used] == _WEIGHT).all() and not len(values.overwritten_by(op))
+        result[op] &= (
+            (role[used] == _WEIGHT).all() and not of_data[used].any() and not len(values.overwritten_by(op))
+        )
+        of_data[values.made_by(op)] |= of_data[values.read_by(op)].any()
     return result
 
 
@@ -419,16 +425,28 @@ _WEIGHT, _AS_DATA = 1, 2
 def _roles(recorded: ExecutionTrace, values: Values, view: Mask, same: Mask) -> Rows:
     """As what layers read each value: 1 weights, 2 data, 3 both."""
     role = np.zeros(len(values.producer), np.int64)
-    rows = [op_row(name) for name in recorded.names]
-    for op in np.flatnonzero(recorded.outer & ~view)[::-1].tolist():
-        read, made = values.read_by(op), values.made_by(op)
-        name = recorded.names[recorded.name[op]]
-        passed = int(np.bitwise_or.reduce(role[made])) if len(made) and same[op] else 0
-        passed = passed or _AS_DATA
-        if rows[recorded.name[op]].kind not in _LAYERS and name != "aten::embedding":
-            role[read] |= passed
-            continue
-        data = np.isin(values.arguments_of(op), (DATA.get(name, 0), UNKNOWN_ARGUMENT))
+    kinds = [op_row(name).kind for name in recorded.names]
+    # A repeated batch is the same in every step, too.
+    mixed = _AS_DATA if recorded.backward.any() or not _has_new_data(recorded, values) else _WEIGHT
+    is_layer = [
+        kind in _LAYERS or name == _EMBEDDING for kind, name in zip(kinds, recorded.names, strict=True)
+    ]
+    of_numbers = values.on_cpu & (values.producer < 0)
+    ops: list[int] = np.flatnonzero(recorded.outer & ~view).tolist()
+
+    def reads_data(op: int) -> Mask:
+        data = DATA.get(recorded.names[recorded.name[op]], 0), UNKNOWN_ARGUMENT
+        return np.isin(values.arguments_of(op), data) | (not is_layer[recorded.name[op]])
+
+    for op in ops:
+        plain = same[op] and not len(values.overwritten_by(op))
+        of_numbers[values.made_by(op)] = plain and of_numbers[values.read_by(op)[reads_data(op)]].all()
+    for op in reversed(ops):
+        read, data, name = values.read_by(op), reads_data(op), recorded.names[recorded.name[op]]
+        layer = is_layer[recorded.name[op]]
+        passed = int(np.bitwise_or.reduce(role[values.made_by(op)], initial=0)) if same[op] else 0
+        passed = passed or (_AS_DATA if same[op] or layer else mixed)
         role[read[~data]] |= _WEIGHT
-        role[read[data]] |= passed if name in _MATRIX_PRODUCTS else _AS_DATA
+        passes = of_numbers[read[data]] | (name in _MATRIX_PRODUCTS or not layer)
+        role[read[data]] |= np.where(passes, passed, _AS_DATA)
     return role
