@@ -74,6 +74,34 @@ def test_requests_that_switch_to_the_same_adapter(tmp_path: Path, second: int, r
     assert all("use the same adapter" in one.advice for one in findings)
 
 
+def scaled_layer(number: int, batch: Tensor) -> list[Call]:
+    """A layer whose adapter scales its result by norms of the weights."""
+    base, down, up, add = (adapted(number, 0)[at] for at in (0, 1, 2, 4))
+    weight, wide = base.reads[1], Tensor(3, (32, 64))
+    identity, low, product, total, norms = (Tensor(20 + at, (64, 64)) for at in range(5))
+    scales = [Call("aten::mul", (source, norms), (wide,)) for source in (wide, add.reads[0], wide)]
+    return [
+        replace(base, reads=(batch, weight)),
+        Call("aten::eye", (), (identity,)),
+        Call("aten::linear", (identity, down.reads[1]), (replace(low, shape=(64, 8)),)),
+        Call("aten::linear", (replace(low, shape=(64, 8)), up.reads[1]), (product,)),
+        Call("aten::add", (weight, product), (total,)),
+        Call("aten::linalg_norm", (total,), (norms,)),
+        replace(down, reads=(batch, down.reads[1])),
+        up,
+        *scales,
+        *[add] * 2,
+    ]
+
+
+def test_norms_of_weights_belong_to_their_adapters(tmp_path: Path) -> None:
+    """Of 13 ops of a layer all but the first belong to its adapter, and launch a kernel each."""
+    batches = [Tensor(60 + step, (32, 64)) for step in range(3)]
+    steps = [[call for number in range(4) for call in scaled_layer(number, batch)] for batch in batches]
+    (finding,) = diagnose(load(written(tmp_path, steps)), select=(RULE,)).findings
+    assert (finding.evidence["adapters"], finding.evidence["launches"]) == (4, 48)
+
+
 @pytest.mark.parametrize(
     "ops",
     [

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, distinct
+from traceanalyzer.model.arrays import Mask, Rows, distinct, no_rows
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, rule
@@ -13,9 +13,10 @@ from traceanalyzer.tensors.signatures import Signature, tensors
 from traceanalyzer.tensors.top_ops import with_inputs, without_views
 
 _NODES = r"^autograd::engine"
-# Ops of an adapter after the base layer, casts and dropout left out: down, up, scale, add to the layer's result.
-_ADAPTER = ("linear", "linear", "linear", "mul", "add")
-_BETWEEN = r"::(to|dropout)$"
+# Ops of a base layer and its adapter, casts and dropout left out: down, up, scale, add to the layer's result. DoRA
+# scales the result of the layer as well, with norms that it computes of weights alone.
+_ADAPTERS = (("linear",) * 3 + ("mul", "add"), ("linear",) * 3 + ("mul",) * 3 + ("add",) * 2)
+_BETWEEN = r"::(to|dropout|eye)$"
 _SWITCH = regex(r": set_adapters?$")
 
 
@@ -45,14 +46,17 @@ def unmerged_adapter(calls: Calls, idle: IdleTime, flow: Flow | None, limits: Li
     if ops.name.matches(_NODES).any():
         return
     ops, number, signatures = with_inputs(without_views(ops).in_order())
-    begin, end = _adapters(ops, number, signatures, limits)
+    of_weights = flow.ops.rows[flow.constant[flow.number]] if flow is not None else no_rows()
+    place = np.flatnonzero(~ops.name.matches(_BETWEEN) & ~np.isin(ops.rows, of_weights))
+    found = [_adapters(ops, number, signatures, limits, place, form) for form in _ADAPTERS]
+    begin, end = (np.concatenate(each) for each in zip(*found, strict=True))
     steps = max(len(distinct(ops.step[begin])), 1)
     switched = any(map(_SWITCH.search, calls.events.user_code.names))
-    if len(begin) < limits.min_adapters * steps or (switched and not _is_single(flow, ops, begin)):
+    if len(begin) < limits.min_adapters * steps or (switched and not _is_single(flow, ops, begin, place)):
         return
     edges = np.zeros(len(ops) + 1, np.int64)
-    edges[begin + 1] += 1
-    edges[end + 1] -= 1
+    np.add.at(edges, begin + 1, 1)
+    np.add.at(edges, end + 1, -1)
     members = ops[np.cumsum(edges)[:-1] > 0]
     spent, owner = members.launched()
     yield Hits(
@@ -79,14 +83,15 @@ def unmerged_adapter(calls: Calls, idle: IdleTime, flow: Flow | None, limits: Li
     )
 
 
-def _adapters(ops: Calls, number: Rows, signatures: list[Signature], limits: Limits) -> tuple[Rows, Rows]:
-    """Position of each adapter's base layer, and of its last op."""
-    place = np.flatnonzero(~ops.name.matches(_BETWEEN))
-    size = len(place) - len(_ADAPTER) + 1
+def _adapters(
+    ops: Calls, number: Rows, signatures: list[Signature], limits: Limits, place: Rows, form: tuple[str, ...]
+) -> tuple[Rows, Rows]:
+    """Position of each base layer that an adapter of this form follows, and of the adapter's last op."""
+    size = len(place) - len(form) + 1
     if size <= 0:
         return place[:0], place[:0]
-    matched: Mask = ops.step[place[:size]] == ops.step[place[len(_ADAPTER) - 1 :]]
-    for offset, name in enumerate(_ADAPTER):
+    matched: Mask = ops.step[place[:size]] == ops.step[place[len(form) - 1 :]]
+    for offset, name in enumerate(form):
         matched &= ops.name.matches(f"::{name}_?$")[place[offset : offset + size]]
     first = np.flatnonzero(matched)
     kinds = [number[place[first + offset]].tolist() for offset in range(3)]
@@ -95,16 +100,15 @@ def _adapters(ops: Calls, number: Rows, signatures: list[Signature], limits: Lim
         for kind in set(zip(*kinds, strict=True))
     }
     first = first[np.array([low[kind] for kind in zip(*kinds, strict=True)], np.bool_)]
-    return place[first], place[first + len(_ADAPTER) - 1]
+    return place[first], place[first + len(form) - 1]
 
 
-def _is_single(flow: Flow | None, ops: Calls, begin: Rows) -> bool:
+def _is_single(flow: Flow | None, ops: Calls, begin: Rows, place: Rows) -> bool:
     """Whether the ids of tensors show that each base layer has one adapter in all of its calls."""
     if flow is None:
         return False
     number_of = dict(zip(flow.ops.rows.tolist(), flow.number.tolist(), strict=True))
     adapters: dict[int, set[int]] = {}
-    place = np.flatnonzero(~ops.name.matches(_BETWEEN))
     for base, down in zip(begin, place[np.searchsorted(place, begin) + 1], strict=True):
         pair = [number_of.get(int(ops.rows[at]), -1) for at in (base, down)]
         weights = [
