@@ -223,6 +223,17 @@ def test_innermost_call_of_a_built_in_function_names_a_pause() -> None:
     assert inside_of_python.built_in.values().tolist() == [None]
 
 
+DECODE, INNER = "json/decoder.py(343): raw_decode", "contextlib.py(80): inner"
+
+
+def test_standard_library_call_with_a_remedy_names_a_pause() -> None:
+    found = paused((5, 115, 625), (MAIN, 0, 900), (INNER, 20, 110), (DECODE, 200, 600))
+    assert found.built_in.values().tolist() == [None, DECODE]
+    starts, ends = found.calls_of(DECODE)
+    assert list(zip((starts // US).tolist(), (ends // US).tolist(), strict=True)) == [(200, 600)]
+    assert found[:1].calls_of(DECODE)[0].tolist() == []
+
+
 def test_the_instant_at_which_a_pause_begins_is_its_own() -> None:
     """Of 512 us, looked at every 2 us from 1 us on: 50 times in the first pause, and from its end on in the second."""
     found = paused((5, 116, 537), (MAIN, 0, 900), (F, 126, 537))

@@ -14,12 +14,14 @@ from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, codes, ints, ints_at, matching, texts_of
+from traceanalyzer.rule.idioms import idiom_of
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.calls_and_work import Calls
 from traceanalyzer.timeline.names import ANNOTATION, COMPILATION, COMPILED_RUN, QUERY
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.selection import Chosen, Events, Key, cached_readonly, positions, repeats
 from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.timeline.user_code import is_user_code
 
 OPTIMIZER = regex(r"^Optimizer\.(step|zero_grad)#")  # its time is torch's, not the user's
 
@@ -107,6 +109,7 @@ _FUNCTION = regex(r"\.py\(\d+\): ")  # in Python, not built in
 _BUILT_IN = regex(r"^<built-in (?:method|function) (\w+)(?: of (?:type|module|([\w.]+)) object.*)?(?:>|$).*")
 _ANY_CALL = regex(f"{_FUNCTION.pattern}|{_BUILT_IN.pattern}")
 _TORCHS = r"^(.*/)?torch/(?!nn/modules/module\.py|utils/_contextlib\.py|_dynamo/)"  # not the user's callers
+_TORCH = regex(r"^(.*/)?torch/")
 _COMPARABLE = 0.1  # of the longest stretch before a function: shorter ones are what comes between ops; chosen
 
 
@@ -210,11 +213,19 @@ class CallsAfterCpuGaps(Calls):
 
     @cached_readonly
     def built_in(self) -> Texts:
-        """The innermost call in most of each stretch, if it is of a built-in function: `tensor()`; else null."""
+        """The innermost call in most of each stretch, if it is built-in or has a remedy: `tensor()`; else null."""
         covering = self._innermost(_ANY_CALL)
-        # `Tensor.tolist()`, `tensor()`.
-        names = [_BUILT_IN.sub(r"\2.\1()", str(name)).removeprefix(".") for name in covering.names]
-        return Texts(np.where(covering.matches(_BUILT_IN), covering.code, -1), np.array(names, object))
+        names = [_call_words(str(name)) for name in covering.names]
+        return Texts(np.where(covering.meets(_is_called), covering.code, -1), np.array(names, object))
+
+    def calls_of(self, built_in: str) -> intervals.Set:
+        """When calls of that `built_in` run within these stretches."""
+        python = self.events.trace.lanes.python
+        rows = np.flatnonzero(matching(python, "name", lambda name: _call_words(name) == built_in))
+        start, tid = ints_at(python, "start_ns", rows), ints_at(python, "tid", rows)
+        end, here = start + ints(python, "dur_ns")[rows], np.isin(tid, distinct(self.thread))
+        calls, pauses = intervals.union(start[here], end[here]), intervals.union(self.start_ns, self.end_ns)
+        return intervals.difference(calls, intervals.difference(calls, pauses))
 
     def _innermost(self, pattern: re.Pattern[str]) -> Texts:
         """Of Python's calls with such names, the innermost that covers more than half of each stretch."""
@@ -364,6 +375,17 @@ class HostCalls(CallsAfterCpuGaps):
         one &= ~_has_several(line.code, ops, stretch, alone)
         code = np.append(ops.name.code[first], -1)[np.where(one, main, -1)]
         return Texts(code, ops.name.names).or_else(line)
+
+
+def _call_words(name: str) -> str:
+    """`Tensor.tolist()`, `tensor()`."""
+    return _BUILT_IN.sub(r"\2.\1()", name).removeprefix(".")
+
+
+def _is_called(name: str) -> bool:
+    """Whether a recorded call is of a built-in function, or of one of the standard library with a remedy."""
+    other = _TORCH.match(name) or name.endswith(">") or is_user_code(name)
+    return bool(_BUILT_IN.match(name)) or (not other and idiom_of("calls", [name]) is not None)
 
 
 def _has_several(function: Rows, ops: Calls, stretch: Rows, alone: float) -> Mask:
