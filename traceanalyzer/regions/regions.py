@@ -90,7 +90,7 @@ class DropRegion:
         floor_ns: the work that they launch stays, each piece shorter by this, and is launched after them; where it
             is 0, each piece has a launch of its own.
         stall: what comes after them may have run cold, since the CPU worked on something else in them.
-        least_part: of the saving, that a fix has which keeps some of it.
+        least_part, most_part: of the saving, that a fix has which keeps some of it, or takes more around it.
     """
 
     kind: ClassVar[Kind] = "drop"
@@ -99,6 +99,7 @@ class DropRegion:
     floor_ns: float = np.inf
     stall: bool = False
     least_part: float = 1.0
+    most_part: float = 1.0
 
     def apply(self, edited: EditedProgram) -> None:
         spans = intervals.union(as_ints(self.starts_ns), as_ints(self.ends_ns))

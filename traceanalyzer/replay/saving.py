@@ -200,6 +200,8 @@ class Forecast:
             low = min(low, idle if idle >= _WORTH else 0.0)
         parts = (getattr(edit, "least_part", 1.0) for edit in edits)
         low = min(low, max(share, 0.0) * min(parts, default=1.0))
+        most_parts = (getattr(edit, "most_part", 1.0) for edit in edits)
+        high = max(high, min(share * max(most_parts, default=1.0), 1.0))
         # The interval holds as often as is stated; what may save nothing still may.
         part = max((INTERVAL_PART.get(bound, 1.0) for bound in self.step.bounds), default=1.0)
         part = 1.0 if any(edit.kind == "balance" for edit in edits) else part

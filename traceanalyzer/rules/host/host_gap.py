@@ -12,6 +12,7 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, distinct, median
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.units import format_ns
+from traceanalyzer.regions.regions import DropRegion
 from traceanalyzer.regions.responsible import Leading
 from traceanalyzer.replay.edits import ShrinkGaps
 from traceanalyzer.rule import Claims, Hits, IdleTime, LostTime, rule
@@ -117,7 +118,7 @@ def host_gap(
             dense = pauses.user_calls() * limits.dense_call_ns > pauses.total_ns
             hits = _hits(pauses, lost, line, sure=len(steps) > 1, dense=dense)
             hits = _with_iterations(hits, pauses, steps)
-            yield hits if leading is None else with_region(hits, leading.named(line))
+            yield _without_call(hits if leading is None else with_region(hits, leading.named(line)), pauses)
     yield _single_pause_hits(members[long & ~recurs], idle)
 
 
@@ -146,6 +147,16 @@ def _hits(pauses: CallsAfterCpuGaps, lost: LostTime, line: str | None, *, sure: 
         evidence=evidence,
         related=(pauses.before,),
     )
+
+
+def _without_call(hits: Hits, pauses: CallsAfterCpuGaps) -> Hits:
+    """The hits with the saving of the call that the remedy replaces; at most all of the function goes."""
+    built_in = hits.evidence.get("built_in")
+    if built_in is None or idiom_of("calls", [built_in]) is None:
+        return hits
+    calls = pauses.calls_of(built_in)
+    most_part = pauses.total_ns / max(intervals.length(calls), 1)
+    return replace(hits, fix=DropRegion(*calls, stall=True, most_part=most_part))
 
 
 def _with_iterations(hits: Hits, pauses: CallsAfterCpuGaps, steps: Steps) -> Hits:
@@ -229,8 +240,9 @@ def describe_pauses(pauses: CallsAfterCpuGaps, line: str | None) -> tuple[str, s
     else:
         text += place_text(evidence, line, single=single)
     if built_in := pauses.main_one(pauses.built_in, _MOST):
-        evidence |= {"built_in": built_in}
-        text += ", mostly in the call of {built_in}"
+        inner_ns = intervals.length(pauses.calls_of(built_in)) // len(pauses)
+        evidence |= {"built_in": built_in, "inner_ns": inner_ns}
+        text += "; {built_in} takes {inner} of it" if single else ", mostly in the call of {built_in}"
         # The table of idioms has the remedy for this very call.
         advice = "" if idiom_of("calls", [built_in]) else advice
     return text, advice, evidence, single
