@@ -17,6 +17,12 @@ _FUNCTOR = re.compile(r"\b(\w*?(?:Functor|ReduceOp|Ops)\w*)")
 _PLAIN = re.compile(r"^(?:void )?(?:[\w:]|\(anonymous namespace\)::)*?(\w+)(?=[<(]|$)")
 _MAX_LETTERS = 60
 _MAX_LISTED = 6
+_FRAME = re.compile(r"^(?:.*/)?([^/(]+\.pyx?)\(\d+\): (.+?)(?:\(\))?$")
+# Functions whose names say nothing of what they do.
+_ANY = re.compile(
+    r"_?(?:forward|wrap(?:per|ped)|inner|_?call_impl|_fn|func|fn|run|call|decorate_context)|<\w+>"
+    r"|__(?:call|getitem|getitems|getattr|getattribute|next|iter|enter|exit|len)__"
+)
 _FUNCTION = re.compile(r"(\.py\(\d+\): \w+)(?![\w(.])")
 
 
@@ -38,6 +44,17 @@ def listed_ops(names: Iterable[str], width: int) -> str:
 def marked_functions(text: str) -> str:
     """A text whose functions of Python end in parentheses, as one called `step` must: `train.py(45): step()`."""
     return _FUNCTION.sub(r"\1()", text)
+
+
+def says_nothing(frame: str) -> bool:
+    """Whether `path/file.py(12): function` is a function like `forward` or `__call__`."""
+    found = _FRAME.match(frame)
+    return found is not None and _ANY.fullmatch(found[2]) is not None
+
+
+def function_words(frame: str) -> str:
+    """`update()` of `path/file.py(12): update`; with its file where its name says nothing: `llama.py: forward()`."""
+    return _FRAME.sub(r"\1: \2()" if says_nothing(frame) else r"\2()", frame)
 
 
 def short_op(op: str) -> str:
