@@ -7,6 +7,7 @@ import numpy as np
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Floats
 from traceanalyzer.model.device_times import RegionCost
+from traceanalyzer.model.short_names import function_words, says_nothing
 from traceanalyzer.regions.regions import Regions
 from traceanalyzer.regions.responsible import block_words
 from traceanalyzer.rule.titles import code_words, shortened_name
@@ -78,12 +79,40 @@ def _opened(regions: Regions, share: Floats) -> list[int]:
 def region_words(regions: Regions, node: int) -> str:
     """`step()`, `AdamW.step`, `6 x layer_norm, linear, ...`: a region in few words."""
     kind, name = regions.tree.kind[node], regions.tree.name[node]
+    inner = _main_part(regions, node)
+    if kind == "block" and regions.tree.kind[inner] in ("function", "module"):
+        return f"{regions.tree.calls[inner] / regions.steps:,.0f} x {region_words(regions, inner)}"
     if kind == "block":
         ops = [_short(one).removeprefix("aten::") for one in _of_block(regions, node).split(", ")]
         named = [one for one in ops[:_OPS] if len(", ".join(ops[:_OPS])) <= _BLOCK] or ops[:1]
         count = regions.tree.calls[node] / regions.steps
         return f"{count:,.0f} x {', '.join(named)}{' ...' * (len(named) < len(ops))}"
-    return _short(name)
+    return _short(_telling_words(regions, node) if kind == "function" and says_nothing(name) else name)
+
+
+def _telling_words(regions: Regions, node: int) -> str:
+    """For a function whose name says nothing: what nearly all of it is in, else its module, else its file."""
+    tree, known = regions.tree, ("function", "module")
+    inner, after = node, _main_part(regions, node)
+    while says_nothing(tree.name[inner]) and tree.kind[after] in known and after != inner:
+        inner, after = after, _main_part(regions, after)
+    if not says_nothing(tree.name[inner]):
+        return tree.name[inner]
+    around = int(tree.parent[node])
+    while says_nothing(tree.name[around]):
+        around = int(tree.parent[around])
+    cost, inside = cost_of(regions), np.flatnonzero(regions.below([around])).tolist()
+    # A wrapper of the same class name, such as of LoRA, would be counted as what it wraps.
+    alone = [tree.name[each] for each in inside].count(tree.name[around]) == 1
+    named = alone and tree.kind[around] == "module" and cost[node] >= _INSIDE * cost[around]
+    return tree.name[around] if named else function_words(tree.name[node])
+
+
+def _main_part(regions: Regions, node: int) -> int:
+    """The part that has nearly all of a region; the region itself where none has."""
+    cost, inside = cost_of(regions), np.flatnonzero(regions.tree.parent == node)
+    part = int(inside[np.argmax(cost[inside])]) if len(inside) else node
+    return part if cost[part] >= _NEARLY_ALL * cost[node] else node
 
 
 def _of_block(regions: Regions, node: int) -> str:
@@ -139,7 +168,10 @@ def shown_name(regions: Regions, node: int, width: int = 80) -> str:
     kind, name = regions.tree.kind[node], regions.tree.name[node]
     if kind == "block":
         return block_words(regions.tree.calls[node] / regions.steps, _of_block(regions, node), width)
-    return f"{name}()" if kind == "function" else name
+    if kind != "function":
+        return name
+    forms = f"{name}()", f"{name}()".rpartition("/")[2]
+    return next((form for form in forms if len(form) <= width), region_words(regions, node))
 
 
 def listed_regions(regions: Regions, cost: Floats, depth: int) -> Iterator[tuple[int, int]]:
