@@ -8,11 +8,13 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import distinct, median
 from traceanalyzer.model.short_names import function_words
+from traceanalyzer.model.step_times import Saving
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints, matching
 from traceanalyzer.model.units import percent
 from traceanalyzer.replay.edits import Drop, DropSpans
+from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, rule
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.steps import Steps
@@ -62,7 +64,7 @@ class Limits:
 
 @rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=("on-device",))
 def dataloader_stall(
-    calls: Calls, activity: Activity, idle: IdleTime, steps: Steps, limits: Limits
+    calls: Calls, activity: Activity, idle: IdleTime, steps: Steps, forecast: Forecast | None, limits: Limits
 ) -> Iterator[Hits]:
     """The step waits for its next batch of data.
 
@@ -94,11 +96,13 @@ def dataloader_stall(
         once = few and bool((np.diff(waited) == 1).all())  # a few steps in a row
         launched, _ = same_waits.launched()
         on_device = len(launched) >= limits.min_launches * len(same_waits)
+        leaving = DropSpans(same_waits.start_ns, same_waits.end_ns, leaving_ns=_NEXT_NS)
         parts = _title_parts(functions, same_waits.total_ns, limits)
         where = "functions" if parts else "ops" * bool(spent)
-        remedy = _ADVICE[kind].format(workers=_workers(same_waits, steps))
+        # The recorder slows the loader and the rest of a step by different factors.
+        workers = "4 or more" if forecast is None else _workers(forecast.saving([leaving]))
+        remedy = _ADVICE[kind].format(workers=workers)
         remedy = _of_functions(remedy, same_waits, inside, functions) if parts else remedy
-        leaving = DropSpans(same_waits.start_ns, same_waits.end_ns, leaving_ns=_NEXT_NS)
         yield Hits(
             occurrences=same_waits,
             named_by=name,
@@ -125,11 +129,10 @@ def dataloader_stall(
         )
 
 
-def _workers(waits: Calls, steps: Steps) -> str:
+def _workers(saving: Saving) -> str:
     """How many processes load as fast as the steps run: a batch's time over that of the rest of a step."""
-    rest_ns = int(steps.durations_ns().sum()) - waits.total_ns
-    many = rest_ns <= 0 or waits.total_ns >= _MANY_WORKERS * rest_ns
-    return f"{_MANY_WORKERS} or more" if many else str(waits.total_ns // rest_ns + 1)
+    many = saving.share * (_MANY_WORKERS + 1) >= _MANY_WORKERS
+    return f"{_MANY_WORKERS} or more" if many else str(int(max(saving.share, 0.0) / (1 - saving.share)) + 1)
 
 
 def needless_on_device(launched: Work) -> Calls:
