@@ -51,6 +51,8 @@ DEPTHWISE = Op(
     IMAGES,
     [BF16],
 )
+SIGNAL = replace(DEPTHWISE, name="aten::conv1d", dims=())
+BACKWARD = "autograd::engine::evaluate_function: ConvolutionBackward0"
 
 
 @pytest.mark.parametrize(
@@ -67,6 +69,13 @@ DEPTHWISE = Op(
             [],
             0,
             id="in full",
+        ),
+        pytest.param([SIGNAL, replace(SIGNAL, name=BACKWARD)], [], 0, id="a signal has no channels last"),
+        pytest.param(
+            [DEPTHWISE, SIGNAL, replace(SIGNAL, name=BACKWARD)],
+            ["depthwise convolutions"],
+            2 * 60 * 0.75,
+            id="backward of a signal or of an image",
         ),
         pytest.param(
             [CONVERT, NORM, DEPTHWISE, CONV],

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats
+from traceanalyzer.model.arrays import Floats, Mask
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Claims, Confidence, Hits, Work, gpu_time_evidence, reduce_to, rule
 from traceanalyzer.timeline import kernel_families as families
@@ -82,11 +82,20 @@ def layout_conversion(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
         norms &= name.matches(families.CONVOLUTION).any()
     chosen = work[name.matches(families.LAYOUT) | norms | (depthwise & name.matches(_HALF))]
     by_image = work.outer_op.name.matches(_INSTANCE_NORM)
-    for device, pieces in chosen[~chosen.dims.matches(_SIGNAL)].by_device():
+    for device, pieces in chosen[~_of_signals(chosen)].by_device():
         hits = _hits(pieces, gpus[device].sms or limits.unknown_sms, limits)
         if (by_image & (work.device == device)).any():
             hits = replace(hits, info=True, advice=_BY_IMAGE)
         yield hits
+
+
+def _of_signals(pieces: Work) -> Mask:
+    """Pieces with one dimension after batch and channels."""
+    op, unknown = pieces.outer_op.name, pieces.dims.code < 0
+    signals = pieces.dims.matches(_SIGNAL) | (unknown & op.matches(r"conv(_transpose)?1d$"))
+    # Work of backward, or without an op, is of a signal if all convolutions of forward are.
+    unsure = unknown & (op.matches(r"Backward\d*$") | ~op.there)
+    return signals | (unsure & (signals.any() and (signals | unsure).all()))
 
 
 def _hits(pieces: Work, sms: int, limits: Limits) -> Hits:
@@ -94,9 +103,7 @@ def _hits(pieces: Work, sms: int, limits: Limits) -> Hits:
     parts = {part: pieces[pieces.name.matches(pattern)].total_ns for part, pattern in _PARTS.items()}
     return Hits(
         **reduce_to(pieces, np.where(moved, 0.0, pieces.dur_ns * _shares(pieces, sms, limits))),
-        message="images are channels first (NCHW): "
-        + _listed([part for part, ns in parts.items() if ns])
-        + " take {spent_a_step}; with channels last, "
+        message="images are channels first (NCHW): {affected} take {spent_a_step}; with channels last, "
         + _listed([how for part, how in _LAST.items() if parts[part]])
         + "; by op: {ops}"
         + ("; most time for inputs of shapes {shapes}" if evidence["shapes"] else "")
@@ -106,6 +113,7 @@ def _hits(pieces: Work, sms: int, limits: Limits) -> Hits:
         evidence={
             **evidence,
             "spent_ns": pieces.total_ns,
+            "affected": _listed([part for part, ns in parts.items() if ns]),
             "conversions": int(moved.sum()),
             "parts": {part: ns for part, ns in sorted(parts.items(), key=lambda item: -item[1]) if ns},
         },
