@@ -34,8 +34,14 @@ def step_parts(analysis: Analysis) -> tuple[str, Mapping[str, float]]:
     share = (totals["gpu_ns"] if of_gpu else totals["predicted_ns"]) / step_ns
     parts: dict[str, float] = {}
     nodes = _opened(regions, share)
+    names = np.array(regions.tree.name, object)
     for node in nodes:
-        name = region_words(regions, node)
+        within = (names == names[node]) & (share >= _LEAST / 3)
+        # Other parts hold calls of the same op.
+        shared = (
+            regions.tree.kind[node] in ("op", "backward") and not np.isin(np.flatnonzero(within), nodes).all()
+        )
+        name = "other " * shared + region_words(regions, node)
         parts[name] = parts.get(name, 0.0) + float(share[node])
     named = sorted((item for item in parts.items() if item[1] >= _LEAST), key=lambda item: -item[1])[:_MOST]
     known, whole = sum(part for _, part in named), min(float(share[0]), 1.0)
