@@ -7,7 +7,7 @@ from tests.rules.programs import PINNED_TO_DEVICE, PINNED_TO_HOST, TO_DEVICE, TO
 from tests.support.fixtures import FIXTURES
 from traceanalyzer import diagnose
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.finding import Confidence, Status
+from traceanalyzer.model.finding import Confidence, Finding, Status
 from traceanalyzer.replay.edits import DropSpans, MoveToSideStream
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.rule.registry import find_rule
@@ -238,3 +238,28 @@ def test_copies_of_the_asked_window_alone_are_counted() -> None:
     assert all(
         at.start_ns < window.end_ns and at.end_ns > window.start_ns for at in (found, *found.occurrences)
     )
+
+
+def test_weights_that_a_library_offloads_stay_on_the_device() -> None:
+    """Their copies go with the 400 us of Python around each; copies of a program's own function are pinned instead."""
+
+    def finding(function: str) -> Finding:
+        made = Program()
+        for step in range(5):
+            made.step(step)
+            for layer in range(3):
+                begin = made.now
+                made.now += 400 * US
+                made.copy(TO_DEVICE, 4 << 20, 200 * US, TO)
+                made.trace.python(function, begin, made.now - begin - US, python_id=1 + 3 * step + layer)
+                made.kernel(dur=50 * US)
+        (one,) = found(made.trace, SLUG)
+        return one
+
+    library, own = (finding(f"{file}: set_tensor") for file in ("accelerate/hooks.py(300)", "train.py(300)"))
+    assert library.advice.startswith("Keep the weights on the GPU if they fit")
+    assert own.advice.startswith("Pin the source")
+    assert library.title.startswith("A pageable copy of offloaded weights (4.00 MiB) runs 3 times a step")
+    assert library.saving is not None
+    assert own.saving is not None
+    assert library.saving.step_ns > own.saving.step_ns + 3 * 300 * US

@@ -120,7 +120,9 @@ def build_finding(
     evidence = {**totals, "share": share, "steps": in_steps, **_native(_weighed(pending, costs))}
     if hits.named_by is not None:
         evidence = {"by": hits.named_by} | evidence
-    idiom = None if isinstance(hits.occurrences, Work) else idiom_of("calls", _code_of(evidence))
+    work = hits.occurrences if isinstance(hits.occurrences, Work) else None
+    by_host = work is None or bool(work.kind.one_of("copy_h2d", "copy_d2h").all())
+    idiom = idiom_of("calls", _code_of(evidence)) if by_host else None
     evidence |= {"idiom": idiom.name} if idiom else {}
     callee = own_callee(hits.occurrences, evidence)
     evidence |= {"callee": callee} if callee else {}
@@ -140,7 +142,7 @@ def build_finding(
         confidence=hits.confidence,
         message=message,
         advice=_not_here(saving)
-        + (f"{idiom.fix} {advice}".rstrip() if idiom else advice)
+        + (f"{idiom.fix} {advice}".rstrip() if idiom and idiom.fix not in advice else advice)
         + _usual(hits, saving),
         rank=scope.rank,
         device=typical.device,

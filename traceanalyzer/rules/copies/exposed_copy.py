@@ -1,7 +1,7 @@
 """Copies between host and device while no kernel runs."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,9 +9,11 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows, distinct, median, pick, sums_of
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
+from traceanalyzer.regions.regions import DropRegion
 from traceanalyzer.replay.edits import Drop, DropSpans, Edit, MoveToSideStream
 from traceanalyzer.roofline.peaks import host_link, link_reached
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Unavailable, Work, rule
+from traceanalyzer.rule.idioms import idiom_of
 from traceanalyzer.tensors.ops.table import is_view, result_shape
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, signatures_of, tensors
 from traceanalyzer.timeline.device_work import find
@@ -24,6 +26,8 @@ _WORKER_MOVES = (
     r"^aten::(to|_to_copy|copy_|clone|contiguous|cuda|cpu|_?pin_memory|resolve_\w+|"
     r"empty\w*|zeros|lift_fresh)$"
 )
+_OFFLOADED = "offloaded weights"  # a name of idioms.toml
+_IF_TOO_LARGE = "Else copy those of the next layer from pinned memory, on a separate stream."
 _WIDTHS = frozenset(ITEM_BYTES.values())
 _MOVES = r"^aten::(to|_to_copy|copy_|cuda|cpu|clone|contiguous)$"
 _WAYS = {"copy_h2d": "host to device", "copy_d2h": "device to host", "copy_p2p": "device to device"}
@@ -116,6 +120,8 @@ def exposed_copy(
         evidence, waited = _evidence(trace, moves, limits.min_blocked_ns), charged[owner >= 0]
         converting = _converting(moves, called)
         remedy = to_device if kind == "copy_h2d" else else_where
+        offloaded = _offloaded(lines)
+        remedy = _IF_TOO_LARGE if offloaded else remedy
         ops, sent_ns = _ops_on_host(calls, work, moves, limits)
         purpose, advice, named = _purpose(moves, _reading_op(moves, called, converting), remedy, ops)
         back = sent_ns > 0
@@ -126,7 +132,9 @@ def exposed_copy(
             lost=LostTime.joined(
                 [LostTime.uncovered(moves, cover), LostTime.all_of(waited, owner[owner >= 0])]
             ),
-            fix=[
+            fix=_kept(calls, moves)
+            if offloaded
+            else [
                 *_fix(moves[(converting < 0) & ~back], awaiting, evidence["link_gbps"]),
                 Drop(converting[converting >= 0]),
                 DropSpans(moves.outer_op.start_ns[back], sent_ns[back]),
@@ -200,6 +208,24 @@ def _fix(copies: Work, awaiting: Rows, link_gbps: float | None) -> list[Edit]:
     if link_gbps:
         dur = np.where(copies.pageable, np.minimum(dur, copies.bytes / (link_reached() * link_gbps)), dur)
     return [MoveToSideStream(copies.entries, dur), Drop(awaiting[~np.isin(awaiting, copies.launch.rows)])]
+
+
+def _offloaded(lines: Mapping[str, int]) -> bool:
+    """Whether a library copies weights that it keeps on the host."""
+    idiom = idiom_of("calls", [*lines][:1])
+    return idiom is not None and idiom.name == _OFFLOADED
+
+
+def _kept(calls: Calls, copies: Work) -> list[Edit]:
+    """Without the copies, and without the functions that do nothing else."""
+    ops = copies.outer_op.distinct()
+    top = calls[calls.is_top_op]
+    copying = top.inside(ops)
+    # Views make nothing, but aten::to is one that copies here.
+    counts = copying | ~top.name.meets(is_view)
+    thread = np.full(int(counts.sum()), ops.thread[0])
+    functions = calls.events.user_code.whole(top.start_ns[counts], thread, copying[counts])
+    return [Drop(ops.rows), DropRegion(*functions)]
 
 
 def _blocked(copies: Work, least_ns: int) -> Mask:

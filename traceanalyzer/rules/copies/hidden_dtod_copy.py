@@ -47,9 +47,9 @@ def hidden_dtod_copy(work: Work, limits: Limits) -> Iterator[Hits]:
             fix=DropWork(moves.entries),
             message="{by} copies its bias (the argument named input) into its output before the GEMM, {times_a_step}, "
             "{moved_a_step}; the copies take {total_a_step}{shapes}",
-            advice="If it is a bias, pass it with one dimension: the GEMM's epilogue adds it. If it is a whole matrix that "
-            "is not read again, add the product in place (matrix.addmm_). Or use torch.mm, and add the matrix afterwards: "
-            "{torch.compile} can fuse the addition with the next op.",
+            advice="If it is a bias, pass it with one dimension: the GEMM's epilogue adds it. If it is a whole matrix "
+            "that is not read again, add the product in place (matrix.addmm_). Or use torch.mm, and add the matrix "
+            "afterwards: {torch.compile} can fuse the addition with the next op.",
             evidence={
                 "moved_bytes": int(moves.bytes.sum()),
                 "gemm": next(iter(products.name.sums(products.dur_ns)), ""),

@@ -34,9 +34,8 @@ _ADVICE = {
     "second-pass": "Use the results of the first pass, for example its logits for the accuracy.",
     "forward-twice": "If both passes get the same batch and weights, use the results of the first, for example its "
     "logits for the accuracy. A target or teacher network has weights of its own, and needs its pass.",
-    "forward-in-hook": "If the batch fits into memory as one mini-batch, use the loss without gradient caching "
-    "(sentence-transformers: MultipleNegativesRankingLoss for CachedMultipleNegativesRankingLoss). Else use larger "
-    "mini-batches, which need fewer launches.",
+    "forward-in-hook": "If the batch fits into memory, use the loss without the cache, which runs the model twice; "
+    "else larger mini-batches. In sentence-transformers: MultipleNegativesRankingLoss.",
     "unchanged-inputs": "Compute it once, and pass the result to each layer or model. If the tensors never "
     "change, compute it once for the whole run (cached=True in PyG's layers).",
     "constant-weights": "Compute it once after loading: remove_parametrizations, merge_and_unload for adapters, or "
