@@ -162,3 +162,24 @@ def test_repeats_are_named_with_the_function_around() -> None:
         program.function("update", begin)
         program.end_step()
     assert first_of(program).by == "30 x mul, add, copy_ in train.py(10): update()"
+
+
+def test_code_after_backward_is_named_by_the_function_with_most_of_it() -> None:
+    """One matrix product in it, as in a confusion matrix, makes it no layer."""
+    program = CodeProgram()
+    for step in range(5):
+        numbers = range(100 * step, 100 * step + 10)
+        for number in numbers:
+            program.op("aten::linear", sequence=number)
+        for number in reversed(numbers):
+            program.node("AddmmBackward0", number)
+        program.op("aten::detach")
+        begin = program.now
+        program.ops(["aten::mm", *["aten::eq", "aten::sum", "aten::add_"] * 8])
+        program.function("update", begin, "torchmetrics/metric.py")
+        program.op("aten::stack")
+        program.end_step()
+    finding = first_of(program)
+    assert (finding.cause, finding.by) == ("region", "torchmetrics/metric.py(10): update(), after backward")
+    assert finding.title.endswith("of the step is in torchmetrics: the GPU waits for its 27 launches")
+    assert finding.advice.startswith("Call update() of the metric instead of forward()")

@@ -202,7 +202,12 @@ def _region(regions: Regions, kind: str, name: str, nodes: list[int], stepping: 
         elif kind == "package":
             remedy = "package"
         elif kind == "phase":
-            remedy, name = "after-backward", f"{name} ({', '.join(_main_ops(regions, own))})"
+            remedy, function = "after-backward", _function_with_most(regions, nodes, share)
+            name = (
+                f"{function}, after backward"
+                if function
+                else f"{name} ({', '.join(_main_ops(regions, own))})"
+            )
         edit = regions.without(nodes, on_host=remedy in ON_HOST)
         return Responsible(tuple(nodes), remedy, name, share, calls, edit)
     ops = name.split(", ")
@@ -239,6 +244,18 @@ def _only_evaluates(regions: Regions, own: Mask, layers: Mask) -> bool:
     launches = all_ns <= _LAUNCHES_NS * regions.launches[own].sum()
     only = launches and of_layers_ns <= _LAYERS_AFTER * all_ns
     return bool(only) and not any(map(_TRAINS.search, _main_ops(regions, own)))
+
+
+def _function_with_most(regions: Regions, nodes: list[int], share: float) -> str:
+    """The innermost function with most of some nodes' share of the step; empty if there is none."""
+    found, tree = "", regions.tree
+    while inside := [
+        child
+        for child in np.flatnonzero(np.isin(tree.parent, nodes)).tolist()
+        if regions.share[child] >= _MOST * share
+    ]:
+        found, nodes = tree.name[inside[0]] if tree.kind[inside[0]] == "function" else found, inside
+    return found
 
 
 def _main_ops(regions: Regions, nodes: Mask) -> list[str]:

@@ -166,7 +166,7 @@ def build_finding(
 def _code_of(evidence: Mapping[str, Any]) -> Iterator[str]:
     """What shows which code it is: a built-in function, the region, the line with most of its time, ops of a loop."""
     lines = evidence.get("lines")
-    yield from (str(evidence[name]) for name in ("built_in", "by", "region") if name in evidence)
+    yield from (str(evidence[name]) for name in ("built_in", "by", "region", "within") if name in evidence)
     if isinstance(lines, Mapping) and 2 * max(lines.values(), default=0) >= sum(lines.values()):
         yield from [*lines][:1]
     yield from (text for name in ("ops", "loop") if isinstance(text := evidence.get(name), str))

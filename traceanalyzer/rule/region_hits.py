@@ -32,7 +32,7 @@ _ADVICE = {
     "function": "Run it less often, once for all calls, or not at all. Else compile it with {torch.compile}: one "
     "launch a call.",
     "after-backward": "Metrics, logging and averages need not run in every step: run them every few steps, or collect "
-    "their inputs and run them once. With torchmetrics call update(), and compute() once an epoch.",
+    "their inputs (torchmetrics: update()) and run them once (compute()).",
     "package": "Call the package less often, once on all of the data, or not at all. Arguments may make it do less.",
     "weights": "Compute the weights once for several calls: within torch.nn.utils.parametrize.cached(), or fold them "
     "into plain weights for inference (remove_parametrizations).",
@@ -81,6 +81,7 @@ def _hits(gaps: IdleTime, region: Responsible, leading: Leading) -> Hits:
         advice=_ADVICE["items" if by_item else region.remedy],
         evidence={
             "region": _name(region),
+            **({"within": region.within} if region.within else {}),
             "part_share": region.share,
             "region_launches": inside,
             # Calls with a wait between them cannot be batched.
