@@ -256,6 +256,16 @@ def test_steps_whose_data_grows_are_joined(tmp_path: Path) -> None:
         assert len(ops) == expected
 
 
+def test_ops_that_differ_amid_a_step_are_left_out(tmp_path: Path) -> None:
+    """Two texts of the batch are padded, or one: the other ten ops are those of the recorded step."""
+    pad, layers = Call("aten::pad", (X,), (Y,)), [mul(X, W, Y)] * 9
+    path = written(tmp_path, [[mul(X, X, Z), pad, pad, *layers], [*layers, pad, pad, mul(X, X, Z)]])
+    (tmp_path / "built.et.json").write_text(json.dumps(document([[mul(X, X, Z), pad, *layers]])))
+    joined = Analysis(load(path)).index(Flow)
+    assert joined.ops.step.tolist() == [0] * 11
+    assert joined.number.tolist() == list(range(11))
+
+
 @pytest.mark.parametrize(
     "others",
     [pytest.param([mul(X, X, Y)] * 2, id="ops"), pytest.param([mul(Tensor(1, (8,)), W, Y)], id="shapes")],

@@ -31,6 +31,8 @@ _LONG_CHAIN = 12
 # Share of the ops with equal shapes, or sizes that changed alike, in two steps that run the same ops. Chosen.
 _LEAST_ALIKE = 0.9
 _SIZE = regex(r"\d+")
+# Name and shapes.
+_Op = tuple[str, str]
 # Elements of numbers that the host lists in each step; batches have more. Chosen.
 _MOST_NUMBERS = 256
 MIN_CHAIN = 2
@@ -207,7 +209,8 @@ def joined(recorded: ExecutionTrace, calls: Calls) -> tuple[Rows, Rows]:
 
     A thread's step is joined to the recorded thread's step of the same number that runs the same ops on the same
     shapes, nested ones included; else to any that does; else to one where few shapes differ but for sizes that became
-    others everywhere, as those of data that grows. It is left out where several threads do.
+    others everywhere, as those of data that grows. Ops amid the step that depend on its data, such as those of a
+    loader, are left out, as are steps that several threads run.
     """
     ops = calls[calls.is_op].in_order()
     marks = calls[calls.is_annotation & calls.name.meets(STEP_MARK.search)]
@@ -219,26 +222,47 @@ def joined(recorded: ExecutionTrace, calls: Calls) -> tuple[Rows, Rows]:
         (recorded.names[name], recorded.shape_texts[shapes] if shaped else "")
         for name, shapes in zip(recorded.name.tolist(), recorded.shapes.tolist(), strict=True)
     ]
-    wanted: dict[tuple[str, ...], list[tuple[int, Rows, list[tuple[str, str]]]]] = {}
-    for step, rows in steps_of_threads(recorded.step, recorded.thread):
-        ops_there = [recorded_kinds[row] for row in rows.tolist()]
-        wanted.setdefault(tuple(name for name, _ in ops_there), []).append((step, rows, ops_there))
+    steps = [
+        (number_of, rows, [recorded_kinds[row] for row in rows.tolist()])
+        for number_of, rows in steps_of_threads(recorded.step, recorded.thread)
+    ]
     pairs = [(no_rows(), no_rows())]
     for step, places in steps_of_threads(step_of, ops.thread):
-        ops_here = [kinds[which] for which in number[places].tolist()]
-        candidates = wanted.get(tuple(name for name, _ in ops_here), [])
-        same = [each for each in candidates if each[2] == ops_here]
-        chosen = same or [each for each in candidates if _alike(ops_here, each[2]) >= _LEAST_ALIKE]
-        if len({int(recorded.thread[rows[0]]) for _, rows, _ in chosen}) == 1:
-            numbered = [rows for number_of, rows, _ in chosen if number_of == step]
-            pairs.append((ops.rows[places], (numbered or [rows for _, rows, _ in chosen])[0]))
+        here = [kinds[which] for which in number[places].tolist()]
+        candidates = [each for each in steps if each[2] == here] or steps
+        ends = [_equal_ends(here, there) for _, _, there in candidates]
+        quality = [_alike(here, there, *each) for (_, _, there), each in zip(candidates, ends, strict=True)]
+        chosen = [at for at, each in enumerate(quality) if each == max(quality) > 0]
+        if len({int(recorded.thread[candidates[at][1][0]]) for at in chosen}) == 1:
+            best = max(chosen, key=lambda at: (sum(ends[at]), candidates[at][0] == step, -at))
+            rows, (first, last) = candidates[best][1], ends[best]
+            joined_parts = [np.append(part[:first], part[len(part) - last :]) for part in (places, rows)]
+            pairs.append((ops.rows[joined_parts[0]], joined_parts[1]))
     rows, ops_of = (np.concatenate(part) for part in zip(*pairs, strict=True))
     return rows, ops_of
 
 
-def _alike(here: Sequence[tuple[str, str]], there: Sequence[tuple[str, str]]) -> float:
-    """Share of ops whose shapes are equal if each size becomes the one that it mostly is in the other step."""
-    times = Counter((shapes, others) for (_, shapes), (_, others) in zip(here, there, strict=True))
+def _equal_ends(here: Sequence[_Op], there: Sequence[_Op]) -> tuple[int, int]:
+    """How many of the first ops of two steps, and of the last ones after these, have equal names."""
+    least = min(len(here), len(there))
+    if here == there:
+        return least, 0
+    if least < _LEAST_ALIKE * max(len(here), len(there)):
+        return 0, 0
+    first = next((at for at in range(least) if here[at][0] != there[at][0]), least)
+    last = next((at for at in range(least - first) if here[-1 - at][0] != there[-1 - at][0]), least - first)
+    return first, last
+
+
+def _alike(here: Sequence[_Op], there: Sequence[_Op], first: int, last: int) -> int:
+    """3 if steps are equal, 2 if all names are and most shapes, 1 if most are of the first and the last ops, else 0.
+
+    Shapes are equal if each size is the one that it mostly becomes in the other step.
+    """
+    if here == there:
+        return 3
+    ends = [[*ops[:first], *ops[len(ops) - last :]] for ops in (here, there)]
+    times = Counter((shapes, others) for (_, shapes), (_, others) in zip(*ends, strict=True))
     sizes = {
         pair: list(zip(*map(_SIZE.findall, pair), strict=True))
         for pair in times
@@ -246,8 +270,9 @@ def _alike(here: Sequence[tuple[str, str]], there: Sequence[tuple[str, str]]) ->
     }
     votes = Counter(size for pair, each in sizes.items() for size in each * times[pair])
     becomes = dict(size for size, _ in reversed(votes.most_common()))
-    alike = (times[pair] for pair, each in sizes.items() if all(becomes[old] == new for old, new in each))
-    return sum(alike) / len(here)
+    alike = sum(times[pair] for pair, each in sizes.items() if all(becomes[old] == new for old, new in each))
+    longest = max(len(here), len(there))
+    return (1 + (first == len(here) == len(there))) * (alike >= _LEAST_ALIKE * longest)
 
 
 def _shapes(dims: Sequence[Any]) -> str:
