@@ -64,8 +64,9 @@ def _hits(kernels: Work, share: float, positions: int, classes: int) -> Hits:
         "backward, the largest part in {parts}; positions whose label is ignored or masked need no logits, but cost as "
         "much as the others",
         advice="If many labels are ignored (-100; the trace does not show how many), apply lm_head and the loss to the "
-        "other positions only: head(hidden[index]), with an index that the collate function makes. Check what share is "
-        "ignored: (labels == -100).float().mean(), or 1 - mask.float().mean(). "
+        "other positions only: head(hidden[index]), with an index that the collate function makes, or "
+        "logits_to_keep of models of transformers if these are the last ones. Check what share is ignored: "
+        "(labels == -100).float().mean(), or 1 - mask.float().mean(). "
         f"The {100 * share:.0f} % of all GPU work shrink by this share. If few labels are ignored, use a fused linear "
         "cross entropy, which never writes all logits, or compile the head with the loss.",
         evidence={
