@@ -82,7 +82,7 @@ def computed_again(calls: Calls, idle: IdleTime, flow: Flow | None, limits: Limi
     `forward-in-hook`: a forward pass runs without gradients, and again in a hook of the backward pass, with a
     backward pass of its own. Losses that cache gradients (GradCache) do this to save memory.
     `unchanged-inputs`: layers compute the same of index tensors (edges, positions, masks).
-    `constant-weights`: inference computes a layer's weight in every step (casts, weight norm, adapters).
+    `constant-weights`: inference computes the same of weights alone in every step (casts, norms, adapters).
     `repeated-preparation`: inference normalises, sorts or reduces the same stored tensor in every step.
     `known-factor`: the Cholesky factor of L @ L.T, or of a diagonal matrix, as of a distribution's covariance.
     `stored-inputs`: training computes the same of the same tensors in every step before the first layer, such as

@@ -32,7 +32,8 @@ def unmerged_adapter(calls: Calls, idle: IdleTime, flow: Flow | None, limits: Li
     """Inference computes low-rank adapters (LoRA) that could be merged into the weights.
 
     What it looks for: in steps without a backward pass, a linear layer followed by two more of a low rank, a
-    scaling, and an addition, several times a step.
+    scaling, and an addition, several times a step. DoRA also computes norms of the adapted weights, and scales the
+    layer's result by them.
     Why it costs: an adapter adds about five small ops to each layer. On a busy GPU they read and write the
     layer's output again. In decoding their launches cost as much as the base layer's.
     Bad: PeftModel with LoRA layers in generate(). Good: model.merge_and_unload() before serving.
