@@ -44,7 +44,7 @@ def test_gaps_are_the_idle_time_by_cause() -> None:
 
 def test_rows_name_the_region_of_most_of_their_time() -> None:
     rows = listed_events(load(REPOSITORY / "fixtures/host-hotspot/bad.json.gz"), "kernels")
-    assert rows["region"].tolist() == ["8 x matmul, tanh"] * 2
+    assert rows["region"].tolist() == ["8 x (matmul, tanh)"] * 2
 
 
 def test_one_step_has_its_part_of_the_kernels() -> None:

@@ -158,8 +158,8 @@ def test_a_trace_without_a_device_may_have_none(shared: Shared) -> None:
 def test_regions_name_annotations_and_repeated_blocks(shared: Shared) -> None:
     text = printed("regions", shared("sixth/lm_small_train.bad"))
     assert "Optimizer.step#Muon.step" in text
-    assert "24 x to, " in text
-    assert "6 x layer_norm, " in text
+    assert "24 x (to, " in text
+    assert "6 x (layer_norm, " in text
 
 
 def test_depth_limits_the_text_only(shared: Shared) -> None:
@@ -179,4 +179,4 @@ def test_order_by_gpu_time_begins_with_most_of_it(shared: Shared) -> None:
     assert step["kind"] == "step"
     assert step["gpu_ns"] == max(region["gpu_ns"] for region in document["regions"])
     assert {"phase", "block", "op", "backward"} <= {region["kind"] for region in regions}
-    assert "6 x layer_" in printed("regions", shared("real/gpt2_train.eager"), "--by", "gpu").splitlines()[5]
+    assert "6 x (layer_" in printed("regions", shared("real/gpt2_train.eager"), "--by", "gpu").splitlines()[5]

@@ -227,7 +227,7 @@ def test_it_can_be_read_without_scripts(browser: Browser, file: Path) -> None:
         assert not visit.page.locator(".copy").first.is_visible()
         assert not visit.page.locator(".graph").is_visible()
         visit.page.locator(".table > summary").click()
-        assert "10 x mm, sum, item" in visit.page.locator(".regions").inner_text()
+        assert "10 x (mm, sum, item)" in visit.page.locator(".regions").inner_text()
         assert visit.page.locator(".books").is_visible()
 
 

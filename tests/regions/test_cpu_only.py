@@ -34,14 +34,14 @@ def on_the_cpu() -> TraceBuilder:
 def test_the_largest_part_of_the_cpu_time_is_the_limit() -> None:
     (trace,) = diagnose(on_the_cpu().load()).traces
     assert trace.summary.limit == (
-        "the CPU: the trace holds no GPU work; the largest part of the recorded step is 5 x mul, clamp (55 %)"
+        "the CPU: the trace holds no GPU work; the largest part of the recorded step is 5 x (mul, clamp) (55 %)"
     )
     assert trace.summary.fix.startswith(
-        "begin with 5 x mul, clamp; of single ops, aten::mul takes most CPU time (30 %)"
+        "begin with 5 x (mul, clamp); of single ops, aten::mul takes most CPU time (30 %)"
     )
     assert trace.parts_of == "CPU"
     assert trace.parts == pytest.approx(
-        {"5 x mul, clamp": 0.55, "DataLoader": 0.2, "aten::mm": 0.1, "other": 0.15}
+        {"5 x (mul, clamp)": 0.55, "DataLoader": 0.2, "aten::mm": 0.1, "other": 0.15}
     )
 
 
@@ -72,7 +72,7 @@ def test_a_recording_of_torch_without_a_gpu(tmp_path: Path) -> None:
     (trace,) = diagnose(load(tmp_path / "trace.json")).traces
     assert trace.summary.limit.startswith("the CPU: the trace holds no GPU work; the largest part of")
     blocks = {region.name: region.calls for region in trace.regions if region.name.startswith("32 x")}
-    assert blocks == {"32 x mul, clamp, sub, div": 32}
+    assert blocks == {"32 x (mul, clamp, sub, div)": 32}
 
 
 def test_the_cpu_s_time_is_split_into_ops_files_waits_and_other_code(tmp_path: Path) -> None:

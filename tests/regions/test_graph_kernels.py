@@ -50,7 +50,7 @@ def test_the_step_goes_to_layers(shared: Shared) -> None:
     of, parts = step_parts(Analysis(load(shared("jobs/lightllm_base/rank0"))))
     assert of == "GPU"
     assert {name: round(share, 2) for name, share in parts.items()} == {
-        "58 x combine, fp8_gemm_kernel ...": 0.95
+        "58 x (combine, fp8_gemm_kernel, ...)": 0.95
     }
 
 

@@ -147,7 +147,7 @@ def test_repeats_beside_layers_leave_the_work_of_one() -> None:
         program.ops(["aten::mul", "aten::add", "aten::copy_"] * 30)
         program.end_step()
     finding = first_of(program)
-    assert finding.by == "30 x mul, add, copy_"
+    assert finding.by == "30 x (mul, add, copy_)"
     assert finding.advice.startswith("Update the average with torch._foreach_lerp_")
     assert finding.saving is not None
     assert finding.saving.share == pytest.approx(0.69 * 29 / 30, abs=0.08)
@@ -161,7 +161,7 @@ def test_repeats_are_named_with_the_function_around() -> None:
         program.ops(["aten::mul", "aten::add", "aten::copy_"] * 30)
         program.function("update", begin)
         program.end_step()
-    assert first_of(program).by == "30 x mul, add, copy_ in train.py(10): update()"
+    assert first_of(program).by == "30 x (mul, add, copy_) in train.py(10): update()"
 
 
 def test_code_after_backward_is_named_by_the_function_with_most_of_it() -> None:

@@ -9,7 +9,7 @@ from traceanalyzer.model.arrays import Floats
 from traceanalyzer.model.device_times import RegionCost
 from traceanalyzer.model.short_names import function_words, says_nothing
 from traceanalyzer.regions.regions import Regions
-from traceanalyzer.regions.responsible import block_words
+from traceanalyzer.regions.responsible import block_words, repeated_words
 from traceanalyzer.rule.titles import code_words, shortened_name
 
 _MOST = 5  # parts that are named, and the rest
@@ -83,7 +83,7 @@ def _opened(regions: Regions, share: Floats) -> list[int]:
 
 
 def region_words(regions: Regions, node: int) -> str:
-    """`step()`, `AdamW.step`, `6 x layer_norm, linear, ...`: a region in few words."""
+    """`step()`, `AdamW.step`, `6 x (layer_norm, linear, ...)`: a region in few words."""
     kind, name = regions.tree.kind[node], regions.tree.name[node]
     inner = _main_part(regions, node)
     if kind == "block" and regions.tree.kind[inner] in ("function", "module"):
@@ -92,7 +92,7 @@ def region_words(regions: Regions, node: int) -> str:
         ops = [_short(one).removeprefix("aten::") for one in _of_block(regions, node).split(", ")]
         named = [one for one in ops[:_OPS] if len(", ".join(ops[:_OPS])) <= _BLOCK] or ops[:1]
         count = regions.tree.calls[node] / regions.steps
-        return f"{count:,.0f} x {', '.join(named)}{' ...' * (len(named) < len(ops))}"
+        return repeated_words(count, f"{', '.join(named)}{', ...' * (len(named) < len(ops))}")
     return _short(_telling_words(regions, node) if kind == "function" and says_nothing(name) else name)
 
 
@@ -170,7 +170,7 @@ def cost_of(regions: Regions, by: str | None = None) -> Floats:
 
 
 def shown_name(regions: Regions, node: int, width: int = 80) -> str:
-    """`12 x layer_norm, linear, ...` of a block, else the name; in `width` columns where that is possible."""
+    """`12 x (layer_norm, linear, ...)` of a block, else the name; in `width` columns where that is possible."""
     kind, name = regions.tree.kind[node], regions.tree.name[node]
     if kind == "block":
         return block_words(regions.tree.calls[node] / regions.steps, _of_block(regions, node), width)

@@ -20,7 +20,7 @@ _CODE = regex(r"(?:[^\s(]*/)?([^\s/(]+\.pyx?)\((\d+)\): ([\w.<>]+)(?:\(\))?")
 _CLAUSE = regex(r"(?:[;.]|(?<!\)):|,(?= (?:and|which|because|while|although|mostly|most|so|for inputs)\b)) ")
 # What follows is no statement without the clause before.
 _JOINS = regex(r"(?:and|which|because|while|although|so)\b")
-_ASIDE = regex(r" \([^()]*(?:\([^()]*\)[^()]*)*\)")
+_ASIDE = regex(r"(?<! x) \([^()]*(?:\([^()]*\)[^()]*)*\)")
 _NAME = regex(r"^\S*(?:::|[._(<]|\d|[a-z][A-Z])")
 _LEADS_ON = regex(r"(?:[,;:]? (?:at|in|of|on|by|to|for|from|with|the|an?|and|or|which|that|is|are))+$")
 _LOADER = regex(r"^enumerate\(DataLoader\).*")
@@ -67,10 +67,10 @@ def _named(evidence: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         elif isinstance(value, Sequence) and len(value) == 1:
             yield f"only_{name}", f"{value[0]:,}" if isinstance(value[0], int) else str(value[0])
     if region := evidence.get("region"):
-        words = code_words(str(region)).removesuffix(", ...")
+        words = code_words(str(region))
         place = words.partition(" in ")[2]
-        while not place and len(words) > _LIST_WIDTH and ", " in words:
-            words = words.rpartition(", ")[0]
+        while not place and " x (" in words and len(words) > _LIST_WIDTH and words.count(", ") > 1:
+            words = f"{words.removesuffix(')').removesuffix(', ...').rpartition(', ')[0]}, ...)"
         yield "in_region", f" in {evidence.get('idiom', words)}"
         yield "loop_place", place
 

@@ -36,7 +36,7 @@ def _first_of(parts: re.Match[str]) -> str:
 _EVIDENCE = (
     (regex(r"(\(\d+ % of th\w+ [^()]+\))(?:, (?:(?! % of th)[^;])+? \(\d+ %\))+"), _first_of),
     (regex(r", for inputs of shapes? [\dx]+(?:, [\dx]+)*"), ""),
-    (regex(r" \((?!\d+ %)[^()]*(?:\([^()]*\)[^()]*)*\)"), ""),
+    (regex(r"(?<! x) \((?!\d+ %)[^()]*(?:\([^()]*\)[^()]*)*\)"), ""),
 )
 # What a text does not end with.
 _LEADS_ON = regex(r"(?:[,;:]? (?:at|in|of|on|by|to|for|from|with|the|an?|and|or|which|that))+$")

@@ -10,7 +10,7 @@ from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.report.words import format_span, listed
 from traceanalyzer.rule.registry import Kind, kind_of
-from traceanalyzer.rule.titles import MAX_TITLE, first_clauses
+from traceanalyzer.rule.titles import MAX_TITLE, first_clauses, is_closed
 
 _NEXT_TO_NOTHING = Severity.LOW.least_share
 OF_SAVINGS = (
@@ -73,7 +73,10 @@ def short_amounts(finding: Finding) -> str:
     return f"{saves} {span}{best}"
 
 
-_PART = regex(r"[,;:] | (?:and (?=(?:makes|could|the|computes|reads?|reduces|stays) )|while )")
+_PART = regex(
+    r"[,;:] | (?:and (?=(?:makes|could|the|computes|reads?|reduces|stays) )|while "
+    r"|in (?=\S+\(\) \([^()]+\)(?:$|[,;:])))"
+)
 _NUMBER = regex(r"(?<![\w.:])\d|\b(?:once|twice)\b")
 _WORTH_TRYING = 0.05  # of the step, the high end of a saving: what may help
 
@@ -85,7 +88,8 @@ def titled(finding: Finding) -> str:
 
 def in_one_line(title: str, room: int) -> str:
     """As many of the title's first parts as fit, and no fewer than have its number: all where that does not fit."""
-    parts = [title, *(title[: end.start()] for end in reversed(list(_PART.finditer(title))))]
+    ends = (title[: end.start()] for end in reversed(list(_PART.finditer(title))))
+    parts = [title, *filter(is_closed, ends)]
     numbered = _NUMBER.search(title)
     fitting = (part for part in parts if len(part) <= room and (not numbered or _NUMBER.search(part)))
     return next(fitting, title)
