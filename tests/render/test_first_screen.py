@@ -162,9 +162,7 @@ def test_what_to_do_next_can_be_copied(source: str, findings: int, shown: list[s
     found = tuple(samples.findings()[:findings])
     text = render_text(samples.report(samples.trace(meta=samples.meta(source)), findings=found))
     assert [line[7:] for line in text.splitlines() if line.startswith("More ")] == shown
-    assert text.splitlines()[0].endswith(
-        f" {findings} problem" if findings else " no actionable problem found"
-    )
+    assert text.splitlines()[0].endswith(f" {findings} problem" if findings else " no problem found")
 
 
 def test_next_recording_is_advised_if_something_is_judged() -> None:
@@ -237,7 +235,7 @@ def test_first_line_names_file_devices_and_steps(names: tuple[str | None, ...], 
     ("severity", "rule", "said"),
     [
         (Severity.HIGH, "host-gap", "1 problem"),
-        (Severity.INFO, "host-gap", "no actionable problem found"),
+        (Severity.INFO, "host-gap", "no problem found"),
         (Severity.INFO, "loss-head", "1 to check"),
     ],
 )

@@ -92,9 +92,9 @@ def graded(*severities: Severity) -> list[Finding]:
 @pytest.mark.parametrize(
     ("found", "gone", "words"),
     [
-        (2, (1, 2), f"finding 1 (with it 2 goes): {TAKES}"),
-        (3, (1, 2, 3), f"finding 1 (with it 2 and 3 go): {TAKES}"),
-        (3, (1, 3), f"findings 1 and 2 (with them 3 goes): {TAKES}"),
+        (2, (1, 2), f"finding 1 (it also fixes 2): {TAKES}"),
+        (3, (1, 2, 3), f"finding 1 (it also fixes 2 and 3): {TAKES}"),
+        (3, (1, 3), f"findings 1 and 2 (they also fix 3): {TAKES}"),
     ],
 )
 def test_fixed_along_finding_has_no_place_in_the_order(found: int, gone: tuple[int, ...], words: str) -> None:
@@ -136,7 +136,7 @@ def test_fixed_along_finding_is_not_unknown() -> None:
     fault = Fault("F1", "one cause", samples.saving(0.4), HIGH, (1, 2))
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS), faults=(fault,))
     said = verdict_of(head, [first, replace(second, saving=None)]).fix
-    assert said == f"finding 1 (with it 2 goes): {TAKES}"
+    assert said == f"finding 1 (it also fixes 2): {TAKES}"
 
 
 def test_of_which_steps_the_recorded_time_is_the_mean_is_said() -> None:
@@ -408,10 +408,8 @@ def test_fix_saving_is_shown_above_zero(
 def test_where_nothing_is_certain_what_may_save_most_is_named(high: float, said: bool) -> None:
     found = [*ranked(INFO, high_share=0.01), *ranked(INFO, INFO, high_share=high)]
     fix = lines(ranks(2), findings=found).fix
-    assert fix == (
-        "no certain saving; finding 2 may save something" if said else "no actionable problem found"
-    )
-    assert lines(ranks(2)).fix == "no actionable problem found"
+    assert fix == ("no certain problem; finding 2 may help" if said else "no problem found")
+    assert lines(ranks(2)).fix == "no problem found"
 
 
 def test_culprits_are_of_findings_that_compare_ranks_each_once() -> None:

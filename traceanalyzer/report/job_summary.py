@@ -25,6 +25,7 @@ from traceanalyzer.report.finding_order import compares_ranks
 from traceanalyzer.report.rank_report import OfRank
 from traceanalyzer.report.step_line import by_whom, unexplained_text, without_unit
 from traceanalyzer.report.summary import attempt
+from traceanalyzer.report.verdict import NOTHING, NOTHING_SURE
 from traceanalyzer.report.words import format_span, listed
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.steps import Steps
@@ -262,8 +263,8 @@ def _possible(findings: Sequence[Finding]) -> str:
     high = {number: one.saving.high_share for number, one in enumerate(findings, 1) if one.saving is not None}
     number = max(high, key=high.__getitem__, default=0)
     if high.get(number, 0.0) < _WORTH:
-        return "no actionable problem found"
-    return f"no certain saving; finding {number} may save something"
+        return NOTHING
+    return f"{NOTHING_SURE}; finding {number} may help"
 
 
 def job_pace(ranks: Sequence[RankReport], step: StepEstimate | None) -> str:

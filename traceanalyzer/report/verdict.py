@@ -35,8 +35,8 @@ def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     if leading is not None and leading.share >= saved - Severity.LOW.least_share:
         own = own[:1]  # the rest save the same time again
     which = f"finding{'s' * (len(own) > 1)} {listed(own)}"
-    them = "them" if len(own) > 1 else "it"
-    also = f" (with {them} {listed(others)} {'goes' if len(others) == 1 else 'go'})" if others else ""
+    fixes = "they also fix" if len(own) > 1 else "it also fixes"
+    also = f" ({fixes} {listed(others)})" if others else ""
     span = format_span(now_ns, then_ns, "-> about")
     takes = f"{span} (-{percent(min(saved, _MOST))}){_then(trace)}"
     gives = f"{takes}{_doubt(trace, wrong, own)}"
@@ -76,8 +76,9 @@ def _then(trace: TraceReport) -> str:
     return f", {'still' if before.bound == 'cpu' else 'then'} limited by the CPU" * idle
 
 
-_NOTHING = "no actionable problem found"
-_NOTHING_SURE = "undecided"
+NOTHING = "no problem found"
+NOTHING_SURE = "no certain problem"
+"""Where the limit is undecided, or something is to be checked or tried."""
 _NO_GPU_WORK = "the trace holds no GPU work"
 _NOT_JUDGED = f"not judged: {_NO_GPU_WORK}"
 _WITHOUT_GRAPHS = (
@@ -89,7 +90,7 @@ _ON_ALL = (
     "probably the CPU, here and on other ranks: during {} {}, this GPU waits, mostly in collectives that another rank "
     "has not launched yet"
 )
-_SETTLES = "rerun with --step-ms MS"
+_SETTLES = "rerun with --step-ms MS (unprofiled step)"
 _FEW = 2  # findings that are named though they are no faults; chosen
 _DEAR = 0.05  # of the step: the least share of a choice, or of a possible gain, that is worth a word
 _ASKED = 0.15  # of GPU time: the least that a question is about which is worth a word; chosen
@@ -137,9 +138,10 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
     if _NO_KERNEL in reason:
         fix = fix_line(trace, wrong) if wrong else _WITHOUT_GRAPHS
         return Verdict(step_line(trace), f"not known: {reason}", fix)
-    fix = fix_line(trace, wrong) if wrong else _NOTHING_SURE if undecided else _NOTHING
     possible, (choice, costs_share) = _possible(trace, numbered), _choice(trace, numbered)
-    parts = [fix, possible, choice, _question(numbered)]
+    rest = [possible, choice, _question(numbered)]
+    fix = fix_line(trace, wrong) if wrong else NOTHING_SURE if undecided or any(rest) else NOTHING
+    parts = [fix, *rest]
     if costs_share > max((found.saving.share for found in wrong.values() if found.saving), default=1.0):
         decide = choice.replace(" may", ", which may", 1)
         parts = [f"first decide on {decide}", f"then {fix}", possible, parts[3]]
@@ -170,9 +172,8 @@ def _limit(trace: TraceReport, costs: Sequence[Cost]) -> str:
         return "" if in_exchanges(step, costs) else bound + _idle_queue(trace)
     low, high = (round(100 * share) for share in step.idle_shares)
     either = " or ".join(_BOUNDS[bound] for bound in step.bounds if bound != "wait")
-    either += f" sets the pace, or {_BOUNDS['wait']}" * ("wait" in step.bounds)
-    idle = _may_idle(trace, step, f"{low} to {high} % of the step")
-    return f"undecided, {'either ' * ('wait' in step.bounds)}{either}: {idle}"
+    either += ", or CPU and GPU in turn" * ("wait" in step.bounds)
+    return f"undecided, {either}: {_may_idle(trace, step, f'{low} to {high} %')}"
 
 
 def _idle_queue(trace: TraceReport) -> str:
@@ -188,8 +189,8 @@ def _may_idle(trace: TraceReport, step: StepEstimate, part: str) -> str:
     """Of the GPU, or of its busiest stream, where others work beside it: recording leaves no less idle time than is."""
     recorded = [sum(device.idle_ns.values()) / max(device.length_ns, 1) for device in trace.accounting]
     if max(recorded) + MIN_OPEN_SHARE >= step.idle_shares[1]:
-        return f"{format_ns(step.gpu_ns)} of GPU work a step, and the GPU idle for {part}"
-    return f"{format_ns(step.gpu_ns)} of work a step on the busiest stream, idle for {part}"
+        return f"{format_ns(step.gpu_ns)} of GPU work a step, the GPU idle for {part} of it"
+    return f"{format_ns(step.gpu_ns)} of work a step on the busiest stream, idle for {part} of the step"
 
 
 def _settled(trace: TraceReport) -> str:

@@ -197,8 +197,7 @@ def title(page: Page) -> str:
 def heading(page: Page) -> Html:
     """What the page is about, as the first line of the text: file or ranks, devices, steps, and how many problems."""
     traces = page.report.traces
-    judged = any(trace.accounting for trace in traces)
-    problems = problem_words(triage(page.report).others.values(), judged=judged)
+    problems = problem_words(page.report, triage(page.report).others.values())
     what = recorded_words(traces[0]) if len(traces) == 1 else ""
     name = None if page.confidential else named(traces[0].meta.source)
     return part("document.heading", len(traces), name, what, problems)

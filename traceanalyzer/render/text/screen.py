@@ -87,7 +87,7 @@ def _head(page: Page, report: Report, parts: Triage) -> None:
 def put_source(page: Page, report: Report, findings: Mapping[int, Finding]) -> None:
     """File, devices and steps at the left, how many problems there are at the right."""
     traces = report.traces
-    right = problem_words(findings.values(), judged=any(trace.accounting for trace in traces))
+    right = problem_words(report, findings.values())
     room = page.width - len(right) - 2
     if len(traces) > 1:
         page.sides(shortened(f"{len(traces)} ranks", room), right)

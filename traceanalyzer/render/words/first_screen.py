@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.model.report import TraceReport
+from traceanalyzer.model.report import Report, TraceReport
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.words.escape import printable
-from traceanalyzer.render.words.savings import may_help
 from traceanalyzer.report.cpu_use import FILES, OPS, OTHER, WAITS
+from traceanalyzer.report.verdict import NOTHING, NOTHING_SURE
 from traceanalyzer.rule.registry import Kind, kind_of
 
 # Classes of the accounting by what their names begin with, the specific first, as the first screen names them.
@@ -24,15 +24,19 @@ _LEAST = 0.005  # of the recorded time: less is not named
 _MAKER = re.compile("^(?:NVIDIA|AMD) ")  # of a device: the type says it
 
 
-def problem_words(findings: Collection[Finding], *, judged: bool) -> str:
-    """`2 problems, 1 to check`: faults with findings above `info`, and questions that no trace answers."""
+def problem_words(report: Report, findings: Collection[Finding]) -> str:
+    """`2 problems, 1 to check`: faults with findings above `info`, and questions that no trace answers; else as Fix."""
     infos = [finding for finding in findings if finding.severity is Severity.INFO]
     problems = len({one.fault or id(one) for one in findings if one.severity is not Severity.INFO})
     questions = sum(kind_of(finding.rule) is Kind.QUESTION for finding in infos)
     named = [f"{problems} problem{'s' * (problems != 1)}"] if problems else []
     named += [f"{questions} to check"] if questions else []
-    named = named or ["no certain problem"] * any(map(may_help, findings))
-    return ", ".join(named) or ("no actionable problem found" if judged else "GPU work not judged")
+    if named:
+        return ", ".join(named)
+    if not any(trace.accounting for trace in report.traces):
+        return "GPU work not judged"
+    verdicts = [one.summary for one in ([report.job] if report.job is not None else report.traces)]
+    return NOTHING_SURE if any(one.fix.startswith(NOTHING_SURE) for one in verdicts) else NOTHING
 
 
 def recorded_words(trace: TraceReport) -> str:
