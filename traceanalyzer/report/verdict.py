@@ -21,19 +21,33 @@ _MOST = 0.99  # of a step: all of it nobody can save, so that it is not told
 _NO_KERNEL = "have no kernel"
 
 
+def added_up(trace: TraceReport, wrong: Mapping[int, Finding]) -> list[int]:
+    """The findings that **Fix** adds up, of these above `info`; empty where no replay says what fixing them gives."""
+    replayed = [number for number, finding in wrong.items() if finding.saving is not None]
+    if trace.step is None or trace.together is None or not replayed:
+        return []
+    saved = 1 - trace.together.unprofiled_ns / max(trace.step.unprofiled_ns, 1)
+    gone = _gone(trace, replayed)
+    own = [number for number in replayed if number not in gone]
+    leading = _saving(trace, wrong, own[0])
+    same = leading is not None and leading.share >= saved - Severity.LOW.least_share
+    return own[:1] if same else own  # the rest save the same time again
+
+
+def _gone(trace: TraceReport, replayed: Sequence[int]) -> list[int]:
+    return sorted(fixed_along(fault for fault in trace.faults if fault.findings[0] in replayed))
+
+
 def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     """What to look at first, and what fixing these findings above `info` gives, where a replay says so of any."""
     replayed = [number for number, finding in wrong.items() if finding.saving is not None]
     first, top = next(iter(wrong.items()))
-    if trace.step is None or trace.together is None or not replayed:
+    own, others = added_up(trace, wrong), _gone(trace, replayed)
+    if trace.step is None or trace.together is None or not own:
         return f"begin with finding {first} ({top.rule})"
     now_ns, then_ns = trace.step.unprofiled_ns, trace.together.unprofiled_ns
     saved = 1 - then_ns / max(now_ns, 1)
-    gone = fixed_along(fault for fault in trace.faults if fault.findings[0] in replayed)
-    own, others = [number for number in replayed if number not in gone], sorted(gone)
-    several, leading = len(own) > 1, _saving(trace, wrong, own[0])
-    if leading is not None and leading.share >= saved - Severity.LOW.least_share:
-        own = own[:1]  # the rest save the same time again
+    several = len(replayed) - len(set(others) & set(replayed)) > 1
     which = f"finding{'s' * (len(own) > 1)} {listed(own)}"
     fixes = "they also fix" if len(own) > 1 else "it also fixes"
     also = f" ({fixes} {listed(others)})" if others else ""

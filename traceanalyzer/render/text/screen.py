@@ -17,7 +17,7 @@ from traceanalyzer.render.words.escape import printable, shortened
 from traceanalyzer.render.words.first_screen import cpu_parts, parts_of_step, problem_words, recorded_words
 from traceanalyzer.report.finding_order import Triage
 from traceanalyzer.report.job_summary import rank_of, slowest_of, unprofiled_ns
-from traceanalyzer.report.verdict import asked_first
+from traceanalyzer.report.verdict import added_up, asked_first
 from traceanalyzer.report.words import listed
 
 LINES, LINES_OF_JOB = 24, 30
@@ -120,9 +120,10 @@ def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room:
     shown = [number for number in shown if not findings[number].settled] or shown[:1]
     first = [number for number in (shown[0], asked) if number is not None]
     shown = sorted({*shown, *first})
-    # The first finding and the question say what to do, whatever room that leaves for the titles of others.
-    while {*shown} > {*first} and not all(_grown(blocks, shown, wrong, room)[number] for number in first):
-        shown.remove(max({*shown} - {*first}))
+    # The first finding and the question say what to do, whatever room that leaves for titles that Fix does not name.
+    kept = {*first, *_named_by_fix(report, findings)} & {*shown}
+    while {*shown} > kept and not all(_grown(blocks, shown, wrong, room)[number] for number in first):
+        shown.remove(max({*shown} - kept))
     infos = [number for number in shown if number not in wrong]
 
     def with_infos(count: int) -> dict[int, int]:
@@ -144,6 +145,16 @@ def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room:
         shows += f" and the text of {listed(bare)}" if bare else ""
         page.put(f"... and {findings_left}: --verbose shows {shows}", style="dim")
     return sum(detail > 0 for detail in details.values())
+
+
+def _named_by_fix(report: Report, findings: Mapping[int, Finding]) -> set[int]:
+    """Numbers of the findings that **Fix** adds up; of a job it names the first alone."""
+    wrong = {
+        number: one
+        for number, one in findings.items()
+        if one.severity is not Severity.INFO and not one.pedantic
+    }
+    return {*added_up(report.traces[0], wrong)} if len(report.traces) == 1 else set()
 
 
 def _grown(
