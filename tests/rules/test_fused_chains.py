@@ -42,7 +42,7 @@ def test_the_sequence_that_takes_most_is_named() -> None:
     (one,) = found(program([*ops, *chain("exp", "log", "neg"), PRODUCT]), SLUG)
     sequences = {"exp > log > neg": 6 * 9 * 40 * US, "neg > log > exp": 6 * 6 * 40 * US}
     assert list(one.evidence["sequences"].items()) == list(sequences.items())
-    assert "most of this time in the chain exp > log > neg" in one.message
+    assert "most of this time is in the chain exp > log > neg" in one.message
 
 
 @pytest.mark.parametrize(

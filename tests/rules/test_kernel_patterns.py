@@ -39,7 +39,7 @@ def loss(classes: int) -> list[Op]:
 def test_a_chain_of_a_loss_over_a_vocabulary_is_named_as_such(classes: int, named: bool) -> None:
     (one,) = found(program([*loss(classes), Op("aten::mm", NVJET, 100)]), "unfused-pointwise")
     assert (
-        "100.0 % of it in the loss over all classes, for inputs of shape 512x32000" in one.message
+        "100.0 % of this is in the loss over all classes, for inputs of shape 512x32000" in one.message
     ) is named
     assert one.advice.startswith("First check whether many labels of the loss are ignored (-100)") is named
     assert one.advice.endswith("Inductor makes one kernel of it.")

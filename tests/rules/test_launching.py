@@ -53,7 +53,7 @@ def test_a_device_that_may_idle_is_not_called_busy() -> None:
     (one,) = report.findings
     assert (one.cause, one.severity) == ("unsure", Severity.INFO)
     assert "without the profiler the GPU may be busy" in one.message
-    assert one.advice.startswith("Measure the step without the profiler, and run again with --step-ms MS")
+    assert one.advice.startswith("Measure the step without the profiler in milliseconds")
     assert report.traces[0].summary.limit.startswith("undecided, the GPU or the CPU: ")
 
 

@@ -33,7 +33,8 @@ _ADVICE = {
     "launch a call.",
     "after-backward": "Metrics, logging and averages need not run in every step: run them every few steps, or collect "
     "their inputs (torchmetrics: update()) and run them once (compute()).",
-    "package": "Call the package less often, once on all of the data, or not at all. Arguments may make it do less.",
+    "package": "Call the package less often, once on all of the data, or not at all. Some of its work may be optional: "
+    "look at the arguments that you pass to it.",
     "weights": "Compute the weights once for several calls: within torch.nn.utils.parametrize.cached(), or fold them "
     "into plain weights for inference (remove_parametrizations).",
     "host": "Move this code out of the loop, vectorise it, or run it ahead in another process.",

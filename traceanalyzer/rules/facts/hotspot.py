@@ -59,7 +59,7 @@ _MORE_COMPUTE = (
 )
 # By its shapes an op would be faster than the device can be: no rate is known.
 _ABOVE_PEAK = {
-    "memory": "its shapes need more bytes than memory delivers in this time{peak}: it reads a part, or caches serve it",
+    "memory": "memory cannot deliver all bytes of these shapes in this time{peak}: it reads a part, or from caches",
     "compute": "its shapes need more operations than the device does in this time{peak}: it skips a part",
 }
 # What takes fewer bytes depends on what the op computes; others can be fused.

@@ -111,16 +111,16 @@ def _hits(pieces: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: in
     remaining = np.minimum(fused / np.maximum(np.bincount(part, weights=pieces.dur_ns), 1), 1.0)
     loss_share = _loss_ns(pieces, limits.min_classes) / max(pieces.total_ns, 1)
     place = (
-        "{loss} of it in the loss over all classes"
+        "{loss} of this is in the loss over all classes"
         if loss_share >= limits.loss_share
-        else f"most of this time in {'the chain' if ' > ' in largest else 'chains of'} {{largest}}"
+        else f"most of this time is in {'the chain' if ' > ' in largest else 'chains of'} {{largest}}"
     )
     return Hits(
         occurrences=pieces,
         lost=LostTime.excess(pieces, np.asarray(pieces.dur_ns * (1 - remaining[part]), np.int64)),
         fix=Fuse(pieces.entries, part, fused),
-        message="chains of pointwise kernels could be fused: their kernels, {number_a_step}, "
-        f"take {{gpu}} of all GPU work, {place}{{where}}",
+        message="chains of pointwise kernels, {number_a_step}, take {gpu} of all GPU work and could be fused; "
+        f"{place}{{where}}",
         advice=_pairs_advice(pieces) or _advice(idiom, loss_share >= limits.loss_share),
         confidence=Confidence.HIGH if sized else Confidence.MEDIUM,
         evidence={

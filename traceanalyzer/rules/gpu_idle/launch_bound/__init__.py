@@ -35,7 +35,7 @@ _IN_TWO = (
 _DISPATCHING = ("dispatching", "launch-latency")
 _BETWEEN_OPS = ("host-code", "python", "engine")
 _MEASURE = (
-    "Measure the step without the profiler, and run again with --step-ms MS: this shows whether the GPU "
+    "Measure the step without the profiler in milliseconds, and pass it with --step-ms MS: this shows whether the GPU "
     "is idle."
 )
 _CALLS = (
