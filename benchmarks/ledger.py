@@ -157,8 +157,8 @@ def shortened(judged: Sequence[Row]) -> str:
     ]
     width = statistics.mean(100 * (high - low) for low, high in ends)
     return (
-        f"Today's intervals are shortened until they hold four in five of the unseen: "
-        f"{np.mean(held):.0%}, {width:.0f} points wide."
+        f"The intervals of today's reports are shorter: they hold {np.mean(held):.0%} of the same faults, "
+        f"{width:.0f} points wide."
     )
 
 
