@@ -86,7 +86,7 @@ def test_a_bound_that_the_trace_leaves_open_is_told_so(bounds: tuple[str, str], 
     said = verdict_of(samples.trace(step=step, together=samples.estimate(9 * MS)), graded(HIGH))
     assert said.limit == (
         f"undecided, {words}: 17.1 ms of GPU work a step, the GPU idle for 0 to 10 % of it; "
-        "rerun with --step-ms MS (unprofiled step)"
+        "rerun with --step-ms UNPROFILED_MS"
     )
     healthy = verdict_of(samples.trace(step=step), [], [Cost("aten::mm", "gpu", 9 * MS, 0.5)])
     assert healthy.fix == "no certain problem"

@@ -104,7 +104,7 @@ _ON_ALL = (
     "probably the CPU, here and on other ranks: during {} {}, this GPU waits, mostly in collectives that another rank "
     "has not launched yet"
 )
-_SETTLES = "rerun with --step-ms MS (unprofiled step)"
+_SETTLES = "rerun with --step-ms UNPROFILED_MS"
 _FEW = 2  # findings that are named though they are no faults; chosen
 _DEAR = 0.05  # of the step: the least share of a choice, or of a possible gain, that is worth a word
 _ASKED = 0.15  # of GPU time: the least that a question is about which is worth a word; chosen
