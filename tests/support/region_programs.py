@@ -77,13 +77,17 @@ class CodeProgram:
         self._begin = self.now
 
 
-def cached_gradients(layers: int = 4) -> CodeProgram:
-    """Each step runs `encode()` without gradients, a loss, and `encode()` again in a hook of the loss's backward."""
+def cached_gradients(layers: int = 4, pause: int = 0) -> CodeProgram:
+    """Each step runs `encode()` without gradients, a loss, and `encode()` again in a hook of the loss's backward.
+
+    The hook begins with a pause.
+    """
     program = CodeProgram()
     for step in range(4):
         sequence = 100 * step
         for thread in (MAIN, AUTOGRAD):
             hook = begin = program.now
+            program.pause(pause if thread == AUTOGRAD else 0)
             for layer in range(layers):
                 numbers = {} if thread == MAIN else {"sequence": sequence + layer, "forward": 0}
                 for name in ("aten::linear", "aten::gelu"):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.idle.one_gap import US, judged
 from tests.support.hypothesis_profiles import examples
+from tests.support.region_programs import cached_gradients
 from tests.support.trace_builder import TID, TraceBuilder
 from traceanalyzer.idle.stalled_calls import KINDS, LONG_NS, FirstUse, StalledCalls
 from traceanalyzer.model.analysis import Analysis
@@ -310,3 +311,11 @@ def test_waiting_for_the_device_is_no_first_use() -> None:
         trace.launch("cudaDeviceSynchronize", (number * 1_000 + 1_500) * US, 5 * US, 900 + number)
     trace.launch("cudaDeviceSynchronize", 400 * US, 400 * US, 910)
     assert once(trace) == []
+
+
+def test_a_hook_of_backward_is_no_op_that_stands_still() -> None:
+    """For 5 ms it runs Python; other nodes of its name launch a kernel in 12 us."""
+    program = cached_gradients(pause=5_000 * US)
+    for number in range(20):
+        program.node("torch::autograd::AccumulateGrad", 1_000 + number)
+    assert Analysis(program.trace.load()).index(StalledCalls).row.tolist() == []

@@ -67,6 +67,9 @@ class StalledCalls:
             & ~nesting.annotation
         )
         usable &= ~matching(trace.lanes.cpu, "name", GRAPH_LAUNCH.search)
+        # A node of backward whose hook runs code of its own is no op that stands still.
+        hook = matching(trace.lanes.cpu, "category", "cpu_op".__eq__) & (nesting.op != np.arange(len(usable)))
+        usable[hook] = False
         usable[syncs.row] = False
         usable[activity.rows["allocator"]] = False
         boundaries = Boundaries.of(nesting)
