@@ -122,7 +122,7 @@ def test_why_it_may_be_no_fault_is_reported(cause: str, known: Any, doubt: str) 
     ("cause", "known", "words"),
     [
         ("graph", forecast(), "Capture it."),
-        ("unsure", forecast(busy=1.0), "Measure the step without the profiler, and run again"),
+        ("unsure", forecast(busy=1.0), "Measure the step without the profiler in milliseconds"),
         ("unsure", forecast(busy=1.0, measured=True), "Capture it."),  # it was measured
         ("unsure", forecast(busy=0.5), "Capture it."),
         ("unsure", None, "Capture it."),
