@@ -99,6 +99,18 @@ def test_a_question_about_much_work_is_shown_with_what_to_check() -> None:
     assert "-> Check labels 9." not in text
 
 
+def test_the_first_finding_says_what_to_do_before_the_titles_that_fix_adds_up() -> None:
+    """Their titles leave no room: those of the last give way."""
+    trace = samples.trace(step=samples.estimate(40 * MS), together=samples.estimate(9 * MS))
+    advice = f"{SENTENCE[:-1]}, {'and that, ' * 20}too."
+    wrong = replace(samples.findings()[0], severity=Severity.LOW, advice=advice, saving=samples.saving())
+    text = render_text(samples.report(trace, findings=(replace(wrong, title=SENTENCE * 2),) * 12))
+    assert len(text.splitlines()) <= 24
+    first, second = text.index("\n1  "), text.index("\n2  ")
+    assert "->" in text[first:second]
+    assert 2 <= numbers(text)[-1] < 12
+
+
 def test_what_needs_no_fix_has_the_last_number() -> None:
     found = infos(3)
     found[0] = replace(found[0], advice=f"{NOTHING_TO_DO}: all is well.")

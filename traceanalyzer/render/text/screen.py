@@ -124,6 +124,9 @@ def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room:
     kept = {*first, *_named_by_fix(report, findings)} & {*shown}
     while {*shown} > kept and not all(_grown(blocks, shown, wrong, room)[number] for number in first):
         shown.remove(max({*shown} - kept))
+    # What to do first comes before any title.
+    while {*shown} > {*first} and not _grown(blocks, shown, wrong, room)[shown[0]]:
+        shown.remove(max({*shown} - {*first}))
     infos = [number for number in shown if number not in wrong]
 
     def with_infos(count: int) -> dict[int, int]:
