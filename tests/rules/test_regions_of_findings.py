@@ -1,6 +1,7 @@
 """Findings that name the region of code that is responsible, with its share and what its remedy saves."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -183,3 +184,13 @@ def test_code_after_backward_is_named_by_the_function_with_most_of_it() -> None:
     assert (finding.cause, finding.by) == ("region", "torchmetrics/metric.py(10): update(), after backward")
     assert finding.title.endswith("of the step is in torchmetrics: the GPU waits for its 27 launches")
     assert finding.advice.startswith("Call update() of the metric instead of forward()")
+
+
+@pytest.mark.parametrize("program", ["audio_two", "gae_loop"])
+def test_launches_of_a_block_are_its_own_in_steps_that_are_not_replayed(
+    shared: Callable[[str], Path], program: str
+) -> None:
+    """Both recordings have a step that is longer than the others; blocks are looked for in the usual steps."""
+    found = diagnose(shared(f"fifth/{program}.bad"), select=["launch-bound"]).findings
+    assert [(one.cause, one.severity.value) for one in found] == [("region", "high"), ("small-part", "info")]
+    assert str(found[0].by).startswith("64 x (select, ")

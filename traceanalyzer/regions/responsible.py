@@ -442,14 +442,19 @@ class Leading:
         Blocks are known in the replayed steps only.
         """
         pieces, place = self.regions.tree.pieces, np.full(len(instants), -1, np.int64)
-        at = pieces.at(instants)
-        replayed = (instants >= pieces.start_ns[at]) & (instants < pieces.end_ns[at])
-        node = np.where(replayed, pieces.node[at], -1)
+        replayed = self.is_replayed(instants)
+        node = np.where(replayed, pieces.node[pieces.at(instants)], -1)
         for number in range(len(self.each) - 1, -1, -1):
             inside = pick(self.regions.below(self.each[number][0].nodes), node, False)
             running = intervals.covered(self.spans[number], instants, instants + 1) > 0
             place[inside | (running & ~replayed)] = number
         return place
+
+    def is_replayed(self, instants: Rows) -> Mask:
+        """Whether each instant lies in a replayed step."""
+        pieces = self.regions.tree.pieces
+        at = pieces.at(instants)
+        return (instants >= pieces.start_ns[at]) & (instants < pieces.end_ns[at])
 
 
 def _spans_of(region: Responsible, tree: Tree, events: Events) -> intervals.Set:

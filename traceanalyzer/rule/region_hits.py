@@ -42,6 +42,8 @@ _ADVICE = {
     "the backward pass.",
 }
 
+# Share of an op's gaps that are in a block, from which on all are; chosen.
+_NEARLY_ALWAYS = 0.9
 # Ops that take one item of a tensor.
 _ITEMS = regex(r"\b(?:select|slice|index_select|unbind)\b")
 
@@ -53,12 +55,29 @@ def region_hits(
     gaps: IdleTime, leading: Leading, min_sure_share: float, remedies: Collection[str] = LAUNCHING
 ) -> Iterator[tuple[Hits, Rows]]:
     """(hits, positions of its idle time in `gaps`) of each responsible region that surely saves `min_sure_share`."""
-    inside = leading.around((gaps.start_ns + gaps.end_ns) // 2)
+    inside = _regions_around(gaps, leading)
     for place, (region, saving) in enumerate(leading.each):
         members = np.flatnonzero(inside == place)
         sure = saving.low_share >= min_sure_share
         if region.remedy in remedies and sure and len(members):
             yield _hits(gaps[members], region, leading), members
+
+
+def _regions_around(gaps: IdleTime, leading: Leading) -> Rows:
+    """Position in `leading.each` of the region of each gap, -1 for none.
+
+    Outside of replayed steps, a gap is in a block if its op nearly always is where blocks are known.
+    """
+    middle = (gaps.start_ns + gaps.end_ns) // 2
+    place, known = leading.around(middle), leading.is_replayed(middle)
+    op = gaps.launch.outer_op.name.code + 1  # 0 for none
+    everywhere = np.bincount(op[known], minlength=op.max(initial=0) + 1)
+    for number, (region, _) in enumerate(leading.each):
+        if region.repeats:
+            here = np.bincount(op[known & (place == number)], minlength=len(everywhere))
+            own = (here > 0) & (here >= _NEARLY_ALWAYS * everywhere)
+            place[~known & (place < 0) & own[op] & (op > 0)] = number
+    return place
 
 
 def _hits(gaps: IdleTime, region: Responsible, leading: Leading) -> Hits:
