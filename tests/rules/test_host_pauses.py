@@ -109,6 +109,18 @@ def sampling(loop: Loop, _: int) -> None:
     loop.pause(10 * MS)
 
 
+def test_the_time_of_the_call_is_a_median_as_that_of_its_function() -> None:
+    """One of them takes ten times as long."""
+
+    def body(loop: Loop, number: int) -> None:
+        times, start = 10 if number == 1 else 1, loop.now
+        loop.python("replay.py(5): sample", start, 4 * times * MS, python_id=900 + loop.launches)
+        loop.pause(4 * times * MS, "<built-in function asarray>")
+
+    (one,) = alarms(loop_of(body), SLUG)
+    assert "takes 4.00 ms each time (median; at most 40.0 ms); asarray() takes 4.00 ms of it" in one.message
+
+
 def test_saving_is_of_the_call_that_the_remedy_replaces() -> None:
     (one,) = alarms(loop_of(sampling), SLUG)
     assert one.title == "The CPU pauses for 6.00 ms in asarray(), once a step, in sample() (replay.py:5)"

@@ -120,8 +120,7 @@ def build_finding(
     evidence = {**totals, "share": share, "steps": in_steps, **_native(_weighed(pending, costs))}
     if hits.named_by is not None:
         evidence = {"by": hits.named_by} | evidence
-    work = hits.occurrences if isinstance(hits.occurrences, Work) else None
-    by_host = work is None or bool(work.kind.one_of("copy_h2d", "copy_d2h").all())
+    by_host = "copied" in evidence or not isinstance(hits.occurrences, Work)
     idiom = idiom_of("calls", _code_of(evidence)) if by_host else None
     evidence |= {"idiom": idiom.name} if idiom else {}
     callee = own_callee(hits.occurrences, evidence)

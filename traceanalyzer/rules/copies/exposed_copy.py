@@ -27,7 +27,7 @@ _WORKER_MOVES = (
     r"empty\w*|zeros|lift_fresh)$"
 )
 _OFFLOADED = "offloaded weights"  # a name of idioms.toml
-_IF_TOO_LARGE = "Else copy those of the next layer from pinned memory, on a separate stream."
+_IF_TOO_LARGE = "Else copy the weights of the next layer from pinned memory, on a separate stream."
 _WIDTHS = frozenset(ITEM_BYTES.values())
 _MOVES = r"^aten::(to|_to_copy|copy_|cuda|cpu|clone|contiguous)$"
 _WAYS = {"copy_h2d": "host to device", "copy_d2h": "device to host", "copy_p2p": "device to device"}
@@ -120,10 +120,11 @@ def exposed_copy(
         evidence, waited = _evidence(trace, moves, limits.min_blocked_ns), charged[owner >= 0]
         converting = _converting(moves, called)
         remedy = to_device if kind == "copy_h2d" else else_where
-        offloaded = _offloaded(lines)
-        remedy = _IF_TOO_LARGE if offloaded else remedy
+        offloaded = kind == "copy_h2d" and _offloaded(lines)
         ops, sent_ns = _ops_on_host(calls, work, moves, limits)
         purpose, advice, named = _purpose(moves, _reading_op(moves, called, converting), remedy, ops)
+        if offloaded:
+            purpose, advice, named = "", _IF_TOO_LARGE, {"copied": _OFFLOADED}
         back = sent_ns > 0
         yield Hits(
             occurrences=moves,
@@ -211,7 +212,9 @@ def _fix(copies: Work, awaiting: Rows, link_gbps: float | None) -> list[Edit]:
 
 
 def _offloaded(lines: Mapping[str, int]) -> bool:
-    """Whether a library copies weights that it keeps on the host."""
+    """Whether a library that keeps weights on the host makes most of the copies."""
+    if 2 * max(lines.values(), default=0) < sum(lines.values()):
+        return False
     idiom = idiom_of("calls", [*lines][:1])
     return idiom is not None and idiom.name == _OFFLOADED
 

@@ -240,7 +240,7 @@ def describe_pauses(pauses: CallsAfterCpuGaps, line: str | None) -> tuple[str, s
     else:
         text += place_text(evidence, line, single=single)
     if built_in := pauses.main_one(pauses.built_in, _MOST):
-        inner_ns = intervals.length(pauses.calls_of(built_in)) // len(pauses)
+        inner_ns = int(median(intervals.covered(pauses.calls_of(built_in), pauses.start_ns, pauses.end_ns)))
         evidence |= {"built_in": built_in, "inner_ns": inner_ns}
         text += "; {built_in} takes {inner} of it" if single else ", mostly in the call of {built_in}"
         # The table of idioms has the remedy for this very call.
