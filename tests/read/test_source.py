@@ -11,6 +11,7 @@ import zstandard
 
 from tests.support.trace_files import tar
 from traceanalyzer.model.errors import UnreadableTrace
+from traceanalyzer.read.text import source as source_module
 from traceanalyzer.read.text.event_text import EventText, Failure
 from traceanalyzer.read.text.source import BLOCK_BYTES, Source, is_archive, is_trace_name
 
@@ -105,6 +106,25 @@ def test_a_file_that_ends_early_says_at_which_of_its_bytes(kind: str, tmp_path: 
     assert damage.kind == "truncated compression"
     assert damage.message == "the compressed data end early, at byte 200,000 of the file"
     assert damage.byte_offset == 200_000
+
+
+@pytest.mark.parametrize(("field", "what"), [(-8, "data"), (-4, "length")])
+@pytest.mark.parametrize("last_of_block", [0, -2, -5, -8])
+def test_members_after_a_wrong_checksum_are_read(
+    field: int, what: str, last_of_block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trailer of eight bytes may lie in two blocks."""
+    member = bytearray(gzip.compress(PLAIN[:9_000]))
+    monkeypatch.setattr(source_module, "_COMPRESSED_BYTES", len(member) + last_of_block)
+    member[field] ^= 1
+    monkeypatch.setattr(
+        "sys.stdin", io.TextIOWrapper(io.BytesIO(member + bytes(9) + gzip.compress(b"second")))
+    )
+    source = Source("-")
+    assert b"".join(source.blocks()) == PLAIN[:9_000] + b"second"
+    (damage,) = source.damage
+    assert damage.kind == "damaged compression"
+    assert f"incorrect {what} check" in damage.message
 
 
 @pytest.mark.parametrize(

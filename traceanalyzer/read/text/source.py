@@ -20,6 +20,8 @@ BATCH_BYTES = 128 * 1024  # parsed at a time: twice as much takes 12 % longer fo
 _COMPRESSED_BYTES = 8 * 1024  # unpacks to about a block; where zstd's data are damaged, this much is lost
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WINDOW = 31  # zlib's number for a window of 32 kB within gzip's header and checksum
+# Bytes of a gzip member's trailer after those that zlib finds wrong: its checksum, or its length.
+_LEFT_OF_TRAILER = {"incorrect data check": 4, "incorrect length check": 0}
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_HEADER_BYTES = 18  # at most
 _HEADER_BYTES = 512  # of a file in a tar archive, which is the longest
@@ -151,22 +153,27 @@ class Source:
 
     def _unpacked(self, file: IO[bytes], first: bytes, make: Callable[[], Any]) -> Iterator[bytes]:
         """The file decompressed; it may consist of several members, and devices pad it with zeros."""
-        stream = make()
+        stream: Any = None  # none between members
         for data in self._packed(file, first, _COMPRESSED_BYTES):
-            while data:
-                if stream.eof:
-                    stream = make()
+            while data := data if stream else data.lstrip(b"\0"):
+                stream = stream or make()
                 before = stream.copy() if hasattr(stream, "copy") else None
                 try:
                     plain = stream.decompress(data)
                 except Exception as error:  # each library has its own class for damaged data
-                    yield from _up_to_damage(before, data) if before else ()
+                    pieces = list(_up_to_damage(before, data)) if before else []
+                    yield from pieces
                     self._note("damaged", f"are damaged near byte {self.consumed:,} of the file ({error})")
-                    return
+                    left = _LEFT_OF_TRAILER.get(str(error).rpartition(": ")[2])
+                    if left is None:
+                        return
+                    # All of this member was unpacked; there is a piece for each byte before the damaged one.
+                    data, stream = (data[len(pieces) + 1 :] + self._read(file, left))[left:], None
+                    continue
                 if plain:
                     yield plain
-                data = stream.unused_data.lstrip(b"\0") if stream.eof else b""
-        if not stream.eof:
+                data, stream = (stream.unused_data, None) if stream.eof else (b"", stream)
+        if stream:
             self._note("truncated", f"end early, at byte {self.consumed:,} of the file")
 
     def _note(self, what: str, problem: str) -> None:
