@@ -86,9 +86,30 @@ def test_deepest_functions_with_most_of_the_time_are_named() -> None:
     assert "itself may be faster" not in found.advice
 
 
+@pytest.mark.parametrize("names", [("tree.py(3): walk",), ("tree.py(3): walk", "tree.py(9): child")])
+def test_functions_that_recurse_deeply_are_named(names: tuple[str, ...]) -> None:
+    """A batch of 5 ms in 1,100 nested frames, which call themselves or each other."""
+
+    def body(loop: Loop, number: int) -> None:
+        loop.annotation(SINGLE, loop.now, 5 * MS)
+        for depth in range(1_100):
+            name, python_id = names[depth % len(names)], 2_000 * number + depth + 1
+            loop.python(name, loop.now + 10 * depth, 5 * MS - 20 * depth, python_id=python_id)
+        loop.now += 5 * MS + 2_000
+
+    (found,) = alarms(loop_of(body), "dataloader-stall")
+    assert list(found.evidence["functions"]) == [names[-1]]
+
+
 @pytest.mark.parametrize(
     "drawn",
-    ["aten::rand", "aten::bernoulli_", "random.py(250): randrange", "<built-in method random of _random.X>"],
+    [
+        "aten::rand",
+        "aten::bernoulli_",
+        "random.py(250): randrange",
+        "lib/python3.12/random.py(250): randrange",
+        "<built-in method random of _random.X>",
+    ],
 )
 def test_transforms_with_chance_are_not_prepared(drawn: str) -> None:
     def body(loop: Loop, number: int) -> None:

@@ -42,8 +42,9 @@ _PRE_TRANSFORM = " (pre_transform= instead of transform=)"
 _INNER, _MINOR, _NAMED = 0.8, 0.15, 3
 # Calls a batch from which on a function runs for each item, and processes at most; chosen.
 _ITEMS, _MANY_WORKERS = 4, 16
+_LEVELS = 64  # of functions that call each other, from the loader's own on; chosen
 _CHANCE = regex(
-    r"^aten::(?:rand\w*|uniform_?|normal_?|bernoulli_?|multinomial|native_dropout)$|^random\.py\("
+    r"^aten::(?:rand\w*|uniform_?|normal_?|bernoulli_?|multinomial|native_dropout)$|(?:^|/)random\.py\("
     r"|^<built-in method \w+ of (?:_?random|numpy\.random)\."
 )
 _ONCE = "Record more steps, to see whether this recurs. If it does: "
@@ -196,10 +197,12 @@ def time_in_functions(waits: Calls, inside: Calls) -> dict[str, int]:
     innermost = code.open_at(waits.end_ns[row] - (reached[row] - within), waits.thread[row])
     paths = list[list[str]]()
     for frame, start_ns in zip(innermost.tolist(), waits.start_ns[row].tolist(), strict=True):
-        paths.append([])
+        path = list[str]()
         while frame >= 0 and code.start_ns[frame] >= start_ns:
-            paths[-1].insert(0, str(code.names[code.code[frame]]))
+            name = str(code.names[code.code[frame]])
+            path = path if path[:1] == [name] else [name, *path]  # a function that calls itself is one
             frame = int(code.caller[frame])
+        paths.append(path[:_LEVELS])
     deepest = _deepest(paths, 0, _SAMPLES / 2).items()
     lines = {name: waits.total_ns * count // _SAMPLES for name, count in deepest}
     return with_rest(lines, waits.total_ns, NO_LINE) if lines else {}
