@@ -6,6 +6,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -31,8 +32,6 @@ _LONG_CHAIN = 12
 # Share of the ops with equal shapes, or sizes that changed alike, in two steps that run the same ops. Chosen.
 _LEAST_ALIKE = 0.9
 _SIZE = regex(r"\d+")
-# Name and shapes.
-_Op = tuple[str, str]
 # Elements of numbers that the host lists in each step; batches have more. Chosen.
 _MOST_NUMBERS = 256
 MIN_CHAIN = 2
@@ -217,62 +216,86 @@ def joined(recorded: ExecutionTrace, calls: Calls) -> tuple[Rows, Rows]:
     step_of = np.searchsorted(np.sort(marks.start_ns), ops.start_ns, side="right") - 1
     number, signatures = signatures_of(ops.events.trace, ops.rows)
     shaped = any(op.dims for op in signatures)
-    kinds = [(op.name, _shapes(op.dims) if shaped else "") for op in signatures]
-    recorded_kinds = [
-        (recorded.names[name], recorded.shape_texts[shapes] if shaped else "")
-        for name, shapes in zip(recorded.name.tolist(), recorded.shapes.tolist(), strict=True)
-    ]
-    steps = [
-        (number_of, rows, [recorded_kinds[row] for row in rows.tolist()])
-        for number_of, rows in steps_of_threads(recorded.step, recorded.thread)
-    ]
+    texts: dict[str, int] = {}
+
+    def numbered(each: Iterable[str]) -> Rows:
+        return np.array([texts.setdefault(text, len(texts)) for text in each], np.int64)
+
+    shapes = numbered(_shapes(op.dims) if shaped else "" for op in signatures)
+    kinds = np.stack([numbered(op.name for op in signatures), shapes])[:, number]
+    shapes = numbered(text if shaped else "" for text in recorded.shape_texts)[recorded.shapes]
+    recorded_kinds = np.stack([numbered(recorded.names)[recorded.name], shapes])
+    steps = list(steps_of_threads(recorded.step, recorded.thread))
+    theirs, equal = [recorded_kinds[:, rows] for _, rows in steps], dict[bytes, list[int]]()
+    for at, there in enumerate(theirs):
+        equal.setdefault(there.tobytes(), []).append(at)
+    alike = _Alike(list(texts))
+    thread = [int(recorded.thread[rows[0]]) for _, rows in steps]
     pairs = [(no_rows(), no_rows())]
     for step, places in steps_of_threads(step_of, ops.thread):
-        here = [kinds[which] for which in number[places].tolist()]
-        candidates = [each for each in steps if each[2] == here] or steps
-        ends = [_equal_ends(here, there) for _, _, there in candidates]
-        quality = [_alike(here, there, *each) for (_, _, there), each in zip(candidates, ends, strict=True)]
-        chosen = [at for at, each in enumerate(quality) if each == max(quality) > 0]
-        if len({int(recorded.thread[candidates[at][1][0]]) for at in chosen}) == 1:
-            best = max(chosen, key=lambda at: (sum(ends[at]), candidates[at][0] == step, -at))
-            rows, (first, last) = candidates[best][1], ends[best]
+        here = kinds[:, places]
+        candidates = equal.get(here.tobytes(), range(len(steps)))
+        ends = {at: _equal_ends(here[0], theirs[at][0]) for at in candidates}
+        whole = {at: ends[at][0] == len(places) == len(steps[at][1]) for at in candidates}
+        best_first = sorted(ends, key=lambda at: (not whole[at], -sum(ends[at]), steps[at][0] != step, at))
+        best = next((at for at in best_first if alike(here[1], theirs[at][1], *ends[at])), None)
+        if best is None:
+            continue
+        rivals = [at for at in best_first if whole[at] == whole[best] and thread[at] != thread[best]]
+        if not any(alike(here[1], theirs[at][1], *ends[at]) for at in rivals):
+            rows, (first, last) = steps[best][1], ends[best]
             joined_parts = [np.append(part[:first], part[len(part) - last :]) for part in (places, rows)]
             pairs.append((ops.rows[joined_parts[0]], joined_parts[1]))
     rows, ops_of = (np.concatenate(part) for part in zip(*pairs, strict=True))
     return rows, ops_of
 
 
-def _equal_ends(here: Sequence[_Op], there: Sequence[_Op]) -> tuple[int, int]:
+def _equal_ends(here: Rows, there: Rows) -> tuple[int, int]:
     """How many of the first ops of two steps, and of the last ones after these, have equal names."""
     least = min(len(here), len(there))
-    if here == there:
-        return least, 0
     if least < _LEAST_ALIKE * max(len(here), len(there)):
         return 0, 0
-    first = next((at for at in range(least) if here[at][0] != there[at][0]), least)
-    last = next((at for at in range(least - first) if here[-1 - at][0] != there[-1 - at][0]), least - first)
-    return first, last
+    first = int(np.append(here[:least] != there[:least], True).argmax())
+    rest = least - first
+    return first, int(np.append(here[::-1][:rest] != there[::-1][:rest], True).argmax())
 
 
-def _alike(here: Sequence[_Op], there: Sequence[_Op], first: int, last: int) -> int:
-    """3 if steps are equal, 2 if all names are and most shapes, 1 if most are of the first and the last ops, else 0.
+class _Alike:
+    """Whether most shapes of the first and the last ops of two steps are equal.
 
     Shapes are equal if each size is the one that it mostly becomes in the other step.
     """
-    if here == there:
-        return 3
-    ends = [[*ops[:first], *ops[len(ops) - last :]] for ops in (here, there)]
-    times = Counter((shapes, others) for (_, shapes), (_, others) in zip(*ends, strict=True))
-    sizes = {
-        pair: list(zip(*map(_SIZE.findall, pair), strict=True))
-        for pair in times
-        if _SIZE.sub("", pair[0]) == _SIZE.sub("", pair[1])
-    }
-    votes = Counter(size for pair, each in sizes.items() for size in each * times[pair])
-    becomes = dict(size for size, _ in reversed(votes.most_common()))
-    alike = sum(times[pair] for pair, each in sizes.items() if all(becomes[old] == new for old, new in each))
-    longest = max(len(here), len(there))
-    return (1 + (first == len(here) == len(there))) * (alike >= _LEAST_ALIKE * longest)
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = texts
+        # Steps mostly have the same pairs of shapes.
+        self._sizes_of = cache(self._sizes)
+
+    def __call__(self, here: Rows, there: Rows, first: int, last: int) -> bool:
+        least = _LEAST_ALIKE * max(len(here), len(there))
+        if first + last < least:
+            return False
+        before, after = (np.append(ops[:first], ops[len(ops) - last :]) for ops in (here, there))
+        pairs, start, count = np.unique(
+            before * len(self._texts) + after, return_index=True, return_counts=True
+        )
+        order = np.argsort(start)
+        found = zip(pairs[order].tolist(), count[order].tolist(), strict=True)
+        sizes = [(each, times) for pair, times in found if (each := self._sizes_of(pair)) is not None]
+        votes = Counter[tuple[str, str]]()
+        for each, times in sizes:
+            for size in each:
+                votes[size] += times
+        becomes = dict(size for size, _ in reversed(votes.most_common()))
+        equal = sum(times for each, times in sizes if all(becomes[old] == new for old, new in each))
+        return bool(equal >= least)
+
+    def _sizes(self, pair: int) -> list[tuple[str, str]] | None:
+        """Sizes of a shape and what they are in the other one; None if the shapes have other dimensions."""
+        old, new = (self._texts[number] for number in divmod(pair, len(self._texts)))
+        if _SIZE.split(old) != _SIZE.split(new):
+            return None
+        return list(zip(_SIZE.findall(old), _SIZE.findall(new), strict=True))
 
 
 def _shapes(dims: Sequence[Any]) -> str:
