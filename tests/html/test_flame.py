@@ -7,6 +7,7 @@ from typing import Any
 from tests.html.pages import parsed
 from tests.support.cached_reports import analysed
 from tests.support.fixtures import FIXTURES
+from tests.support.region_programs import modules_above_ops
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.units import format_ns
@@ -14,20 +15,6 @@ from traceanalyzer.regions.regions import Regions
 from traceanalyzer.render.html.redaction import NO_REDACTION, Redactor
 from traceanalyzer.render.html.region_data import Region, RegionView, region_view
 from traceanalyzer.render.html.timelines import flame, flame_data
-
-
-def modules() -> TraceBuilder:
-    """A linear layer within a model, with python's frames; and work of no op."""
-    made = TraceBuilder(with_stack=1)
-    made.python("train.py(3): step", 0, 1_000_000, python_id=1)
-    made.python("nn.Module: Model_0", 1_000, 900_000, python_id=2, parent=1)
-    made.python("nn.Module: Linear_0", 2_000, 300_000, python_id=3, parent=2)
-    made.annotation("forward", 500, 950_000)
-    for i, start in enumerate((5_000, 400_000)):
-        made.op("aten::linear", start, 100_000)
-        made.launched((start + 10_000, 5_000), (start + 50_000, 10_000 * (i + 1)), i + 1, name="gemm")
-    made.kernel(960_000, 7_000, 99, name="lost")
-    return made
 
 
 def regions(region: Region) -> Iterator[Region]:
@@ -106,7 +93,7 @@ def test_the_table_of_regions_has_forward_and_backward_apart() -> None:
 
 
 def test_regions_of_the_user_are_shown_by_kind_on_request() -> None:
-    analysis = Analysis(modules().load())
+    analysis = Analysis(modules_above_ops().load())
     names = {one.name for one in regions(region_view(analysis, Redactor({}, on=True)).root)}
     assert "[module]" in names
     assert not any("Model" in name or "Linear" in name for name in names)

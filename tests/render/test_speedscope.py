@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.cached_reports import analysed
 from tests.support.fixtures import FIXTURES
+from tests.support.region_programs import modules_above_ops
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.causes import Idle
@@ -52,18 +53,8 @@ def test_kernels_are_below_the_ops_that_launched_them(name: str) -> None:
 
 
 def test_modules_are_above_ops() -> None:
-    """A linear layer within a model, with python's frames; and work of no op."""
-    made = TraceBuilder(with_stack=1)
-    made.python("train.py(3): step", 0, 1_000_000, python_id=1)
-    made.python("nn.Module: Model_0", 1_000, 900_000, python_id=2, parent=1)
-    made.python("nn.Module: Linear_0", 2_000, 300_000, python_id=3, parent=2)
-    made.annotation("forward", 500, 950_000)
-    for i, start in enumerate((5_000, 400_000)):
-        made.op("aten::linear", start, 100_000)
-        made.launched((start + 10_000, 5_000), (start + 50_000, 10_000 * (i + 1)), i + 1, name="gemm")
-    made.kernel(960_000, 7_000, 99, name="lost")
     model, layer = "nn.Module: Model_0", "nn.Module: Linear_0"
-    assert drawn(made.load(), "GPU work") == {
+    assert drawn(modules_above_ops().load(), "GPU work") == {
         ("forward", model, layer, "aten::linear", "gemm"): 10_000,
         ("forward", model, "aten::linear", "gemm"): 20_000,
         (NO_OP, "lost"): 7_000,

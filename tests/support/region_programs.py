@@ -116,3 +116,17 @@ def calls_of(regions: Regions) -> dict[str, float]:
         above = paths[int(tree.parent[node])]
         paths.append(f"{above} > {tree.name[node]}" if above else tree.name[node])
     return {path: tree.calls[node] / regions.steps for node, path in enumerate(paths) if node}
+
+
+def modules_above_ops() -> TraceBuilder:
+    """A linear layer within a model, with python's frames; and work of no op."""
+    made = TraceBuilder(with_stack=1)
+    made.python("train.py(3): step", 0, 1_000_000, python_id=1)
+    made.python("nn.Module: Model_0", 1_000, 900_000, python_id=2, parent=1)
+    made.python("nn.Module: Linear_0", 2_000, 300_000, python_id=3, parent=2)
+    made.annotation("forward", 500, 950_000)
+    for i, start in enumerate((5_000, 400_000)):
+        made.op("aten::linear", start, 100_000)
+        made.launched((start + 10_000, 5_000), (start + 50_000, 10_000 * (i + 1)), i + 1, name="gemm")
+    made.kernel(960_000, 7_000, 99, name="lost")
+    return made

@@ -24,7 +24,7 @@ from traceanalyzer.version import __version__
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 _MOST_STACKS = 10_000  # of a graph: speedscope draws that many at once without delay; chosen
-_MOST_LEVELS = 64  # what is nested deeper is told with what is around it
+_MOST_LEVELS = 64  # what is nested deeper is shown with what is around it
 _MODULE = "nn.Module: "
 # Steps are what shares are of, and the engine's row around a node of the graph has that node's name.
 _WRAPPER = regex(rf"^ProfilerStep#\d+$|^{ENGINE}")
