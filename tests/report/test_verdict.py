@@ -282,3 +282,10 @@ def test_busy_device_with_one_idle_stream_is_not_idle() -> None:
     idle = replace(busy, device=1, parts_ns={"compute": 65 * MS, "idle:python": 35 * MS})
     said = verdict_of(samples.trace(step=step, accounting=(busy, idle)), graded(HIGH))
     assert "the GPU idle for 29 to 37 % of" in said.limit
+
+
+def test_problems_of_low_confidence_are_no_clean_bill() -> None:
+    head = samples.trace(step=samples.estimate())
+    hidden = [replace(one, pedantic=True) for one in graded(HIGH, INFO, HIGH)]
+    assert verdict_of(head, hidden).fix == "no certain problem; --pedantic shows 2 of low confidence"
+    assert verdict_of(head, [*graded(HIGH), *hidden]).fix == "begin with finding 1 (scheduler-gap)"

@@ -153,7 +153,7 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
         fix = fix_line(trace, wrong) if wrong else _WITHOUT_GRAPHS
         return Verdict(step_line(trace), f"not known: {reason}", fix)
     possible, (choice, costs_share) = _possible(trace, numbered), _choice(trace, numbered)
-    rest = [possible, choice, _question(numbered)]
+    rest = [possible, choice, _question(numbered), "" if wrong else _hidden(trace, findings)]
     fix = fix_line(trace, wrong) if wrong else NOTHING_SURE if undecided or any(rest) else NOTHING
     parts = [fix, *rest]
     if costs_share > max((found.saving.share for found in wrong.values() if found.saving), default=1.0):
@@ -164,6 +164,13 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
         "; ".join(part for part in (limit, _unseen(trace), _settled(trace)) if part),
         "; ".join(part for part in parts if part),
     )
+
+
+def _hidden(trace: TraceReport, findings: Sequence[Finding]) -> str:
+    """What shows the problems of low confidence, where there are some: none found is no clean bill then."""
+    unsure = [one for one in findings if one.pedantic and one.is_of(trace.rank)]
+    count = sum(one.severity is not Severity.INFO for one in unsure)
+    return f"--pedantic shows {count} of low confidence" if count else ""
 
 
 def _both_wait(trace: TraceReport) -> bool:
