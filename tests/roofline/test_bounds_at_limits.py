@@ -219,7 +219,7 @@ def test_calls_cost_their_inputs_or_what_kernels_index() -> None:
     told = Indexed(np.array([7, 80, 9, 9]), np.zeros(4, np.int64))
     kernels = Texts(np.array([0, 0, 0]), np.array(["k"], object))
     peaks = Peaks("x", {"fp32": 1.0}, 100.0, "")
-    reached, least = call_times(np.array([0, 1, 2]), kernels, calls, peaks, told)
+    reached, least = call_times(np.array([0, 1, 2]), kernels, calls, peaks, told.work)
     assert least.tolist() == [3 * 512 * 4 / 100, (2 * 80 * 4 + 10 * 8) / 100, 0.0, 0.0]
     assert (reached[0] / least[0], reached[1] / least[1]) == (
         pytest.approx(1 / 0.60),

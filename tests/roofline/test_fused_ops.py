@@ -62,12 +62,24 @@ def test_compiled_kernels_reach_no_more_than_the_memory(shared: Shared) -> None:
     assert max(one.peak_share or 0 for one in compiled) < 1
 
 
-def test_paged_attention_and_padded_groups_have_no_model(shared: Shared) -> None:
-    """Lengths of sequences, and the rows of a group, are not recorded."""
+def test_experts_and_padded_groups_have_no_model(shared: Shared) -> None:
+    """Which experts are chosen, and the rows of a group, are not recorded."""
     served, padded = rates(shared("public/tracelens_b200_eager")), rates(shared("jobs/ao_ep_moe/syncless"))
-    for one in (served["vllm::unified_attention_with_output"], served["vllm::moe_forward"]):
-        assert (one.flops, one.peak_share) == (None, None)
+    assert (served["vllm::moe_forward"].flops, served["vllm::moe_forward"].peak_share) == (None, None)
     assert padded["aten::_scaled_grouped_mm"].flops is None
+
+
+def test_paged_attention_by_the_sums_in_the_mark(shared: Shared) -> None:
+    """One prompt of 888 tokens with 8 heads and 64 numbers each, in 36 layers, half of them with a window.
+
+    Queries of 8 bits, results of 16; keys and values for one head, of 8 bits in the cache.
+    """
+    one = rates(shared("public/tracelens_b200_eager"))["vllm::unified_attention_with_output"]
+    pairs = (888 * 889 // 2 + 888) // 2  # in a window each query sees itself at least
+    assert one.flops == 2 * 8 * (64 + 64) * pairs == 405_098_496
+    assert one.bytes == 888 * 8 * 64 * (1 + 2) + 888 * 1 * (64 + 64) * 1 == 1_477_632
+    assert (one.calls, one.gpu_ns, one.peak_tflops) == (36, 485_821, 4_500)
+    assert (round(one.tflops or 0), round(one.gbps or 0), one.limit) == (30, 109, "memory")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from traceanalyzer.idle.accounting import Accounting
 from traceanalyzer.idle.causes import Idle
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.timeline.mark_search import phase_and_batch
+from traceanalyzer.timeline.mark_search import Attended, attended, phase_and_batch
 from traceanalyzer.timeline.steps import StepMarks, Steps
 
 
@@ -215,6 +215,50 @@ def test_serving_marks_say_phase_and_batch(name: str, phase: str | None, batch: 
     steps = Analysis(trace.load()).index(Steps)
     if phase:
         assert (steps.kind, steps.phase, steps.batch.tolist()) == ("serving step", (phase,), [batch])
+
+
+@pytest.mark.parametrize(
+    ("name", "queries", "keys", "pairs"),
+    [
+        ("execute_context_1(888_788544)_generation_0(0)", 888, 888, 888 * 889 // 2),
+        # Each of 32 requests reads its own keys, 55,086 together.
+        (
+            "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk55086sqsq32sqsk55086)",
+            32,
+            55_086,
+            55_086,
+        ),
+        # Four queries see 1, 2, 3 and 4 keys, one in another request 11.
+        ("execute_5_context_1(sq4sk4sqsq16sqsk16)_generation_1(sq1sk11sqsq1sqsk11)", 5, 15, 10 + 11),
+        # Eight queries behind 2 keys see 3 to 10, four behind 6 see 7 to 10.
+        ("step[EXTEND bs=2 toks=12 c_sq=12 c_sqsq=80 c_sqsk=120 c_sk=20]", 12, 20, 52 + 34),
+        (
+            "step[MIXED bs=2 c=1 g=1 c_sq=5 c_sk=8 c_sqsq=25 c_sqsk=40 g_sq=1 g_sk=12 g_sqsq=1 g_sqsk=12]",
+            6,
+            20,
+            42,
+        ),
+        ("decode[bs=64 tok=64 d=64 sqsq=64 sqsk=65600 sk=65600]", 0, 65_600, 65_600 - 32),  # at least
+    ],
+)
+def test_serving_marks_say_what_is_attended_to(name: str, queries: int, keys: int, pairs: int) -> None:
+    assert attended(name) == Attended(queries, keys, pairs)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "execute_context_1(888)_generation_0(0)",
+        "execute_context_1(888_788544)_generation_3(3)",
+        "execute_0_context_0(sq0sk0sqsq0sqsk0)_generation_0(sq0sk0sqsq0sqsk0)",
+        "execute_4_context_1(sq4sk4sqsq999sqsk4)_generation_0(sq0sk0sqsq0sqsk0)",  # fewer than no pairs
+        f"decode[bs=1 sqsq=1 sqsk={10**14} sk=7]",
+        "step[DECODE bs=32]",
+        "mine sk=4 sqsq=16 sqsk=16",
+    ],
+)
+def test_marks_without_sums_say_nothing_of_what_is_attended_to(name: str) -> None:
+    assert attended(name) is None
 
 
 def stepping(*durations: int, idle: tuple[int, ...] = ()) -> TraceBuilder:

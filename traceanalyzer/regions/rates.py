@@ -60,7 +60,8 @@ class RegionRates:
         entries, pieces = forecast.program.work.entry, regions.tree.pieces
         names = Texts.column(events.trace.lanes.gpu, "name", work.row[entries])
         peaks = gpus[int(work.device[entries[0]])].peaks if len(entries) else None
-        flops, peak_ns, kinds = call_flops(inputs.number[entries], names, inputs.signatures, peaks)
+        number, recorded = inputs.number[entries], inputs.recorded
+        flops, peak_ns, kinds = call_flops(number, names, inputs.signatures, peaks, recorded)
         # Each call counts once, however many kernels it launches.
         _, first = np.unique(work.op[entries], return_index=True)
         calls = entries[first]

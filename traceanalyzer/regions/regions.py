@@ -393,7 +393,7 @@ def _bound_shares(events: Events, work: DeviceWork, entries: Rows, inputs: WorkI
         return share
     names = Texts.column(events.trace.lanes.gpu, "name", work.row[entries])
     number = inputs.number[entries]
-    _, least = call_times(number, names, inputs.signatures, peaks, inputs.indexed)
+    _, least = call_times(number, names, inputs.signatures, peaks, inputs.recorded)
     op = work.op[entries]
     _, first = np.unique(op, return_index=True)
     calls = np.bincount(number[first], minlength=len(least))

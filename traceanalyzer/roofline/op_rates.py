@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Self
@@ -18,23 +18,27 @@ from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
 from traceanalyzer.roofline.lower_bounds import bound_of, least_ns, reached_ns
 from traceanalyzer.roofline.peaks import Peaks, device_peaks
-from traceanalyzer.tensors.launch_inputs import Indexed, WorkInputs
+from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.ops.costs import ARITHMETIC, DEPTHWISE, OpCost, typed_inputs
 from traceanalyzer.tensors.ops.table import flops_of, op_cost
+from traceanalyzer.tensors.paged_attention import PAGED
 from traceanalyzer.tensors.signatures import NO_OP, Signature
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.kernel_families import FP32_ARITHMETIC, TENSOR_CORES_FP32
 from traceanalyzer.timeline.steps import Steps
 
+Recorded = Callable[[Signature, int], OpCost | None]
+"""`WorkInputs.recorded`."""
+
 
 def call_times(
-    number: Rows, kernels: Texts, signatures: list[Signature], peaks: Peaks, indexed: Indexed | None = None
+    number: Rows, kernels: Texts, signatures: list[Signature], peaks: Peaks, recorded: Recorded | None = None
 ) -> tuple[Floats, Floats]:
     """(what well-shaped calls take, what each needs at the peaks), ns by signature; 0 where no model knows."""
     reached, least = np.zeros(len(signatures)), np.zeros(len(signatures))
     for which, names in _kernels(number, kernels).items():
         op = signatures[which]
-        needed = bound_of(op) or (indexed.work(op, which) if indexed else None)
+        needed = bound_of(op) or (recorded(op, which) if recorded else None)
         if needed is not None:
             arithmetic = arithmetic_of(needed, " ".join(names)) if needed.flops else None
             least[which] = least_ns(needed, peaks, arithmetic)
@@ -43,13 +47,14 @@ def call_times(
 
 
 def call_flops(
-    number: Rows, kernels: Texts, signatures: list[Signature], peaks: Peaks | None
+    number: Rows, kernels: Texts, signatures: list[Signature], peaks: Peaks | None, recorded: Recorded
 ) -> tuple[Floats, Floats, list[str]]:
     """(operations of a call, ns at the peak of their arithmetic, its kind), by signature, 0 if unknown."""
     flops, peak_ns, kinds = np.zeros(len(signatures)), np.zeros(len(signatures)), [""] * len(signatures)
     for which, names in _kernels(number, kernels).items():
-        cost = op_cost(signatures[which])
-        flops[which] = flops_of(signatures[which])
+        op, other = signatures[which], recorded(signatures[which], which)
+        cost = op_cost(op) or other
+        flops[which] = flops_of(op) or (other and other.flops) or 0
         if cost is not None and flops[which]:
             kinds[which] = arithmetic_of(cost, " ".join(names)) or cost.arithmetic or ""
             rate = peaks.tflops.get(kinds[which]) if peaks else None
@@ -74,6 +79,7 @@ _READS_PART = regex(
     r"^aten::(_?index|take|select|slice|narrow|diagonal|gather|resize|as_strided|empty|set_|_coalesce|sparse|_sparse|item"
     r"|_local_scalar|randperm|arange|masked_scatter|embedding)"
 )
+_UNRECORDED = {PAGED: "neither marks nor kernels tell how many keys its queries see"}
 _NO_TYPES = ("Scalar", "ScalarList", "TensorList")
 _MOST_SHAPES = 4  # that a sentence can hold: a CUDA graph or an optimizer has hundreds of inputs
 
@@ -162,9 +168,7 @@ class OpWork:
         linked = np.isin(work.kind, [KINDS.index(kind) for kind in _OVER_LINK])
         over_link = np.bincount(signature, weights=linked, minlength=len(signatures)) > 0
         needed = [
-            linked_op_cost_of(op)
-            if linked
-            else _needed(op) or inputs.indexed.work(op, which) or inputs_once(op)
+            linked_op_cost_of(op) if linked else _needed(op) or inputs.recorded(op, which) or inputs_once(op)
             for which, (op, linked) in enumerate(zip(signatures, over_link, strict=True))
         ]
         kernels = [" ".join(names_of.get(which, ())) for which in range(len(signatures))]
@@ -253,7 +257,8 @@ def _with_rates(
 ) -> Inputs:
     """The inputs with what its calls achieved."""
     if work is None:
-        unknown = "no model for this op and these inputs" if op.dims else "no shapes recorded"
+        unmodelled = _UNRECORDED.get(op.name, "no model for this op and these inputs")
+        unknown = unmodelled if op.dims else "no shapes recorded"
         return replace(inputs, why="not launched by an op" if op.name == NO_OP else unknown)
     calls, gpu_ns = inputs.calls, inputs.gpu_ns
     tflops = work.flops * calls / gpu_ns / 1e3 if work.flops and gpu_ns else None

@@ -1,6 +1,6 @@
 """The op and inputs that each piece of GPU work was launched by, asked once per distinct op and inputs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -12,8 +12,10 @@ from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.tensors.ops.costs import INDEX_BYTES, OpCost
+from traceanalyzer.tensors.paged_attention import paged_costs
 from traceanalyzer.tensors.signatures import Signature, signatures_of
 from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.nesting import Nesting
 
 # index_elementwise_kernel<128, 4, ...>: threads of a block, elements of each.
 _SIZES = regex(r"index_elementwise_kernel<(\d+), (\d+)")
@@ -71,17 +73,24 @@ class WorkInputs:
     Attributes:
         number: int64 (work,), position in `signatures` of each entry of `DeviceWork`.
         indexed: what calls of each signature index, by the grids of their kernels.
+        attention: mean cost of the calls of a signature, by the sums in a serving engine's marks.
         signatures: the distinct ops with their inputs; one without a name stands for no op.
     """
 
     number: Rows
     signatures: list[Signature]
     indexed: Indexed
+    attention: Mapping[int, OpCost]
 
     @classmethod
-    def build(cls, trace: Trace, work: DeviceWork) -> Self:
+    def build(cls, trace: Trace, nesting: Nesting, work: DeviceWork) -> Self:
         number, signatures = signatures_of(trace, work.op)
-        return cls(number, signatures, Indexed.of(trace, work.row, number, len(signatures)))
+        indexed = Indexed.of(trace, work.row, number, len(signatures))
+        return cls(number, signatures, indexed, paged_costs(trace, nesting, work, number, signatures))
+
+    def recorded(self, op: Signature, which: int) -> OpCost | None:
+        """Cost of the signature at this position by what else the trace records: grids of kernels, marks."""
+        return self.attention.get(which) or self.indexed.work(op, which)
 
     def meets(self, wanted: Callable[[Signature], object]) -> Mask:
         """Which entries of `DeviceWork` were launched by such an op; bool (work,)."""

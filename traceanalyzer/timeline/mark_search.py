@@ -29,6 +29,11 @@ _BATCH = regex(r"\bbs=(\d{1,9})")
 # Tokens in prefill and in decode: of vLLM as above, on ROCm execute_32_context_1(sq32sk99..)_generation_..; of SGLang
 _TOKENS = regex(r"^execute_.*?context_\d+\((?:sq)?(\d{1,9}).*?\)_generation_\d+\((?:sq)?(\d{1,9})")
 _ALL_TOKENS = regex(r"\btoks=(\d{1,9})")
+# Sums over requests of queries (sq) and keys (sk): sq32sk99sqsq32sqsk99 of vLLM, g_sk=99 of SGLang, sk=99 of ATOM
+_SUMS = regex(r"(?<![a-z])(sqsq|sqsk|sq|sk)=?(\d{1,15})")
+# vLLM with an early patch of TraceLens, prefill alone: tokens, sum of their squares: execute_context_1(888_788544)_...
+_SQUARES = regex(r"^execute_context_\d+\((\d{1,15})_(\d{1,15})\)_generation_0\(0\)$")
+_MOST_PAIRS = 2**42  # of a step: damaged marks have more; one prompt of 3 million tokens has as many
 _PHASES = {"extend": "prefill"}
 
 
@@ -56,6 +61,38 @@ def prompt_and_new_tokens(name: str) -> tuple[int, int]:
     every = _ALL_TOKENS.search(name)
     count = int(every[1]) if every else 0
     return {"prefill": (count, 0), "decode": (0, count)}.get(phase_and_batch(name)[0] or "", (0, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Attended:
+    """Sums over the requests of a serving step, at least: queries, their keys, and pairs that a causal mask keeps.
+
+    `queries` is 0 where the name is silent.
+    """
+
+    queries: int
+    keys: int
+    pairs: int
+
+
+def attended(name: str) -> Attended | None:
+    """What a step attends to; None where its name has no sums, as most marks, or the step has no requests.
+
+    vLLM writes them with `detailed_trace_annotation`, SGLang with `detailed_annotations`, ATOM with
+    `ATOM_ENABLE_DETAILED_ANNOTATION=1`.
+    """
+    sums: Counter[str] = Counter()
+    if squares := _SQUARES.match(name):
+        tokens, squared = int(squares[1]), int(squares[2])
+        # A prompt whose beginning is in the cache has more keys.
+        sums.update(sq=tokens, sk=tokens, sqsq=squared, sqsk=squared)
+    elif patterns.SERVING_MARK.match(name):
+        for key, value in _SUMS.findall(name):
+            sums[key] += int(value)
+    # The last query of a request sees all of its keys, each one before it one less.
+    pairs = sums["sqsk"] - (sums["sqsq"] - sums["sq"]) // 2
+    known = sums["sk"] and sums["sqsq"] and 0 < pairs < _MOST_PAIRS
+    return Attended(sums["sq"], sums["sk"], pairs) if known else None
 
 
 FROM_THE_START = ("window", "Optimizer.step")  # kinds whose first mark begins with the recording

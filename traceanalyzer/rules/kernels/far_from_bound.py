@@ -170,7 +170,7 @@ def _slow_hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, least_ns: float, limi
     assert gpu.peaks is not None
     number, (call, _) = inputs.number[pieces.entries], numbered(pieces.op.rows)
     spent = _taken(call, pieces)[call]
-    reached, needed = call_times(number, pieces.name, inputs.signatures, gpu.peaks, inputs.indexed)
+    reached, needed = call_times(number, pieces.name, inputs.signatures, gpu.peaks, inputs.recorded)
     target = np.maximum(reached, limits.floor_ns)[number]
     # The median: one slow call is not the rate of the op.
     usual = quantile_within(number, spent, 0.5)
