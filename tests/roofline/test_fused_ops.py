@@ -14,6 +14,7 @@ from traceanalyzer import load
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.roofline.lower_bounds import bound_of
 from traceanalyzer.roofline.op_rates import Inputs, OpWork
+from traceanalyzer.roofline.peaks import device_peaks
 from traceanalyzer.tensors.ops.table import op_cost
 from traceanalyzer.tensors.signatures import Signature
 
@@ -62,11 +63,18 @@ def test_compiled_kernels_reach_no_more_than_the_memory(shared: Shared) -> None:
     assert max(one.peak_share or 0 for one in compiled) < 1
 
 
-def test_experts_and_padded_groups_have_no_model(shared: Shared) -> None:
-    """Which experts are chosen, and the rows of a group, are not recorded."""
+def test_what_experts_compute_is_unknown_if_it_is_not_recorded(shared: Shared) -> None:
+    """The choices of vLLM's experts are no input; torchao's rows have room for the tokens of both ranks, 2 x 8,192."""
     served, padded = rates(shared("public/tracelens_b200_eager")), rates(shared("jobs/ao_ep_moe/syncless"))
-    assert (served["vllm::moe_forward"].flops, served["vllm::moe_forward"].peak_share) == (None, None)
-    assert padded["aten::_scaled_grouped_mm"].flops is None
+    experts, groups = served["vllm::moe_forward"], padded["aten::_scaled_grouped_mm"]
+    for one in (experts, groups):
+        assert (one.flops, one.bytes, one.peak_share) == (None, None, None)
+    assert groups.why == "how many of its rows are padding is not recorded"
+    # If none were padding, it would be faster than the device.
+    tflops = 2 * 16_384 * 2_048 * 7_168 * groups.calls / groups.gpu_ns / 1e3
+    peaks = device_peaks("NVIDIA B200")
+    assert peaks is not None
+    assert round(tflops) == 5_028 > peaks.tflops["fp8"]
 
 
 def test_paged_attention_by_the_sums_in_the_mark(shared: Shared) -> None:

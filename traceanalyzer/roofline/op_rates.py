@@ -77,9 +77,12 @@ _OVER_LINK = ("copy_h2d", "copy_d2h")  # limited by the link to the host, not by
 # Look at a part of their inputs, or at none: their shapes say nothing of what they read.
 _READS_PART = regex(
     r"^aten::(_?index|take|select|slice|narrow|diagonal|gather|resize|as_strided|empty|set_|_coalesce|sparse|_sparse|item"
-    r"|_local_scalar|randperm|arange|masked_scatter|embedding)"
+    r"|_local_scalar|randperm|arange|masked_scatter|embedding|_scaled_grouped_mm)"
 )
-_UNRECORDED = {PAGED: "neither marks nor kernels tell how many keys its queries see"}
+_UNRECORDED = {
+    PAGED: "neither marks nor kernels tell how many keys its queries see",
+    "aten::_scaled_grouped_mm": "how many of its rows are padding is not recorded",
+}
 _NO_TYPES = ("Scalar", "ScalarList", "TensorList")
 _MOST_SHAPES = 4  # that a sentence can hold: a CUDA graph or an optimizer has hundreds of inputs
 

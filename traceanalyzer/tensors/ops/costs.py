@@ -89,7 +89,8 @@ def int4_gemm(op: Signature) -> OpCost:
 def grouped_gemm(op: Signature) -> OpCost:
     """_grouped_mm(a, b, offsets): one product for each group of rows, of columns, or of matrices.
 
-    Offsets are not recorded: a call whose groups leave rows out does less.
+    Offsets are not recorded: a call whose groups leave rows out does less. Rows that pad groups to a multiple count:
+    fewer than the multiple for each group, which is not recorded either.
     """
     a, b = op.shape(0), op.shape(1)
     if a[-1] != b[-2]:
