@@ -116,19 +116,21 @@ def test_differing_rules_are_unnamed_and_doubt_is_stated() -> None:
     assert verdict_of(head, found[2:]).fix.endswith("; uncertain")
 
 
-@pytest.mark.parametrize(("share", "words"), [(0.496, "finding 1"), (0.494, "findings 1 to 3")])
-def test_what_saves_the_same_time_again_is_not_among_the_fixes(share: float, words: str) -> None:
+@pytest.mark.parametrize(
+    ("share", "words", "adds"),
+    [(0.496, "finding 1", "; then 2 and 3 add nothing"), (0.494, "findings 1 to 3", "")],
+)
+def test_what_saves_the_same_time_again_is_not_among_the_fixes(share: float, words: str, adds: str) -> None:
     """Of 50 % together the first saves all but what no finding is reported for."""
     found = [
         replace(one, saving=samples.saving(own))
         for one, own in zip(graded(HIGH, HIGH, HIGH), (share, 0.3, 0.2), strict=True)
     ]
     head = samples.trace(step=samples.estimate(), together=samples.estimate(9 * MS))
-    assert verdict_of(head, found).fix == f"{words}: {TAKES}"
-    assert verdict_of(head, found[:2]).fix.endswith(TAKES)
+    assert verdict_of(head, found).fix == f"{words}: {TAKES}{adds}"
     unknown = [replace(found[0], saving=None), *found[:2]]
-    whose = "finding 2" if share == 0.496 else "findings 2 and 3"
-    assert verdict_of(head, unknown).fix.endswith(f"; {whose}, without finding 1: {TAKES}")
+    whose, adds = ("finding 2", "; then 3 adds nothing") if adds else ("findings 2 and 3", "")
+    assert verdict_of(head, unknown).fix.endswith(f"; {whose}, without finding 1: {TAKES}{adds}")
 
 
 def test_fixed_along_finding_is_not_unknown() -> None:

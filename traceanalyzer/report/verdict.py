@@ -53,7 +53,9 @@ def fix_line(trace: TraceReport, wrong: Mapping[int, Finding]) -> str:
     also = f" ({fixes} {listed(others)})" if others else ""
     span = format_span(now_ns, then_ns, "-> about")
     takes = f"{span} (-{percent(min(saved, _MOST))}){_then(trace)}"
-    gives = f"{takes}{_doubt(trace, wrong, own)}"
+    covered = [number for number in replayed if number not in (*own, *others)]
+    adds = f"; then {listed(covered)} {'add' if len(covered) > 1 else 'adds'} nothing" if covered else ""
+    gives = f"{takes}{_doubt(trace, wrong, own)}{adds}"
     later = [number for number in wrong if number not in (first, *replayed, *others)]
     unknown = [number for number in (first, *later) if number not in replayed]
     of_unknown = f"finding{'s' * (len(unknown) > 1)} {listed(unknown)}"
