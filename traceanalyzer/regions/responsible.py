@@ -54,6 +54,9 @@ _OPTIMIZER = regex(r"^Optimizer\.step#")
 WEIGHTS = "ParametrizationList"
 # Modules that only hand on what a step calls, such as Lightning's training_step.
 _PASSES_ON = regex(r"^(DistributedDataParallel|FullyShardedDataParallel|DataParallel|OptimizedModule)$")
+# A metric's forward() adds to its state, and then computes the batch's value: its update() does the first alone.
+_METRIC_FORWARD = regex(r"^torchmetrics/\S+: (_compute_and_reduce|_?forward\w*)$")
+_METRIC_UPDATE = regex(r"^torchmetrics/\S+: update$")
 FORWARD = regex(r": (_?forward|_?call_impl|__call__)$")
 _LISTS = regex(r"_foreach_|_fused_")
 # Times that a block or function runs in a step: what runs less often may be layers of a model.
@@ -72,8 +75,8 @@ _REPEATED = 0.4
 _TRAINS = regex(
     r"AccumulateGrad$|Backward\d*$|^(torch::|torch\.)?distributed|^c10d::|reducer::|_foreach_|_fused_"
 )
-# Share of the code after backward in layers, from which on it is a pass of a model; chosen.
-_LAYERS_AFTER = 0.1
+# Share of code in layers, from which on it is a pass of a model: metrics have a small product, too; chosen.
+_LAYERS = 0.1
 # Share of the predicted step above which a region is the program itself; chosen.
 _WHOLE = 0.9
 # CPU time for each launch from which on the CPU does something else: an op takes 5 to 20 us, H200 host.
@@ -119,7 +122,7 @@ def responsible_regions(
     layers, stepping = _holds_layers(regions), _in_optimizer(regions)
     kinds = list(zip(tree.kind, tree.name, strict=True))
     library = np.array([kind == "function" and package_of(name) not in packages for kind, name in kinds])
-    apart = _apart_from_model(regions, layers & ~stepping, stepping)
+    apart = _apart_from_model(regions, library, layers & ~stepping, stepping)
     names: dict[tuple[str, str], list[int]] = {}
     for node, (kind, name) in enumerate(kinds):
         caller = _node_around(tree, node, ("function",)) if library[node] and apart[node] else 0
@@ -138,7 +141,8 @@ def responsible_regions(
         changeable = not library[nodes].any()
         if kind == "phase" and not _only_evaluates(regions, own, layers):
             continue
-        if kind != "phase" and (own & layers & ~stepping).any():
+        most = _LAYERS if kind == "package" else 0.0
+        if kind != "phase" and _share_of(regions, own & layers & ~stepping, own) > most:
             if kind == "function" and region.calls >= MIN_CALLS and changeable:
                 found.append(_wrapper(regions, region))
         elif kind == "annotation" and regions.launches[own].any() and stepping[nodes].all():
@@ -146,6 +150,8 @@ def responsible_regions(
         elif region.share <= _WHOLE and ((often and changeable) or kind == "phase" or apart[nodes].all()):
             most = _MOST * region.share
             within = _longest(regions, own & library, most) if kind in ("function", "package") else ""
+            if kind == "package":
+                region = _without_values(regions, region)
             few = region.remedy in ("function", "after-backward", "package") and region.calls < MIN_CALLS
             if few and isinstance(region.edit, DropRegion):
                 region = replace(region, edit=replace(region.edit, least_part=_KEPT_IN_PART))
@@ -242,7 +248,7 @@ def _only_evaluates(regions: Regions, own: Mask, layers: Mask) -> bool:
     """Whether nodes launch work, have next to no layers, and handle no gradients, communication or optimizer."""
     all_ns, of_layers_ns = (regions.predicted_ns[nodes].sum() for nodes in (own, own & layers))
     launches = all_ns <= _LAUNCHES_NS * regions.launches[own].sum()
-    only = launches and of_layers_ns <= _LAYERS_AFTER * all_ns
+    only = launches and of_layers_ns <= _LAYERS * all_ns
     return bool(only) and not any(map(_TRAINS.search, _main_ops(regions, own)))
 
 
@@ -299,13 +305,29 @@ def _wrapper(regions: Regions, region: Responsible) -> Responsible:
     return replace(region, remedy="wrapper", share=share, edit=regions.without_nodes(own))
 
 
+def _without_values(regions: Regions, region: Responsible) -> Responsible:
+    """The region; of metrics whose forward() is called, update() stays."""
+    own, names = regions.below(region.nodes), regions.tree.name
+    forward, update = (
+        [node for node in np.flatnonzero(own).tolist() if called.match(names[node])]
+        for called in (_METRIC_FORWARD, _METRIC_UPDATE)
+    )
+    kept = own & regions.below(update)
+    return replace(region, edit=regions.without_nodes(own & ~kept)) if forward and update else region
+
+
+def _share_of(regions: Regions, part: Mask, whole: Mask) -> float:
+    """Of the predicted CPU time of some nodes."""
+    return float(regions.predicted_ns[part].sum() / max(regions.predicted_ns[whole].sum(), 1.0))
+
+
 def _works_on_host(regions: Regions, own: Mask) -> bool:
     """Whether the CPU does something else there than to launch work."""
     cpu_ns, launches = regions.predicted_ns[own].sum(), regions.launches[own].sum()
     return bool(cpu_ns > launches * LAUNCH_NS)
 
 
-def _apart_from_model(regions: Regions, layers: Mask, stepping: Mask) -> Mask:
+def _apart_from_model(regions: Regions, library: Mask, layers: Mask, stepping: Mask) -> Mask:
     """Which nodes are calls of other code than a model, its optimizer and its data loader; bool (nodes,).
 
     Such code has no layers, and is in no module with layers, or is a hook or a weight that is computed there.
@@ -313,9 +335,15 @@ def _apart_from_model(regions: Regions, layers: Mask, stepping: Mask) -> Mask:
     tree = regions.tree
     phases = [node for node, name in enumerate(tree.name) if (tree.kind[node], name) == ("phase", LOADING)]
     named_forward = np.array([bool(FORWARD.search(name)) for name in tree.name])
-    model, steps, forward = (
-        subtree_totals(tree.parent, mask.astype(float)) > 0 for mask in (layers, stepping, named_forward)
+    steps, forward = (
+        subtree_totals(tree.parent, mask.astype(float)) > 0 for mask in (stepping, named_forward)
     )
+    of_layers_ns, all_ns = (
+        subtree_totals(tree.parent, ns)
+        for ns in (np.where(layers, regions.predicted_ns, 0), regions.predicted_ns)
+    )
+    own = np.array([kind == "function" for kind in tree.kind]) & ~library
+    model = of_layers_ns > np.where(own, 0, _LAYERS * all_ns)
     inside = np.zeros(len(tree.parent), bool)
     for node in range(1, len(inside)):
         kind, above = tree.kind[node], tree.parent[node]
