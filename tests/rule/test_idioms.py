@@ -25,6 +25,7 @@ KERNELS = {
     "add > sigmoid > tanh > mul > add > mul": "LSTM or GRU cell by hand",
 }
 CALLS = {
+    "torchmetrics/metric.py(286): forward": "forward() of metrics",
     "torchmetrics/classification/stat_scores.py(69): _update_state": "torchmetrics",
     "timm/utils/model_ema.py(120): update": "EMA of the weights",
     "aten::linalg_cholesky": "Cholesky factorization",
@@ -121,7 +122,7 @@ def test_fixes_are_imperative_sentences(kind: str) -> None:
         ("real/gpt2_train.eager", "unfused-pointwise", "tanh-GELU by hand", "F.gelu(x, approximate='tanh')"),
         ("sixth/gan_two.bad", "launch-bound", "spectral norm", "torch.nn.utils.parametrize.cached()"),
         ("sixth/lm_small_train.fixed", "launch-bound", "Newton-Schulz iteration (Muon)", "torch.bmm"),
-        ("pairs4/metric_checks.bad", "implicit-sync", "torchmetrics", "Call update()"),
+        ("pairs4/metric_checks.bad", "implicit-sync", "torchmetrics", "Update the metrics"),
     ],
 )
 def test_recorded_program_shows_its_idiom(trace: str, rule: str, idiom: str, fix: str) -> None:

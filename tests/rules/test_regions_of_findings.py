@@ -72,6 +72,23 @@ def test_one_call_into_a_package_is_named_with_its_caller() -> None:
     assert finding.saving.low_share <= finding.saving.share / 2
 
 
+def test_forward_of_a_metric_saves_all_but_its_update() -> None:
+    """Of 40 launches 10 are in update(), which stays; one matrix product makes the metric no layer."""
+
+    def metric(program: CodeProgram) -> None:
+        begin = program.now
+        program.ops(["aten::bincount", "aten::sum"] * 5)
+        program.function("update", begin, "torchmetrics/accuracy.py")
+        program.ops(["aten::mm", *["aten::clone", "aten::add", "aten::div"] * 9, "aten::add", "aten::div"])
+        program.function("forward", begin, "torchmetrics/metric.py")
+
+    finding = with_metric(metric)
+    assert finding.evidence["region_launches"] == 40
+    assert finding.advice.startswith("Call update() of the metric instead of forward()")
+    assert finding.saving is not None
+    assert finding.saving.share == pytest.approx(30 / 80, abs=0.08)
+
+
 def test_the_users_call_of_a_package_is_named_with_the_package() -> None:
     def metric(program: CodeProgram) -> None:
         begin = program.now
@@ -183,7 +200,7 @@ def test_code_after_backward_is_named_by_the_function_with_most_of_it() -> None:
     finding = first_of(program)
     assert (finding.cause, finding.by) == ("region", "torchmetrics/metric.py(10): update(), after backward")
     assert finding.title.endswith("of the step is in torchmetrics: the GPU waits for its 27 launches")
-    assert finding.advice.startswith("Call update() of the metric instead of forward()")
+    assert finding.advice.startswith("Update the metrics every few steps")
 
 
 @pytest.mark.parametrize("program", ["audio_two", "gae_loop"])
