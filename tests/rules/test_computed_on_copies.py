@@ -150,6 +150,26 @@ def test_ops_along_other_dimensions_keep_copies_apart(
     assert sum(one.evidence["layers"] for one in found_there) == ops
 
 
+CACHE, BATCH = Tensor(30, (0,)), (12, 16, 64)
+
+
+@pytest.mark.parametrize(("creates", "ops"), [("empty", 1), ("zeros", 3)])
+def test_networks_work_on_copies_to_their_end(tmp_path: Path, creates: str, ops: int) -> None:
+    """Each of 3 windows is there 4 times; a cache begins empty. Of the states, only zeros are known."""
+    repeated, cached, hidden, state = (Tensor(at, BATCH) for at in (3, 4, 5, 6))
+    numbers = ([], True, 1, 0.0, False, False, True)
+    calls = [
+        Call("aten::index", (Tensor(1, (3, 16, 64)), Tensor(2, (12,))), (repeated,), indexes=True),
+        Call("aten::cat", (CACHE, repeated), (cached,)),
+        Call("aten::linear", (cached, WEIGHT), (hidden,)),
+        Call(f"aten::{creates}", (), (Tensor(7, (1, 12, 64)),)),
+        Call("aten::gru", (hidden, Tensor(7, (1, 12, 64))), (state,), numbers=numbers),
+        Call("aten::linear", (state, WEIGHT), (Tensor(8, BATCH),)),
+    ]
+    found_there = diagnose(load(written(tmp_path, [calls] * 3)), select=[SLUG]).findings
+    assert [one.evidence["layers"] for one in found_there] == [ops]
+
+
 def encoder(data: Tensor, mask: Tensor, *, by_hand: bool) -> list[Call]:
     """A layer, attention of each sample, and a layer."""
     q, y, z = (Tensor(number, (16, 2, 8, 64)) for number in (20, 21, 22))

@@ -114,7 +114,7 @@ MOSTLY_COPIES = {"to", "contiguous"}
 # Schemas of batch norms omit the running mean and variance.
 BATCH_NORMS = {"batch_norm", "native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"}
 # The table ignores dropout inside of attention and recurrent layers.
-DROPOUT_INSIDE = re.compile("attention|_cudnn_rnn")
+DROPOUT_INSIDE = re.compile("attention|_cudnn_rnn|^(lstm|gru|rnn_tanh|rnn_relu)$")
 # Their contents are undefined.
 UNINITIALIZED = re.compile("empty|^resize_$|^set_$")
 OLD_OPS = {"l1_loss_backward"}

@@ -7,7 +7,8 @@ copied in the same way if all that it is computed of is; so is what is smaller t
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -24,9 +25,16 @@ _MAY_COPY = frozenset({"aten::reshape", "aten::flatten", "aten::unfold"})
 # Position of a layer's data; its other inputs are weights.
 _DATA = {"aten::embedding": 1, "aten::addmm": 1, "aten::_addmm_activation": 1}
 _PRODUCTS = frozenset({"aten::linear", "aten::mm", "aten::matmul", "aten::addmm", "aten::_addmm_activation"})
-# Position of the mask of attention.
-_MASK = 3
+# Position of the mask of attention, and of the weights of recurrent layers.
+_MASK, _WEIGHTS = 3, 2
+# Positions of numbers, of which one that is 0 or false says that no random numbers are drawn.
+_DRAWS_IF = {"aten::dropout": (1, 2), "aten::scaled_dot_product_attention": (4,)}
+_DRAWS_IF |= dict.fromkeys(("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu"), (5, 6))
+_OFF = frozenset({"False", "0", "0.", "0.0", ""})
+# Position of what says that the batch comes before the time, in recurrent layers.
+_BATCH_FIRST = 8
 _LAYERS = frozenset({Kind.CONVOLUTION, Kind.NORM})
+_NETWORK_LAYERS = frozenset({Kind.CONVOLUTION, Kind.ATTENTION, Kind.RECURRENT})
 # Without ids, a tensor is the last one of its size that one of so many ops has made.
 _NEAR = 10
 
@@ -133,8 +141,7 @@ class Form:
         size = None if made is None else math.prod(made)
         size = sum(read.elements for read in reads) if op.name in _JOINS else size
         item_bytes = min((ITEM_BYTES[kind] for kind in op.types if kind in ITEM_BYTES), default=1)
-        off = op.name == "aten::dropout" and op.scalars[2:3] == ("False",)
-        random = not op_row(op.name).deterministic and not off
+        random = _draws(op)
         pattern: _Pattern = ()
         if width and len(every) == 1 and op.name in ("aten::repeat", "aten::repeat_interleave"):
             tiled = op.name == "aten::repeat"
@@ -150,6 +157,10 @@ class Form:
         first, *others = self.reads[0].shape
         rows = indices[0] if made == indices[0] * math.prod(others) and others[:1] != [first] else 0
         return replace(self, made=made, entries=rows)
+
+    def recurrent_input(self, read: _Read) -> int:
+        """Position of an input of a recurrent layer: 1 of its state, whose batch comes second; 0 of other ops."""
+        return read.argument if op_row(self.name).kind is Kind.RECURRENT else 0
 
     def is_mask(self, read: _Read) -> bool:
         return read.argument == _MASK and op_row(self.name).kind is Kind.ATTENTION
@@ -174,20 +185,25 @@ def on_copies(steps: Sequence[Step], min_times: float) -> Iterator[OnCopies]:
     """Ops on copies that are there at least so often."""
     parts: dict[int, _Parts] = {}
     origins: dict[int, _Patterns] = {}
-    moved_for = set[int]()
+    moved_for, filled = set[int](), set[int]()
     for position, step in enumerate(steps):
         form = step.form
         of_inputs = [_origin(key, parts, origins) for key in step.keys]
         origins[step.made] = _NO_COPY if form.random else _Patterns().union(*of_inputs)
         known = [parts.get(key, ()) for key in step.keys]
+        shared = Counter(pattern for each in known for pattern in {part.pattern for part in each})
         for place, read in enumerate(form.reads):
             if (
                 read.times >= min_times
                 and not form.is_mask(read)
                 and [read.times] != [one.times for one in known[place]]
+                # What it also has in common with another input matters more than that it is expanded.
+                and not any(part.pattern and shared[part.pattern] > 1 for part in known[place])
             ):
                 known[place] = (_Part(1.0, position, read.times, read.entries, read.pattern),)
         parts.pop(step.made, None)
+        if step.made >= 0 and op_row(form.name).fills:
+            filled.add(step.made)
         result: _Parts = ()
         if form.entries and form.reads and form.made:
             times = form.made / form.reads[0].elements
@@ -199,9 +215,9 @@ def on_copies(steps: Sequence[Step], min_times: float) -> Iterator[OnCopies]:
             result = ()
         elif form.copies:
             result = known[0]
-        elif data := _data(step, known, of_inputs):
+        elif data := _data(step, known, of_inputs, filled):
             row = op_row(form.name)
-            layer = form.name in _PRODUCTS or row.kind in (Kind.CONVOLUTION, Kind.ATTENTION)
+            layer = form.name in _PRODUCTS or row.kind in _NETWORK_LAYERS
             most = max(data, key=lambda part: part.times)
             if len(data) == 1 or layer:
                 share = sum(part.share / part.times for part in data)
@@ -236,11 +252,12 @@ def _origin(key: int, parts: Mapping[int, _Parts], origins: Mapping[int, _Patter
     return origins.get(key, _NO_COPY) if key >= 0 else _NO_COPY
 
 
-def _data(step: Step, known: list[_Parts], of_inputs: Sequence[_Patterns]) -> _Parts:
+def _data(step: Step, known: list[_Parts], of_inputs: Sequence[_Patterns], filled: Collection[int]) -> _Parts:
     """Parts of the data that an op reads, if all of it is copied in one way and it keeps entries apart; else empty.
 
     Args:
         of_inputs: patterns of all that each input is computed of.
+        filled: tensors of which all elements are one number.
     """
     name, reads = step.form.name, step.form.reads
     row, copied = op_row(name), [place for place, parts in enumerate(known) if parts]
@@ -260,10 +277,18 @@ def _data(step: Step, known: list[_Parts], of_inputs: Sequence[_Patterns]) -> _P
             {part.pattern for part in parts},
         )
         others = all(
-            all(size == 1 for size in read.shape[: max(len(read.shape) - len(shape) + leading, 0)])
+            (
+                all(size == 1 for size in read.shape[: max(len(read.shape) - len(shape) + leading, 0)])
+                and not step.form.recurrent_input(read)
+            )
             or (place in copied and _are_same(known[place], parts))
+            or step.form.recurrent_input(read) >= _WEIGHTS
+            or step.keys[place] in filled
             or (
-                of_inputs[place] == patterns and (step.form.is_mask(read) or read.elements < math.prod(shape))
+                # What is joined to copies may be computed of anything.
+                of_inputs[place] == patterns
+                and not patterns & _NO_COPY
+                and (step.form.is_mask(read) or read.elements < math.prod(shape))
             )
             for place, read in enumerate(reads)
         )
@@ -356,7 +381,8 @@ def _shapes(op: Signature) -> Iterator[tuple[int, Shape, Sequence[int]]]:
         several = isinstance(dims[0], list)
         listed = strides if isinstance(strides, list) and len(strides) == len(dims) else [() for _ in dims]
         for shape, steps in zip(dims, listed, strict=True) if several else [(dims, strides)]:
-            if isinstance(shape, list) and shape and all(type(size) is int for size in shape):
+            # Empty tensors add nothing: caches begin with them.
+            if isinstance(shape, list) and shape and all(type(size) is int and size for size in shape):
                 steps = steps if isinstance(steps, list) and len(steps) == len(shape) else ()
                 yield argument, tuple(shape), steps
 
@@ -382,8 +408,19 @@ def _repeats(shape: Shape, steps: Sequence[int]) -> tuple[float, int, _Pattern]:
     return len(begins) / len(np.unique(begins)), math.prod(shape[: last + 1]), pattern
 
 
+def _draws(op: Signature) -> bool:
+    """Whether an op draws random numbers."""
+    numbers = [op.scalars[place] for place in _DRAWS_IF.get(op.name, ()) if place < len(op.scalars)]
+    return _OFF.isdisjoint(numbers) if numbers else not op_row(op.name).deterministic
+
+
 def _kept_apart(op: Signature) -> int:
     """How many of the first dimensions an op keeps apart that mixes elements along others, which it is given."""
+    if op_row(op.name).kind is Kind.RECURRENT:
+        # A packed batch has no dimension of the batch.
+        return int(
+            len(next(iter(tensors(op)), ())) == 3 and op.scalars[_BATCH_FIRST : _BATCH_FIRST + 1] == ("True",)
+        )
     if op_row(op.name).kind not in (Kind.REDUCTION, Kind.SCAN) and op.name not in (
         "aten::flip",
         "aten::roll",

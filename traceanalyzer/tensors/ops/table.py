@@ -60,6 +60,7 @@ class OpRow:
         batch_dims: dimensions of the result that it computes independently of each other, from the first one on.
         view: whether the result shares the input's memory; some copy if that is impossible.
         deterministic: whether equal inputs give equal results.
+        fills: whether it makes a tensor of which all elements are one number.
         row_wise: whether each row, the last dimension, depends on the same row of the first tensor only.
     """
 
@@ -73,6 +74,7 @@ class OpRow:
     view: bool = False
     deterministic: bool = True
     row_wise: bool = False
+    fills: bool = False
 
 
 UNKNOWN = OpRow(Kind.OTHER)
@@ -139,6 +141,7 @@ for _name, _first, _causal, _heads_first in (
     _cost = costs.attention(_first, _causal, heads_first=_heads_first, backward=_backward)
     _add(_name, replace(_SDPA, cost=_cost))
 
+_add("lstm gru rnn_tanh rnn_relu", OpRow(Kind.RECURRENT))
 _add("_cudnn_rnn", OpRow(Kind.RECURRENT, cost=costs.recurrent(6, 1)))
 _add("_cudnn_rnn_backward", OpRow(Kind.RECURRENT, cost=costs.recurrent(10, 2)))
 _REWRITES_FIRST = costs.reads("elementwise", writes=0)
@@ -190,14 +193,15 @@ _add("to _to_copy type_as", _COPY)
 _add("contiguous clone", replace(_COPY, type="first"))
 _add("copy_", replace(_COPY, cost=costs.moves("elementwise", 0, 1), writes=(0,), unread=(0,), type="first"))
 _add("fill_ zero_", OpRow(Kind.CREATION, shapes.same, costs.moves("elementwise", 0), (0,), (0,), "first"))
-_add("zeros_like ones_like full_like", OpRow(Kind.CREATION, shapes.same, unread=(0,)))
+_FILL = OpRow(Kind.CREATION, shapes.same, unread=(0,), fills=True)
+_add("zeros_like ones_like full_like", _FILL)
 _add("empty_like", OpRow(Kind.CREATION, shapes.same, unread=(0,), deterministic=False))
 _add("rand_like randn_like randint_like", OpRow(Kind.RANDOM, shapes.same, unread=(0,), deterministic=False))
-_add("zeros ones full", OpRow(Kind.CREATION, shapes.sizes_at(0)))
+_add("zeros ones full", replace(_FILL, shape=shapes.sizes_at(0), unread=()))
 _add("empty empty_strided", OpRow(Kind.CREATION, shapes.sizes_at(0), deterministic=False))
-_NEW = OpRow(Kind.CREATION, shapes.sizes_at(1), unread=(0,))
+_NEW = replace(_FILL, shape=shapes.sizes_at(1))
 _add("new_zeros new_ones new_full", _NEW)
-_add("new_empty new_empty_strided", replace(_NEW, deterministic=False))
+_add("new_empty new_empty_strided", replace(_NEW, fills=False, deterministic=False))
 _add("rand randn", OpRow(Kind.RANDOM, shapes.sizes_at(0), deterministic=False))
 _add("randperm", OpRow(Kind.RANDOM, shapes.length_at(0), type="long int", deterministic=False))
 _add("randint", OpRow(Kind.RANDOM, type="long int", deterministic=False))
