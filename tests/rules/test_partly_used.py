@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.rules.kernel_programs import BF16, F32, NVJET, Op, found, program
 from traceanalyzer import Finding
+from traceanalyzer.rules.tensors.partly_used import forms_of
+from traceanalyzer.tensors.signatures import Signature
 
 WHOLE, ROW = [8, 512, 32_000], [8, 32_000]
 SMALL = "void at::native::reduce_kernel<512, 1, at::native::argmax>(float)"
@@ -34,6 +37,16 @@ def test_the_last_position_of_many_is_all_that_is_used() -> None:
     assert "takes only 0.2 % of its dimension 1" in one.message
     assert "head(hidden[:, -1:])" in one.advice
     assert one.cost_ns == pytest.approx(6e3 * (900 + 450) * 511 / 512)
+
+
+def test_batches_of_other_lengths_are_of_one_form() -> None:
+    heads = [
+        Signature.parsed("aten::linear", f"[[8, {length}, 64], [9, 64]]", None, None) for length in (500, 501)
+    ]
+    assert (
+        forms_of(np.array([0, 1]), heads, np.array([0, 1])) == [("aten::linear", "([8, ?, 64], [9, 64])")] * 2
+    )
+    assert forms_of(np.array([0]), heads[:1], np.array([0])) == [("aten::linear", "([8, 500, 64], [9, 64])")]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """A tensor is computed in full, and then a small part of it is taken."""
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,7 @@ Dims = frozenset[int]
 """Dimensions of which a part is enough."""
 
 _CUTS = ("aten::select", "aten::slice", "aten::narrow", "aten::index", "aten::index_select")
+_SIZE = re.compile(r"\d+")
 _BIASED = ("aten::addmm", "aten::baddbmm")
 
 
@@ -58,7 +60,7 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
         spent_ns += np.bincount(place[moves & (place >= 0)], work.dur_ns[moves & (place >= 0)], len(ops))
     least_ns = limits.min_gpu_share * work.total_ns / max(len(distinct(work.device)), 1)
     sequence = OpsInOrder(number, signatures, grouped([ops.thread, ops.step])[0])
-    for chain in chains(sequence, limits):
+    for chain in chains(sequence, limits, forms_of(number, signatures, ops.step)):
         if spent_ns[chain.makers].sum() < least_ns:
             continue
         maker, either = np.zeros((2, len(ops) + 1), bool)
@@ -103,7 +105,10 @@ def _advice(chain: Chain) -> str:
         return f"Take the part before {short_ops(chain.first.name)}, and compute only that."
     if len(chain.cut.shape(0)) - 1 in chain.dims:
         return "Compute only these columns: slice the weight, as in F.linear(x, weight[:8]), not the result."
-    return "Slice the rows before the product: head(hidden[:, -1:]) instead of head(hidden)[:, -1]."
+    return (
+        "Slice the rows before the product: head(hidden[:, -1:]) instead of head(hidden)[:, -1]. Models of "
+        "transformers take logits_to_keep."
+    )
 
 
 class OpsInOrder:
@@ -142,8 +147,27 @@ class OpsInOrder:
         return [*inside.tolist()]
 
 
-def chains(ops: OpsInOrder, limits: Limits) -> Iterator[Chain]:
-    """Every chain, with all of its occurrences; an op is in one of them."""
+def forms_of(number: Rows, signatures: Sequence[Signature], step: Rows) -> list[tuple[str, str]]:
+    """Name and shapes of each signature; sizes that some step lacks, such as a batch's length, are left open."""
+    sizes = [frozenset(map(int, _SIZE.findall(str(op.dims)))) for op in signatures]
+    pairs = np.unique([step, number], axis=1)
+    of_steps = np.split(pairs[1], np.flatnonzero(np.diff(pairs[0])) + 1)
+    constant = frozenset.intersection(
+        *(frozenset().union(*map(sizes.__getitem__, each)) for each in of_steps)
+    )
+
+    def open_if_variable(size: re.Match[str]) -> str:
+        return size[0] if int(size[0]) in constant else "?"
+
+    return [(op.name, _SIZE.sub(open_if_variable, str(op.dims))) for op in signatures]
+
+
+def chains(ops: OpsInOrder, limits: Limits, forms: Sequence[tuple[str, str]]) -> Iterator[Chain]:
+    """Every chain, with all of its occurrences; an op is in one of them.
+
+    Args:
+        forms: of each signature, equal where occurrences are of one chain.
+    """
     cuts = np.array([op.name in _CUTS for op in ops.signatures], bool)
     occurrences: dict[tuple[object, ...], list[tuple[int, Dims, float, list[int]]]] = {}
     claimed = set[int]()
@@ -157,7 +181,7 @@ def chains(ops: OpsInOrder, limits: Limits) -> Iterator[Chain]:
             makers.pop()
         if makers and part <= limits.max_used_share and not claimed.intersection(makers):
             claimed.update(makers)
-            key = (ops.op(cut).name, str(ops.op(cut).dims), dims, *ops.number[makers].tolist())
+            key = (dims, *(forms[which] for which in ops.number[[cut, *makers]].tolist()))
             occurrences.setdefault(key, []).append((cut, dims, part, makers))
     for alike in occurrences.values():
         places, dims_of, parts, makers_of = zip(*alike, strict=True)
