@@ -66,6 +66,7 @@ class Flow:
         abandoned: bool (recorded,), which of the unread ones the caller of the step does not read, without backward.
         diagonal: int64 (recorded,), n if an op makes n x n matrices whose diagonals alone are needed; 0 of others.
         read_share: float64 (recorded,), share of its result that later ops need at most, of ops on rows; 1 of others.
+        alternative: bool (recorded,), whether each row of later ops needs one of several such results.
     """
 
     ops: Calls
@@ -86,6 +87,7 @@ class Flow:
     abandoned: Mask
     diagonal: Rows
     read_share: Floats
+    alternative: Mask
 
     @classmethod
     def build(cls, trace: Trace, calls: Calls) -> Self:
@@ -105,6 +107,7 @@ class Flow:
         unread, unread_results = unread_ops(recorded, values, view)
         diagonal = diagonal_sizes(recorded, values, view, unread)
         again, guessed = computed_again(recorded, values, view, keys)
+        read_share, alternative = read_shares(recorded, values, view, diagonal)
         same = _same_in_each_step(recorded, view, keys)
         return cls(
             ops=Calls(calls.events, rows[outer]),
@@ -124,7 +127,8 @@ class Flow:
             unread_results=unread_results,
             abandoned=abandoned_ops(recorded, values, unread),
             diagonal=diagonal,
-            read_share=read_shares(recorded, values, view, diagonal),
+            read_share=read_share,
+            alternative=alternative,
         )
 
     def places(self, recorded: Rows) -> Rows:

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Hashable, Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +15,10 @@ from traceanalyzer.tensors.values import Values
 
 # Position of a layer's data; its other inputs are weights.
 DATA = {"aten::embedding": 1, "aten::addmm": 1, "aten::baddbmm": 1}
-_LOOKUPS = frozenset({"aten::index_select", "aten::index"})
+_INDEX = "aten::index"
+_LOOKUPS = frozenset({"aten::index_select", _INDEX})
+_PICKS = frozenset({"aten::gather", "aten::take_along_dim"})
+_JOINS = frozenset({"aten::cat", "aten::concat", "aten::stack"})
 _BY_ELEMENT = (Kind.POINTWISE, Kind.COPY)
 # Ops along the dimension that is their first number. Losses of classes have these in the second one.
 _ALONG = {f"aten::{name}" for name in ("softmax", "log_softmax", "logsumexp", "sum", "mean", "gather")}
@@ -25,13 +29,31 @@ Parts = Mapping[Hashable, Layout]
 """What is read of a value: key of a part, equal for equal parts, to its layout."""
 
 
-def read_shares(recorded: ExecutionTrace, values: Values, view: Mask, diagonal: Rows) -> Floats:
-    """Share of the result of each op on rows that later ops need; 1 of other ops, of what may last, and of diagonals.
+class _Pick(NamedTuple):
+    """Key of a part of rows that an index tensor picks one by one along a dimension of a tensor of this rank."""
 
-    An op on rows needs the rows of its data that others need of its result. Backward has no gradient for the others.
+    rank: int
+    dim: int
+    rows: int
+    indices: tuple[int, ...]
+
+
+class _OfAlternative(NamedTuple):
+    """Key of the rows of a tensor that was joined with others, along the dimension of which rows are picked."""
+
+    key: int
+
+
+def read_shares(recorded: ExecutionTrace, values: Values, view: Mask, diagonal: Rows) -> tuple[Floats, Mask]:
+    """(share of the result of each op on rows that later ops need, whether it is one of alternatives).
+
+    It is 1 of other ops, of what may last, and of diagonals. An op on rows needs the rows of its data that others need
+    of its result. Backward has no gradient for the others. Of alternatives that are joined, and of which each row picks
+    one, the share is the mean.
     """
     rows = [op_row(name) for name in recorded.names]
     share, needs = np.ones(len(recorded)), dict[int, dict[Hashable, Layout]]()
+    alternative = np.zeros(len(recorded), bool)
     lasts = _lasting(recorded, values, rows)
     for op in np.flatnonzero(recorded.outer & ~view)[::-1].tolist():
         row, made = rows[recorded.name[op]], values.made_by(op)
@@ -44,14 +66,15 @@ def read_shares(recorded: ExecutionTrace, values: Values, view: Mask, diagonal: 
             by_element = 1 if row.kind is Kind.GEMM else length
             touched = sum(_touched(part, by_element) for part in parts.values())
             share[op] = min(touched * by_element / size, 1.0)
-        if share[op] == 1:
+            alternative[op] = any(isinstance(key, _OfAlternative) for key in parts)
+        if share[op] == 1 and recorded.names[recorded.name[op]] not in _JOINS:
             parts = {}
         for value, read in _reads(recorded, values, op, row, parts, length):
             maker = values.producer[value]
             # What lies outside of the part that forward reads has no gradient.
             if maker < 0 or recorded.backward[maker] or not recorded.backward[op]:
                 needs.setdefault(value, {}).update(read)
-    return as_step_before(recorded, share)
+    return as_step_before(recorded, share), as_step_before(recorded, alternative)
 
 
 def _lasting(recorded: ExecutionTrace, values: Values, rows: list[OpRow]) -> Mask:
@@ -69,6 +92,9 @@ def _independent(recorded: ExecutionTrace, op: int, row: OpRow, size: int, parts
     """Elements of the result's rows that the op computes independently of each other; 0 of none."""
     if row.kind in _BY_ELEMENT:
         return 1
+    if any(isinstance(key, _Pick) for key in parts):
+        # A layer makes all elements of a row at once.
+        return 0
     count = math.prod(_items(recorded, op, row))
     length, rest = divmod(size, count) if count else (0, 1)
     scattered = [part[-1][0] for part in parts.values() if part and part[0][1] == size]
@@ -86,10 +112,8 @@ def _items(recorded: ExecutionTrace, op: int, row: OpRow) -> list[int]:
     shape, last = shapes[data], len(shapes[data]) - 1
     dim = last if row.row_wise else 0
     if name in _ALONG:
-        numbers = json.loads(recorded.number_texts[recorded.inputs[op]])
-        along = next(iter(numbers), None)
-        along = next(iter(along), None) if type(along) is list else along
-        dim = along % len(shape) if type(along) is int and shape else 0
+        along = _first_number(recorded, op)
+        dim = along % len(shape) if along is not None and shape else 0
     # Of a batch, items alone follow each other in memory in every memory format.
     first = dim > 0 or name in _CLASS_LOSSES or (row.batch_dims and row.kind is not Kind.ATTENTION)
     items = shape[: last if dim == last else int(first)]
@@ -113,6 +137,8 @@ def _reads(
     name, made = recorded.names[recorded.name[op]], values.made_by(op)
     begin, end = values.reads_from[op : op + 2].tolist()
     size = int(values.elements[made[0]]) if len(made) else 0
+    if name in _JOINS:
+        parts = _picks_along(recorded, op, parts)
     for place in range(begin, end):
         value, argument = int(values.read[place]), int(values.argument[place])
         offset, elements, number = values.part[place].tolist()
@@ -122,12 +148,23 @@ def _reads(
         runs = [part[-1][0] if part and part[-1][1] == 1 else 1 for part in (layout, *parts.values())]
         unit = math.gcd(*runs) if by_element else length
         width = elements * unit // size if is_data else 0
-        if is_data and by_element and elements == whole:
+        if name in _JOINS and parts and elements == whole:
+            rows = sum(-(-key.rows * elements // size) for key in parts if isinstance(key, _Pick))
+            width = next(iter(parts.values()))[-1][0]
+            yield value, {_OfAlternative(hash((place, *parts))): ((rows, whole), (width, 1))}
+        elif is_data and by_element and elements == whole:
             yield value, parts
         elif is_data and (elements == whole or not runs[0] % width):
             rows = min(sum(_touched(part, unit) for part in parts.values()), size // unit)
             # Equal parts of a result need equal rows. A step of the whole size: these may lie anywhere.
-            yield value, {hash(("rows", offset, number, *parts)): ((rows, whole), (width, 1))}
+            key: Hashable = hash(("rows", offset, number, *parts))
+            if any(isinstance(each, _OfAlternative) for each in parts):
+                key = _OfAlternative(hash(key))
+            yield value, {key: ((rows, whole), (width, 1))}
+        elif (
+            argument == 0 and layout == ((whole, 1),) and (pick := _picked(recorded, values, op, place, size))
+        ):
+            yield value, {pick: ((pick.rows, whole), (size // pick.rows, 1))}
         elif argument == 0 and name in _LOOKUPS and len(made) == 1:
             index, indices = (
                 tuple(values.read[place + 1 : end].tolist()),
@@ -139,6 +176,44 @@ def _reads(
             )
         else:
             yield value, {(offset, number): layout}
+
+
+def _picked(recorded: ExecutionTrace, values: Values, op: int, place: int, size: int) -> _Pick | None:
+    """Which rows an op takes by an index of its own for each; None if it takes none in this way.
+
+    It may be a gather, whose index is the same along all later dimensions, or x[rows, index].
+    """
+    name, end = recorded.names[recorded.name[op]], int(values.reads_from[op + 1])
+    if name not in _PICKS and name != _INDEX:
+        return None
+    shape, *others = _shapes(recorded, op)
+    indices = tuple(values.read[place + 1 : end].tolist())
+    rows = [
+        math.prod(length for length, step in recorded.layouts[number] if step)
+        for number in values.part[place + 1 : end, 2].tolist()
+    ]
+    dim: int | None = len(rows) - 1
+    if name in _PICKS and len(rows) == 1 and [len(each) for each in others] == [len(shape)]:
+        dim = _first_number(recorded, op)
+    elif name != _INDEX or len(rows) < 2 or len({*rows}) > 1:
+        return None
+    dim = dim % len(shape) if dim is not None else len(shape)
+    inner = math.prod(shape[dim + 1 :])
+    taken = dim < len(shape) and rows[0] * inner == size < math.prod(shape)
+    return _Pick(len(shape), dim, rows[0], indices) if taken else None
+
+
+def _picks_along(recorded: ExecutionTrace, op: int, parts: Parts) -> Parts:
+    """The parts, if each picks rows along the dimension along which an op joins tensors; else none."""
+    dim = _first_number(recorded, op)
+    along = (isinstance(key, _Pick) and dim is not None and dim % key.rank == key.dim for key in parts)
+    return parts if all(along) else {}
+
+
+def _first_number(recorded: ExecutionTrace, op: int) -> int | None:
+    number = next(iter(json.loads(recorded.number_texts[recorded.inputs[op]])), None)
+    number = next(iter(number), None) if type(number) is list else number
+    return number if type(number) is int else None
 
 
 def _looked_up(layout: Layout, shape: list[int], size: int, indices: int) -> Layout:

@@ -123,11 +123,16 @@ class Calls(Selection):
         """`path.py(12): function` of the user's own code around each row; null without stacks."""
         return self.events.user_code.around(self._rows)
 
-    def lines_with_common(self, share: float) -> dict[str, int]:
-        """Lines of the user's code -> ns, most time first; before them the function around this share of the time."""
-        lines = self.line.sums(self.dur_ns)
-        common = self.events.user_code.around_most(self.rows, self.dur_ns, share) if lines else ""
-        return {common: self.total_ns, **lines} if common else lines
+    def lines_with_common(self, share: float, spent_ns: Rows | None = None) -> dict[str, int]:
+        """Lines of the user's code -> ns, most time first; before them the function around this share of the time.
+
+        Args:
+            spent_ns: int64, parallel to the rows, what counts as their time; by default it is their own.
+        """
+        spent_ns = self.dur_ns if spent_ns is None else spent_ns
+        lines = self.line.sums(spent_ns)
+        common = self.events.user_code.around_most(self.rows, spent_ns, share) if lines else ""
+        return {common: int(spent_ns.sum()), **lines} if common else lines
 
     @cached_readonly
     def annotation(self) -> Texts:

@@ -75,7 +75,7 @@ def short_amounts(finding: Finding) -> str:
 
 _PART = regex(
     r"[,;:] | (?:and (?=(?:makes|could|the|computes|reads?|reduces|stays) )|while "
-    r"|in (?=\S+\(\) \([^()]+\)(?:$|[,;:])))"
+    r"|in (?=\S+\(\) \([^()]+\)(?:$|[,;:]))|(?=\([^()]+\.py:\d+\)(?:$|[,;:])))"
 )
 _NUMBER = regex(r"(?<![\w.:])\d|\b(?:once|twice)\b")
 _WORTH_TRYING = 0.05  # of the step, the high end of a saving: what may help

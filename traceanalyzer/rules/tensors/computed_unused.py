@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, distinct
+from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.execution_trace import Access
 from traceanalyzer.replay.edits import Drop, DropWork
 from traceanalyzer.roofline.gpus import Gpus
@@ -13,7 +13,7 @@ from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTi
 from traceanalyzer.rule.hits import clamp_to_floor, reduce_to
 from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.ops.table import Kind, op_row
-from traceanalyzer.timeline.backward_nodes import outer_nodes_of
+from traceanalyzer.timeline.backward_nodes import backward_nodes_of, outer_nodes_of
 
 # Kernels, or ops nested in an op, that make some of its results alone: op, bits of the results, kernel, nested op.
 _MAKERS = (
@@ -33,6 +33,9 @@ _ADVICE = {
     "distribution instead of its covariance_matrix.",
     "partly-read": "Take the part that is read before these ops: head(hidden[:, -1:]), resize(frames[:, ::8]). "
     "Models of transformers take logits_to_keep.",
+    "alternatives": "Group the rows by the alternative that they pick, and run each one on its own rows only. The "
+    "results are the same, unless a layer mixes rows, as batch norm does in training. Numbers of rows that only the "
+    "GPU knows cost a synchronisation.",
 }
 _TRIM = (
     "In a graph network on sampled nodes, call trim_to_layer() of torch_geometric.utils before each layer. It leaves "
@@ -44,7 +47,8 @@ class Limits:
     min_ops: int = 2
     """reported only if at least this many ops a step are unused; the loss that nobody prints is one; chosen"""
     max_read_share: float = 0.5
-    """cause `partly-read`: at most this share of the results is read; a larger share saves little; chosen"""
+    """causes `partly-read` and `alternatives`: at most this share of the results is read; a larger share saves
+    little; chosen"""
     min_rows: int = 64
     """cause `diagonal`: reported for matrices of at least this many rows; smaller ones cost little; chosen"""
     floor_ns: int = 2_000
@@ -64,6 +68,8 @@ def computed_unused(
     the generator's step. Of a convolution's or norm's backward whose input gradient is read, the part that
     computes gradients of weights counts.
     `diagonal`: products, and ops element by element, that make a matrix of which later ops read the diagonal.
+    `alternatives`: several layers or networks (towers, experts, heads) work on all rows, their results are joined,
+    and an index picks one of them for each row.
     `partly-read`: work on rows of which later ops read a small part, such as logits of all positions, frames of
     which an index takes some, or nodes of which the seeds are read; with the backward of these ops.
     Why it costs: the GPU computes it, and the CPU launches it.
@@ -71,34 +77,38 @@ def computed_unused(
     on the backbone, or torch.no_grad() around it.
     Bad: head(hidden)[:, -1]. Good: head(hidden[:, -1:]).
     Bad: resize(frames).index_select(1, index). Good: resize(frames.index_select(1, index)).
+    Bad: torch.stack([tower(x) for tower in towers], 1).gather(1, which). Good: tower(x[which == i]) for each tower.
     Bad: torch.diag(phi @ cov @ phi.T). Good: ((phi @ cov) * phi).sum(-1).
     How sure: tensors are identified by their ids. For what is partly read, and in training, confidence is
     high. Without a backward pass it is low for unread results: a benchmark may drop what users read.
     When it is wrong: host code reads the result without an op of PyTorch.
     Saving: the time of these ops, and of everything that they launch. Of results that are partly read, the
-    part that is not read. Of a product whose diagonal is read, all but the time to read its inputs twice.
+    part that is not read. Of alternatives, it is as if they cost the same. Of a product whose diagonal is read, all but
+    the time to read its inputs twice.
     Source: dead code elimination (Aho, Lam, Sethi, Ullman: Compilers).
     """
     unread = flow.unread[flow.number]
     backward = flow.recorded.backward[flow.number]
     if flow.recorded.backward.any():
-        yield from _unread_hits("unread-results", flow, unread & ~backward, idle, limits)
-        yield from _unread_hits("unread-gradients", flow, unread & backward, idle, limits)
+        yield from _unread_hits("unread-results", flow, calls, unread & ~backward, idle, limits)
+        yield from _unread_hits("unread-gradients", flow, calls, unread & backward, idle, limits)
     else:
         launched = work[work.kind.one_of("compute") & np.isin(work.launch.step, flow.ops.step)]
         # Kernels that no op has launched may read any tensor.
         lost = flow.abandoned[flow.number] & bool(launched.op.there.all())
-        yield from _unread_hits("unread-results", flow, unread & lost, idle, limits, Confidence.MEDIUM)
-        yield from _unread_hits("unread-results", flow, unread & ~lost, idle, limits, Confidence.LOW)
+        yield from _unread_hits("unread-results", flow, calls, unread & lost, idle, limits, Confidence.MEDIUM)
+        yield from _unread_hits("unread-results", flow, calls, unread & ~lost, idle, limits, Confidence.LOW)
     yield from _diagonals(flow, gpus, limits)
-    yield from _partly_read(
-        flow, calls, ~unread & (flow.read_share[flow.number] <= limits.max_read_share), limits
-    )
+    in_part = ~unread & (flow.read_share[flow.number] <= limits.max_read_share)
+    alternative = flow.alternative[flow.number]
+    yield from _partly_read("partly-read", flow, calls, in_part & ~alternative, limits)
+    yield from _partly_read("alternatives", flow, calls, in_part & alternative, limits)
 
 
 def _unread_hits(
     cause: str,
     flow: Flow,
+    calls: Calls,
     chosen: Mask,
     idle: IdleTime,
     limits: Limits,
@@ -134,6 +144,7 @@ def _unread_hits(
         info=confidence is Confidence.LOW,
         evidence={
             **_evidence(members, spent, parts),
+            "lines": _made_for(flow, calls, members).lines_with_common(_COMMON, members.dur_ns),
             "cpu_ns": needless.total_ns // steps,
             "parts_a_step": round(len(in_part) / steps),
         },
@@ -153,6 +164,22 @@ def _made_in_part(flow: Flow, chosen: Mask, *, backward: bool) -> tuple[Calls, W
         vain |= makes & of_op[owner]
     places, position = np.unique(owner[vain], return_inverse=True)
     return ops[places], pieces[vain], position
+
+
+def _made_for(flow: Flow, calls: Calls, members: Calls) -> Calls:
+    """The op that recorded the node of backward around each op; of sums of gradients, that of the last summand."""
+    forward, values = flow.ops[~flow.recorded.backward[flow.number]], flow.values
+    nodes, recorder = backward_nodes_of(calls, forward)
+    recorder = pick(recorder, flow.ops.index_of_enclosing(nodes))
+    last = values.reads_from[flow.number + 1] - 1
+    reads = last >= values.reads_from[flow.number]
+    summand = np.where(reads, values.producer[values.read[last]], -1)
+    recorder = np.where(recorder < 0, pick(recorder, flow.places(summand)), recorder)
+    order = np.argsort(flow.ops.rows)
+    place = order[np.searchsorted(flow.ops.rows[order], members.rows)]
+    return Calls(
+        calls.events, np.where(recorder[place] < 0, members.rows, pick(forward.rows, recorder[place]))
+    )
 
 
 def _with_nodes(flow: Flow, chosen: Mask) -> Calls:
@@ -202,7 +229,7 @@ def _diagonals(flow: Flow, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
             )
 
 
-def _partly_read(flow: Flow, calls: Calls, chosen: Mask, limits: Limits) -> Iterator[Hits]:
+def _partly_read(cause: str, flow: Flow, calls: Calls, chosen: Mask, limits: Limits) -> Iterator[Hits]:
     """These ops, and the nodes of backward that they recorded: what nobody reads has no gradient."""
     members, values = flow.ops[chosen], flow.values
     shares = np.where(chosen, flow.read_share[flow.number], 1.0)
@@ -219,10 +246,12 @@ def _partly_read(flow: Flow, calls: Calls, chosen: Mask, limits: Limits) -> Iter
         needed = clamp_to_floor(of_device.dur_ns * share[pieces.device == device], of_device, limits.floor_ns)
         yield Hits(
             **reduce_to(of_device, needed),
-            cause="partly-read",
-            message="later ops read {read} of the results of {ops_a_step} ops a step: {by_ops:of these ops' time}. "
+            cause=cause,
+            message="later ops read {read} of the results of {ops_a_step} ops a step"
+            + ", of which each row picks one" * (cause == "alternatives")
+            + ": {by_ops:of these ops' time}. "
             "They take {gpu} of GPU time a step" + " with their backward" * bool(others.any()) + "{at_lines}",
-            advice=_TRIM * _sums_over_edges(flow, chosen) + _ADVICE["partly-read"],
+            advice=_TRIM * _sums_over_edges(flow, chosen) + _ADVICE[cause],
             confidence=Confidence.HIGH,
             evidence={**_evidence(members, of_device), "read_share": float(shares[chosen].min())},
         )
