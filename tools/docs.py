@@ -25,7 +25,7 @@ from traceanalyzer.render.text.report import render_text  # noqa: E402
 from traceanalyzer.rule.registry import all_rules  # noqa: E402
 
 PICTURED = Path("fixtures/exposed-copy/bad.json.gz")
-_AFTER_FIRST = re.compile(r"\n\n2  |\n\.\.\. and finding")  # what follows the first finding
+_AFTER_FIRST = re.compile(r"\n+2  |\n\.\.\. and finding")  # what follows the first finding
 _CHEAT_HEAD = """# What you see, and which rule or command explains it
 
 Find what you see in a timeline in the first column. `traceanalyzer diagnose TRACE` runs the rules, `traceanalyzer facts
@@ -84,8 +84,7 @@ def cheat_rows() -> list[dict[str, str]]:
 def cheat_sheet() -> str:
     """What one sees in the timeline, and what answers it."""
     return _CHEAT_HEAD + "".join(
-        f"| {row['see']} | {row['is']} | {_answer(row)} | {_shown(row.get('trace', ''))} |\n"
-        for row in cheat_rows()
+        f"| {row['see']} | {row['is']} | {_answer(row)} | {_shown(row)} |\n" for row in cheat_rows()
     )
 
 
@@ -97,8 +96,10 @@ def _answer(row: Mapping[str, str]) -> str:
     return f"`{row['rule']}`" + (f": {row['cause']}" if "cause" in row else "")
 
 
-def _shown(trace: str) -> str:
-    return f"[{trace}](../fixtures/{trace}.json.gz)" if trace else ""
+def _shown(row: Mapping[str, str]) -> str:
+    """The recordings that the row's answer is about: BASE, and NEW where there is one."""
+    traces = [row[name] for name in ("trace", "new") if name in row]
+    return ", then ".join(f"[{trace}](../fixtures/{trace}.json.gz)" for trace in traces)
 
 
 Parts = Mapping[str, Callable[[], str]]
