@@ -24,9 +24,9 @@ _OPTIMIZERS = (
     "Capture the step in a CUDA graph (capturable=True, where the optimizer has it), or put optimizer.step() under "
     "{torch.compile}: with either, this Python code does not run. It takes less time with fewer, larger parameters."
 )
-_ONE_PLACE = "one call of it, the same in each step, or a call within that one"
+_ONE_PLACE = "one call of the op takes unusually long on the CPU, the same call in each step"
 _SAME_PLACE = (
-    "The same op is quick elsewhere: look at what the program does right before this slow call. Usual reasons: garbage "
+    "Other calls of the op are quick: look at the code just before the slow one. Usual reasons: garbage "
     "collection that an allocation starts, a lock that another thread holds, memory that is used for the first time."
 )
 _READY = f"{NOTHING_TO_DO}: to fetch a batch that is ready takes this time, too."
@@ -117,7 +117,7 @@ def _describe(
     if ready:
         return text.happened, _READY
     if cause == _JITTER and not rare:
-        return f"{_ONE_PLACE}, takes unusually long on the CPU", _SAME_PLACE
+        return _ONE_PLACE, _SAME_PLACE
     of_graphs = gaps.launch.name.matches(GRAPH_LAUNCH)
     mostly = 2 * gaps.dur_ns[of_graphs].sum() > gaps.total_ns
     return text.happened, _LARGE_GRAPH if mostly else text.advice

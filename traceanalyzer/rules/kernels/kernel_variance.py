@@ -40,12 +40,12 @@ _RECURS = 3  # steps: what comes in fewer may be chance; chosen
 # cause -> (message, advice)
 _TEXTS = {
     "outliers": (
-        "{slow} of {executions} executions of {kernel} take up to {worst_dur}, in the steps "
+        "{slow} of {executions} launches of {kernel} take up to {worst_dur}, in the steps "
         "with the numbers {slow_steps} in the trace (median {median_dur}, 10th to 90th percentile {p10} to {p90})",
         "Look for another process on the GPU (nvidia-smi), or for power or thermal throttling in those steps.",
     ),
     "comes-and-goes": (
-        "{slow} of {executions} executions of {kernel} take {slowdown} times as long as the rest, in the steps "
+        "{slow} of {executions} launches of {kernel} take {slowdown} times as long as the rest, in the steps "
         "with the numbers {slow_steps} in the trace (median {median_dur}, 10th to 90th percentile {p10} to {p90}, "
         "worst {worst_dur})",
         (

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.replay.edits import CapOps, Drop
 from traceanalyzer.rule import Calls, Claims, Hits, Kind, LostTime, Work, gpu_time_evidence, rule
@@ -61,16 +62,17 @@ def recomputation(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
             info=True,
         )
     checks, asks, checked_share = gradient_checks(calls)
+    in_steps = len(distinct(checks.step[checks.step >= 0])) if calls.events.steps.marked else 0
+    asked = f"{times(round(asks / in_steps))} a step" if in_steps else f"{times(asks)} in the whole recording"
     if checked_share >= limits.min_checked_share:
         yield Hits(
             occurrences=checks,
             cause="anomaly-mode",
             lost=LostTime.all_of(*checks.launched()),
             fix=(Drop(checks.rows), CapOps(float(limits.usual_op_ns))),
-            message=f"anomaly mode checks gradients for NaN, {times(asks)} in the whole recording; the CPU "
-            "waits for each result",
+            message="anomaly mode checks gradients for NaN, {checked}; the CPU waits for each result",
             advice="Turn torch.autograd.detect_anomaly off; use it only while looking for a NaN.",
-            evidence={"checks": asks},
+            evidence={"checks": asks, "checked": asked},
         )
 
 
