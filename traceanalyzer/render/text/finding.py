@@ -176,11 +176,15 @@ def _fault(number: int, report: Report) -> Fault | None:
 
 
 def _heading(page: Page, number: int, finding: Finding, report: Report, amounts: str) -> None:
-    """The title; below it what the fix saves, and the rule."""
-    page.put(f"{number:<{_NUMBER}}{printable(savings.titled(finding))}", hang=_NUMBER, style="bold")
+    """The title; below it what the fix saves, and the rule, which else stands at the title's end."""
+    title = f"{number:<{_NUMBER}}{printable(savings.titled(finding))}"
     right = f"{finding.severity}  {finding.rule}{_whose(finding, report)}"
     style = SEVERITY_STYLES[finding.severity]
-    page.sides(amounts, right, style=style, left_style="", indent=_NUMBER)
+    if amounts:
+        page.put(title, hang=_NUMBER, style="bold")
+        page.sides(amounts, right, style=style, left_style="", indent=_NUMBER)
+    else:
+        page.sides(title, right, style=style)
 
 
 def _trace(finding: Finding, report: Report) -> TraceReport:

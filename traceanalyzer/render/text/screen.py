@@ -4,11 +4,12 @@ import re
 import shlex
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from functools import partial
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 from traceanalyzer.model.finding import Finding, Severity, Status
-from traceanalyzer.model.report import Report, TraceReport, Verdict
+from traceanalyzer.model.report import Report, TraceReport, Verdict, fixed_along
 from traceanalyzer.model.units import percent
 from traceanalyzer.render.text.finding import WHOLE, put_fitted, put_short
 from traceanalyzer.render.text.job import put_iterations, put_job_notes, put_ranks
@@ -24,7 +25,9 @@ LINES, LINES_OF_JOB = 24, 30
 """Lines of the screen at least, of a trace and of a job; a taller terminal shows more."""
 _RANKS = 3  # verdicts of as many ranks that do not communicate
 _VERDICT_LINES = 2  # of Step, Limit and Fix each
-_DETAILED = 1  # findings with what to do; without room for them nobody is told where the step goes
+_DETAILED = (
+    2  # findings above `info` with what to do; they come before the titles of others and where the step goes
+)
 _FAILED = 3  # rules that are named
 _JOB_ROWS = 6  # ranks in the table
 _LOST = ("lost-work", "truncated-device-lane")  # causes of trace-health: what else is said rests on the rest
@@ -45,8 +48,8 @@ def put_screen(page: Page, report: Report, parts: Triage, *, quiet: bool, height
     if parts.others:
         page.blank()
         trial, without = (Page(page.width, page.colour, page.ascii_only) for _ in range(2))
-        detailed = _findings(trial, report, parts.others, room - len(where))
-        fits = detailed >= min(_DETAILED, _findings(without, report, parts.others, room))
+        served = _findings(trial, report, parts.others, room - len(where))
+        fits = served >= _findings(without, report, parts.others, room)
         tail.lines[:0] = where if fits else []
         page.lines += (trial if fits else without).lines
     elif not any(trace.accounting for trace in report.traces):
@@ -108,7 +111,11 @@ def _speaking(traces: Sequence[TraceReport]) -> list[tuple[TraceReport, str]]:
 
 
 def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room: int) -> int:
-    """Those with something to do, a line of each at least, first above `info`; returns how many say what to do."""
+    """Those with something to do, a line of each at least, first above `info`.
+
+    Returns how many of the first say what to do, and how many that Fix names are shown: without room for them nobody
+    is told where the step goes.
+    """
     blocks = {
         number: [_block(page, number, found, report, detail) for detail in range(WHOLE + 1)]
         for number, found in findings.items()
@@ -118,19 +125,24 @@ def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room:
     ends = accumulate(len(block[0]) for block in blocks.values())
     shown = [number for number, end in zip(blocks, ends, strict=True) if end <= room - 2] or [*blocks][:1]
     shown = [number for number in shown if not findings[number].settled] or shown[:1]
-    first = [number for number in (shown[0], asked) if number is not None]
-    shown = sorted({*shown, *first})
-    # The first finding and the question say what to do, whatever room that leaves for titles that Fix does not name.
-    kept = {*first, *_named_by_fix(report, findings)} & {*shown}
-    while {*shown} > kept and not all(_grown(blocks, shown, wrong, room)[number] for number in first):
-        shown.remove(max({*shown} - kept))
-    # What to do first comes before any title.
-    while {*shown} > {*first} and not _grown(blocks, shown, wrong, room)[shown[0]]:
-        shown.remove(max({*shown} - {*first}))
+    along = fixed_along(fault for trace in report.traces for fault in trace.faults)
+    own = [number for number in wrong if number not in along and not findings[number].settled][:_DETAILED]
+    first = list(dict.fromkeys(number for number in (shown[0], asked, *own) if number is not None))
+    grown = partial(_grown, blocks, first=first, wrong=wrong, room=room)
+    named = _named_by_fix(report, findings)
+    # These say what to do, whatever room that leaves for titles: of those that Fix names last.
+    for end, number in enumerate(first, 1):
+        for kept in ({*first[:end], *named}, {*first[:end]}):
+            trial = sorted({*shown, number})
+            while {*trial} > kept and not grown(trial)[number]:
+                trial.remove(max({*trial} - kept))
+            if grown(trial)[number]:
+                shown = trial
+                break
     infos = [number for number in shown if number not in wrong]
 
     def with_infos(count: int) -> dict[int, int]:
-        return _grown(blocks, [one for one in shown if one in wrong or one in infos[:count]], wrong, room)
+        return grown([one for one in shown if one in wrong or one in infos[:count]])
 
     def has_bare(count: int) -> bool:  # of what is no fault, a title alone says nothing
         details = with_infos(count)
@@ -139,7 +151,7 @@ def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room:
     least = int(len(infos) == len(shown))
     count = least + bisect_left(range(least + 1, len(infos) + 1), True, key=has_bare)
     details = with_infos(count)
-    page.lines += _laid_out(blocks, details)
+    page.lines += _laid_out(blocks, details, room - (len(details) < len(blocks)))
     if len(details) < len(blocks):
         left = [number for number in blocks if number not in details]
         bare = [number for number, detail in details.items() if not detail]
@@ -147,7 +159,7 @@ def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room:
         shows = "them" if len(left) > 1 else "it"
         shows += f" and the text of {listed(bare)}" if bare else ""
         page.put(f"... and {findings_left}: --verbose shows {shows}", style="dim")
-    return sum(detail > 0 for detail in details.values())
+    return sum(details.get(number, 0) > 0 for number in first) + len(named & {*details})
 
 
 def _named_by_fix(report: Report, findings: Mapping[int, Finding]) -> set[int]:
@@ -161,27 +173,33 @@ def _named_by_fix(report: Report, findings: Mapping[int, Finding]) -> set[int]:
 
 
 def _grown(
-    blocks: Mapping[int, Sequence[Sequence[str]]], shown: Sequence[int], wrong: Sequence[int], room: int
+    blocks: Mapping[int, Sequence[Sequence[str]]],
+    shown: Sequence[int],
+    *,
+    first: Sequence[int],
+    wrong: Sequence[int],
+    room: int,
 ) -> dict[int, int]:
-    """The detail of each finding shown, such that all have room."""
+    """The detail of each finding shown, such that all have room: more of one only if all that can say what to do."""
     details = dict.fromkeys(shown, 0)
-    first = [number for number in shown if number in wrong] or shown[:1]
-    for numbers, detail in ((first, 1), (first, WHOLE), (shown, 1), (shown, WHOLE)):
-        for number in numbers:
+    faults = [number for number in shown if number in wrong]
+    for numbers, detail in ((first, 1), (faults, 1), (faults, WHOLE), (shown, 1), (shown, WHOLE)):
+        for number in [one for one in numbers if one in details]:
             grown = details | {number: max(detail, details[number])}
-            details = grown if len(_laid_out(blocks, grown)) + 1 <= room else details
+            details = grown if sum(len(blocks[one][size]) for one, size in grown.items()) < room else details
     return details
 
 
-def _laid_out(blocks: Mapping[int, Sequence[Sequence[str]]], sizes: Mapping[int, int]) -> list[str]:
-    """The blocks below one another, apart by a blank line where one has more than its title."""
-    lines: list[str] = []
-    last = 0
-    for number, size in sizes.items():
-        lines += [""] if lines and (size or last) else []
-        lines += blocks[number][size]
-        last = size
-    return lines
+def _laid_out(
+    blocks: Mapping[int, Sequence[Sequence[str]]], sizes: Mapping[int, int], room: int
+) -> list[str]:
+    """The blocks below one another; apart by a blank line, where one has more than its title, if that has room."""
+    chosen = [blocks[number][size] for number, size in sizes.items()]
+    apart: list[str] = []
+    for before, block in pairwise([[], *chosen]):
+        apart += [""] * (bool(before) and max(len(before), len(block)) > 2)
+        apart += block
+    return apart if len(apart) <= room else [line for block in chosen for line in block]
 
 
 def _block(page: Page, number: int, finding: Finding, report: Report, detail: int) -> list[str]:
@@ -225,11 +243,11 @@ def _tail(page: Page, report: Report, parts: Triage) -> None:
     ran, judged = found | clear, any(trace.accounting for trace in report.traces)
     told = [f"{len(ran)} rule{'s' * (len(ran) != 1)}{' about the recording' * (not judged)} ran"]
     if others := len(idle - ran):
-        told += [f"{others} other{'s do' if others > 1 else ' does'} not apply to this trace"]
+        told += [f"{others} {'do' if others > 1 else 'does'} not apply"]
     told += [f"{len(failed)} failed"] if failed else []
     costly = any(finding.cost_ns for finding in parts.profilers_own.values())
-    own = " Findings about the profiler itself are not shown." * costly
-    page.put(f"{', '.join(told)}.{own} --verbose shows all.{hidden_words(parts)}", style="dim")
+    own = ", also about the profiler" * costly
+    page.put(f"{', '.join(told)}. --verbose shows all{own}.{hidden_words(parts)}", style="dim")
 
 
 def _next(page: Page, report: Report, parts: Triage) -> None:

@@ -63,8 +63,8 @@ def short_amounts(finding: Finding) -> str:
         return cost and f"takes {cost.removeprefix('cost ')} as recorded"
     if saves_nothing(saving):
         return "saves nothing"
-    allowed = finding.severity is Severity.INFO and saving.sure and not probably_nothing(saving)
-    saves, best_guess = "could save" if allowed else "saves", max(_rounded(saving.share), 0.0)
+    saves = "could save" if finding.severity is Severity.INFO else "saves"
+    best_guess = max(_rounded(saving.share), 0.0)
     # Never below nothing, never all of the step, and around what stands after it.
     low = min(round(100 * min(max(saving.low_share, 0.0), _MOST)), math.floor(best_guess))
     high = max(round(100 * min(max(saving.high_share, 0.0), _MOST)), math.ceil(best_guess))
@@ -77,6 +77,7 @@ _PART = regex(
     r"[,;:] | (?:and (?=(?:makes|could|the|computes|reads?|reduces|stays) )|while "
     r"|in (?=\S+\(\) \([^()]+\)(?:$|[,;:]))|(?=\([^()]+\.py:\d+\)(?:$|[,;:])))"
 )
+_PLACE = regex(r", in \S+\(\)[^,;:]* \([^()]+\)$")
 _NUMBER = regex(r"(?<![\w.:])\d|\b(?:once|twice)\b")
 _WORTH_TRYING = 0.05  # of the step, the high end of a saving: what may help
 
@@ -87,12 +88,16 @@ def titled(finding: Finding) -> str:
 
 
 def in_one_line(title: str, room: int) -> str:
-    """As many of the title's first parts as fit, and no fewer than have its number: all where that does not fit."""
+    """As many of the title's first parts as fit, with the place at its end, and no fewer than have its number.
+
+    All where that does not fit.
+    """
     ends = (title[: end.start()] for end in reversed(list(_PART.finditer(title))))
     parts = [title, *filter(is_closed, ends)]
-    numbered = _NUMBER.search(title)
-    fitting = (part for part in parts if len(part) <= room and (not numbered or _NUMBER.search(part)))
-    return next(fitting, title)
+    numbered, place = _NUMBER.search(title), _PLACE.search(title)
+    parts = [part for part in parts if not numbered or _NUMBER.search(part)]
+    placed = [f"{part}{place[0]}" for part in parts[1:]] if place else []
+    return next((part for part in (title, *placed, *parts) if len(part) <= room), title)
 
 
 def may_help(finding: Finding) -> bool:
