@@ -45,9 +45,30 @@ def test_title_names_the_function_that_has_most_of_the_time() -> None:
     )
 
 
-def test_title_without_room_loses_the_place_not_its_end() -> None:
+@pytest.mark.parametrize(
+    ("lines", "end"),
+    [
+        ({"train.py(45): step": 5, "train.py(7): main": 5}, "a step, in step() (train.py:45)"),
+        (
+            {"train.py(45): step": 4, "train.py(7): main": 3, "train.py(9): loss": 2},
+            "a step",
+        ),  # none has half
+        (
+            {"train.py(7): main": 3, "train.py(45): step": 4, "train.py(9): loss": 3},
+            "a step, in main() (train.py:7)",
+        ),
+    ],
+)
+def test_title_names_a_place_with_half_of_the_time_or_around_the_rest(
+    lines: dict[str, int], end: str
+) -> None:
+    title = title_of("strided-copy", "", "", {"times_a_step": "twice a step", "gpu": "9 %"}, {"lines": lines})
+    assert title.replace(": 9 % of GPU work", "").endswith(f" run twice {end}")
+
+
+def test_title_without_room_loses_the_place() -> None:
     fields = {"by": "aten::item", "times_a_step": "4 times a step"}
-    lines = {"package/some_module_with_a_very_long_name.py(45): function_with_a_long_name": 1}
+    lines = {"package/some_module_with_a_very_long_name.py(45): function_with_a_long_name_too": 1}
     title = title_of("implicit-sync", "read-back", "", fields, {"lines": lines})
     assert title == "aten::item reads a value back and makes the CPU wait 4 times a step"
 
@@ -62,11 +83,11 @@ def test_title_takes_the_next_template_where_a_number_is_not_known() -> None:
 
 
 def test_a_library_function_is_named_with_the_callback_it_calls() -> None:
-    evidence = {"lines": {"pkg/logits.py(15): __call__": 9}, "callee": "train.py(22): allowed"}
+    evidence = {"lines": {"pkg/logits.py(15): __call__": 9}, "callee": f"{'very_' * 9}long.py(22): allowed"}
     fields = {"times_a_step": "twice a step"}
     title = title_of("implicit-sync", "loss-scaling", "", fields, evidence)
     assert title.endswith("makes the CPU wait twice a step, in __call__() calling allowed()")
-    same = {**evidence, "callee": "training_programs.py(22): __call__"}
+    same = {**evidence, "callee": f"{'very_' * 9}long.py(22): __call__"}
     title = title_of("implicit-sync", "argument-check", "", fields, same)
     assert title.endswith("makes the CPU wait twice a step, in __call__() (logits.py:15)")
 
@@ -75,7 +96,7 @@ def test_names_are_cut_in_their_middle() -> None:
     fields = {"slow": "3", "executions": "60", "kernel": "k" * 90, "worst_dur": "2 ms", "median_dur": "1 ms"}
     title = title_of("kernel-variance", "outliers", "", fields, {})
     assert len(title) <= MAX_TITLE
-    assert re.fullmatch(r"k+…k+ takes up to 2 ms in 3 of 60 runs", title)
+    assert re.fullmatch(r"k+…k+ takes up to 2 ms instead of 1 ms in 3 of 60 launches", title)
 
 
 def test_a_rule_without_templates_has_its_first_clause() -> None:

@@ -11,8 +11,8 @@ from traceanalyzer.model.short_names import short_op, short_ops
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.rule.messages import singular
 
-MAX_TITLE = 100
-"""Characters of a title at most."""
+MAX_TITLE, _WITH_PLACE = 100, 130
+"""Characters of a title at most, without and with the function at its end: two lines of 80 columns."""
 _WIDTHS = (64, 40, 28)  # characters of a name in a title, the more the better
 _LIST_WIDTH = 48  # characters of a list of ops
 _ANY = "any"
@@ -43,19 +43,20 @@ def title_of(
     every_field = (*_named(evidence), *fields.items())
     known = {name: code_words(value) for name, value in every_field if value is not None}
     known = {name: text for name, text in known.items() if text and not _NOTHING.match(text)}
-    every_place = _places(evidence)
-    places = [f", in {place}" for place in every_place] + [""]
-    known |= {"place": every_place[-1]} if every_place else {}
+    lines = evidence.get("lines")
+    places = _places(next(iter(lines), ""), evidence) if isinstance(lines, Mapping) else []
+    known |= {"place": places[-1]} if places else {}
     for width in _WIDTHS:
         cut = {name: shortened_name(text, width) for name, text in known.items()}
         for template in [templates] if isinstance(templates, str) else templates:
-            for place in places:
-                try:
-                    title = singular(template.format_map(cut | {"in_place": place}))
-                except KeyError:
-                    break
-                if len(title) <= MAX_TITLE:
-                    return title
+            try:
+                title = singular(template.format_map(cut))
+            except KeyError:
+                continue
+            if len(title) <= MAX_TITLE:
+                ends = [f"{title}, in {place}" for place in places] if dominant_line(evidence) else []
+                fitting = (end for end in ends if len(end) <= _WITH_PLACE and ".py:" not in title)
+                return next(fitting, title)
     return first_clauses(message, MAX_TITLE)[0]
 
 
@@ -75,11 +76,18 @@ def _named(evidence: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "loop_place", place
 
 
-def _places(evidence: Mapping[str, Any]) -> list[str]:
-    """The function that has most of the finding's time, with the program's that it calls; none without stacks."""
+def dominant_line(evidence: Mapping[str, Any]) -> str:
+    """The first of `lines` if it has half of their time, or is around others that have more; else empty."""
     lines = evidence.get("lines")
-    code = _CODE.fullmatch(next(iter(lines), "")) if isinstance(lines, Mapping) else None
-    callee = _CODE.fullmatch(str(evidence.get("callee")))
+    if not isinstance(lines, Mapping) or not lines:
+        return ""
+    first, most = next(iter(lines)), max(lines.values())
+    return first if 2 * most >= sum(lines.values()) or lines[first] < most else ""
+
+
+def _places(line: str, evidence: Mapping[str, Any]) -> list[str]:
+    """The function that has most of the finding's time, with the program's that it calls; none without stacks."""
+    code, callee = _CODE.fullmatch(line), _CODE.fullmatch(str(evidence.get("callee")))
     if code is None:
         return []
     both = [f"{code[3]}() calling {_function(callee)}"] if callee else []
