@@ -84,6 +84,17 @@ def test_calls_before_the_first_step_are_no_part_of_one() -> None:
     assert "10 times a step" in one.message
 
 
+def test_bfloat16_weights_stay_apart_after_flattening() -> None:
+    """torch's flatten_parameters() leaves types out that are not in CUDNN_TENSOR_DTYPES."""
+
+    def narrow(event: dict[str, Any]) -> None:
+        if event["name"] == "aten::_cudnn_rnn":
+            event["args"]["Input type"] = ["c10::BFloat16", "TensorList"]
+
+    (one,) = found(changed(recurrent(), narrow), "scattered-weights")
+    assert one.advice.startswith("In bfloat16, flatten_parameters() does nothing")
+
+
 def test_layers_with_one_buffer_do_not_count() -> None:
     """The first six of ten calls in each step copy nothing; the others clear a buffer, then copy four weights."""
     calls = [0]

@@ -9,6 +9,15 @@ from traceanalyzer.replay.edits import DropSpans
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, rule
 
 _RECURRENT = "aten::_cudnn_rnn"
+_FLATTEN = (
+    "Keep the weights in cuDNN's buffer: put new values in with p.data.copy_(values), not with p.data = values, and "
+    "call rnn.flatten_parameters() after the weights were replaced, copied or loaded."
+)
+# torch 2.11 and 2.13: torch.backends.cudnn.is_acceptable() leaves bfloat16 out.
+_BFLOAT16 = (
+    "In bfloat16, flatten_parameters() does nothing (torch 2.11): use float16 for this layer if its range is enough. "
+    "Or run torch.backends.cudnn.CUDNN_TENSOR_DTYPES.add(torch.bfloat16), and then rnn.flatten_parameters()."
+)
 
 
 class Limits:
@@ -25,6 +34,7 @@ def scattered_weights(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[
     cuDNN needs the weights in one buffer.
     Why it costs: each call launches a copy of each weight. In a loop over time steps the copies take longer
     than the layer.
+    flatten_parameters() leaves weights in bfloat16 as they are: these are copied in each call.
     Bad: p.data = averaged[name], copy.deepcopy or weight norm, which move weights out of the buffer. Good:
     p.data.copy_(averaged[name]), which writes into the buffer. Or rnn.flatten_parameters() after the weights
     were replaced.
@@ -63,8 +73,7 @@ def scattered_weights(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[
             fix=DropSpans(begin[place], end[place], stall=False),
             message="{by} copies its {weights} weights into one buffer before it computes, {times_a_step}, because "
             "the weights lie apart in memory: {gathering} each time{at_lines}",
-            advice="Keep the weights in cuDNN's buffer: put new values in with p.data.copy_(values), not with p.data = "
-            "values, and call rnn.flatten_parameters() after the weights were replaced, copied or loaded.",
+            advice=_BFLOAT16 if copies.text("input_type").matches("BFloat16").all() else _FLATTEN,
             evidence={
                 "weights": int(median(weights[place])),
                 "gathering_ns": int(median(end[place] - begin[place])),
