@@ -171,6 +171,30 @@ HEADS, CAUSAL = [*[[8, 1_024, 16, 64]] * 3, *[[]] * 7], ["True"] * 10
         ),
         pytest.param(
             Op(
+                "aten::convolution_backward",
+                "void dgrad_engine<__nv_bfloat16, 512, 6, 5, 3, 3, 3, false>(int)",
+                12_900,
+                [[48, 128, 4_096], [48, 64, 16_384], [128, 64, 21], *[[]] * 8],
+                [BF16] * 3,
+                scalars=[
+                    "",
+                    "",
+                    "",
+                    "[128]",
+                    "[4]",
+                    "[10]",
+                    "[1]",
+                    "False",
+                    "[0]",
+                    "1",
+                    "[True, True, True]",
+                ],
+            ),
+            "cuDNN computes it without tensor cores, as for some sizes in 16 bit: run this layer in float32",
+            id="a convolution without tensor cores",
+        ),
+        pytest.param(
+            Op(
                 "aten::add",
                 "add",
                 3_000,

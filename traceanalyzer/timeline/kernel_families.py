@@ -82,6 +82,8 @@ FP32_ARITHMETIC = regex(
 MATRIX_CORES = regex(r"_MI\d+x\d+x|gtcx|xdl|mfma", _I)
 FEWER_PRODUCTS = regex(r"winograd|sp3asmconv|fft2d|cf32cf32", _I)  # convolutions that trade products for sums
 TENSOR_CORES_FP32 = regex(r"tf32|tfloat32|s1688|s16816|xf32|tensorop_s(?!\w*simt)", _I)
+# cuDNN's convolutions on ordinary units, also of 16-bit numbers: where no kernel on tensor cores fits sizes and stride.
+SCALAR_CONVOLUTION = regex(r"[dw]grad\w*_engine<|convolve_sgemm<")
 FP32_ATTENTION = regex(r"fmha_cutlass[FB]_f32")
 # A matrix times a vector is bound by memory on whatever unit.
 VECTOR_PRODUCT = regex(r"gemv|gemvx|dot_kernel|splitKreduce|split_k_reduce|gemmk1", _I)

@@ -15,8 +15,9 @@ from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, redu
 from traceanalyzer.rule.evidence_texts import kernel_times
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.ops.strides import adds_transposed, stride_reason, worked_along
-from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, largest_odd_size
+from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, is_half, largest_odd_size
 from traceanalyzer.tensors.top_ops import require_shapes
+from traceanalyzer.timeline import kernel_families as families
 from traceanalyzer.timeline.kernel_chains import elements_per_thread
 
 _FLASH = r"flash|fmha_cutlass|cudnn_generated_fort_native_sdpa"
@@ -81,6 +82,10 @@ _PAIRS = (
     "cdist takes one block for each pair of rows here, which short rows do not fill: put "
     "(a.unsqueeze(-2) - b.unsqueeze(-3)).square().sum(-1).sqrt() under {torch.compile}; or let its default "
     "compute_mode multiply, where rounding does not matter"
+)
+_SCALAR = (
+    "cuDNN computes it without tensor cores, as for some sizes in 16 bit: run this layer in float32, with TF32 "
+    "(torch.autocast('cuda', enabled=False) around it), or with another kernel size, stride or number of channels"
 )
 _DEPTHWISE = (
     "Use {channels_last}, for which cuDNN has special kernels, or put the layer under {torch.compile}"
@@ -260,6 +265,8 @@ def _hits(
         remedy = _PAD
     if remedy == SHAPE and len(pieces.blocks) and sms and not _few_blocks(pieces.blocks, sms):
         remedy = _FULL
+    if kind == "conv" and is_half(shape) and pieces.name.matches(families.SCALAR_CONVOLUTION).any():
+        remedy = _SCALAR
     if reduces_nothing(shape):
         remedy = SQUEEZE
     if cuts_patches(shape):
