@@ -1,10 +1,12 @@
 """Layout copies, dimension orders and concatenations of strided-copy."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from tests.rules.kernel_programs import BF16, NVJET, US, Op, begun_later, found, program
+from tests.support.trace_builder import content_of, load_bytes
 
 CAT = "void at::native::(anonymous namespace)::CatArrayBatchedCopy<OpaqueType<2u>, unsigned int, 4, 64, 64>(int)"
 PRODUCT = Op("aten::mm", NVJET, 100)
@@ -81,6 +83,21 @@ def test_sums_hand_on_the_layout_of_a_transposed_tensor(added: list[int], causes
     total = Op("aten::add", "add", 20, [[8, 512, 1024]] * 2, [BF16] * 2, strides=[added, rows])
     trace = program([moved([rows, [524_288, 1, 512]]), total, replace(PRODUCT, dur=60)])
     assert [one.cause for one in found(trace, "strided-copy")] == causes
+
+
+def test_the_line_that_transposes_is_named() -> None:
+    """8 x 1,024 x 512, transposed in encode(): the copies in layer norms and the sum read these strides."""
+    rows, turned = [524_288, 1_024, 1], [524_288, 1, 512]
+    inputs = {"dims": [[8, 1024, 512], [], []], "strides": [[524_288, 512, 1], [], []]}
+    view = Op("aten::transpose", "", types=[BF16], scalars=["", "1", "2"], **inputs)
+    total = Op("aten::add", "add", 20, [[8, 512, 1024]] * 2, [BF16] * 2, strides=[turned, rows])
+    content = json.loads(content_of(program([view, moved([rows, turned]), total, replace(PRODUCT, dur=60)])))
+    (first, *_) = (one for one in content["traceEvents"] if one.get("name") == "aten::transpose")
+    code = {"name": "model.py(7): encode", "args": {"Python id": 1, "Python parent id": None}}
+    content["traceEvents"].append({**first, "cat": "python_function", **code})
+    (one,) = found(load_bytes(json.dumps(content).encode()), "strided-copy")
+    assert one.title.startswith("Layers copy the transposed tensor of encode() (model.py:7): ")
+    assert "lies transposed in memory (made at model.py(7): encode)" in one.message.replace("()", "")
 
 
 def test_images_in_channels_last_are_no_transposed_rows() -> None:

@@ -12,11 +12,21 @@ from traceanalyzer.replay.edits import DropWork, Insert, Resize
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.lower_bounds import bound_of, reached_ns
 from traceanalyzer.roofline.peaks import Peaks
-from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, gpu_time_evidence, op_times, rule
+from traceanalyzer.rule import (
+    Calls,
+    Claims,
+    Confidence,
+    Hits,
+    LostTime,
+    Work,
+    gpu_time_evidence,
+    op_times,
+    rule,
+)
 from traceanalyzer.rule.consistency import ASSUMED
 from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.launch_inputs import WorkInputs
-from traceanalyzer.tensors.ops.strides import adds_transposed, layout_of
+from traceanalyzer.tensors.ops.strides import adds_transposed, layout_of, turned_layout, turns
 from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
 from traceanalyzer.timeline import kernel_families as families
 
@@ -24,11 +34,13 @@ from traceanalyzer.timeline import kernel_families as families
 TEXTS = {
     "growing-buffer": (
         "torch.cat copies a whole buffer to append {new} to it, {times_a_step}",
-        "Allocate the whole buffer once, and write only the new rows: cache[:, :, n:n + 1] = new.",
+        "Allocate the whole buffer once, and write only the new rows: cache[:, :, n:n + 1] = new. In transformers, "
+        "that is StaticCache, or generate(cache_implementation='static').",
     ),
     "concatenation": (
         "torch.cat copies all of its inputs into its output {times_a_step}",
-        "Compute each part directly into one common buffer (out=, or slices of an existing tensor).",
+        "Compute each part directly into one common buffer (out=, or slices of an existing tensor), or put the code "
+        "under {torch.compile}, which fuses a cat with the elementwise ops around it.",
     ),
     "repetition": (
         "{times_a_step}, the same data is written {often} in one op ({ops})",
@@ -37,7 +49,7 @@ TEXTS = {
         "queries of a group to rows of one product.",
     ),
     "carried": (
-        "{times_a_step}, {ops} copies a tensor that lies transposed in memory, and sums hand its layout on to "
+        "{times_a_step}, {ops} copies a tensor that lies transposed in memory{turned}, and sums hand its layout on to "
         "the next layer",
         "Call .contiguous() once, after the transpose() or permute() that makes this tensor, before the first "
         "layer.",
@@ -86,7 +98,7 @@ class Limits:
 
 @rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=tuple(TEXTS))
 def strided_copy(
-    work: Work, inputs: WorkInputs, gpus: Gpus, flow: Flow | None, limits: Limits
+    calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus, flow: Flow | None, limits: Limits
 ) -> Iterator[Hits]:
     """Tensors are copied only to change their layout in memory.
 
@@ -134,6 +146,8 @@ def strided_copy(
             if cause == "repetition":
                 readers = readers_of(on_device, work, inputs, gpus, limits.memory_share)
                 hits = _read_once(hits, on_device, *readers)
+            if cause == "carried":
+                hits = replace(hits, evidence={**hits.evidence, **turned_at(calls, on_device, inputs)})
             yield hits
 
 
@@ -235,6 +249,18 @@ def carried(copies: Work, inputs: WorkInputs) -> Mask:
     added = {layout_of(op, 0) for op in inputs.signatures if adds_transposed(op)}
     reads = _of_each(copies, inputs, lambda op: op.name == "aten::copy_" and layout_of(op, 1) in added)
     return np.asarray(reads == 1)
+
+
+def turned_at(calls: Calls, copies: Work, inputs: WorkInputs) -> dict[str, str]:
+    """Evidence: the line whose transpose() or permute() makes the layout that these copies read."""
+    read = {
+        layout_of(inputs.signatures[which], 1) for which in distinct(inputs.number[copies.entries]).tolist()
+    }
+    views = calls[calls.is_top_op & calls.name.meets(turns)]
+    number, signatures = signatures_of(calls.events.trace, views.rows)
+    makes = np.array([turned_layout(op) in read for op in signatures], bool)[number]
+    line = next(iter(views[makes].line.sums(views[makes].dur_ns)), "")
+    return {"turned": f" (made at {line})", "turned_at": line} if line else {"turned": ""}
 
 
 def _of_each(copies: Work, inputs: WorkInputs, value: Callable[[Signature], int]) -> Rows:

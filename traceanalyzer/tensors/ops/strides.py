@@ -1,13 +1,19 @@
 """Along which dimension of a tensor an op works, and how far apart neighbors lie there in memory."""
 
 import math
+from dataclasses import replace
 
 from traceanalyzer.tensors.ops.costs import typed_inputs
+from traceanalyzer.tensors.ops.table import result_shape
 from traceanalyzer.tensors.signatures import Shape, Signature
 
 _ALONG = """sum mean amax amin argmax argmin prod norm linalg_vector_norm var std logsumexp all any max min cumsum
 cumprod logcumsumexp _softmax _log_softmax softmax log_softmax _softmax_backward_data _log_softmax_backward_data sort
 topk cummax cummin"""
+
+_TURNS = frozenset(
+    f"aten::{name}" for name in ("transpose", "swapaxes", "swapdims", "permute", "t", "numpy_T")
+)
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]
 """Shape and strides of a tensor."""
@@ -29,6 +35,21 @@ def adds_transposed(op: Signature) -> bool:
     """
     read = layout_of(op, 0) if op.name in ("aten::add", "aten::add_") else None
     return read is not None and len(read[0]) in (2, 3) and read[0][-1] > 1 < read[1][-1] and 1 in read[1]
+
+
+def turns(name: str) -> bool:
+    """Whether an op only changes the order of dimensions."""
+    return name in _TURNS
+
+
+def turned_layout(op: Signature) -> Layout | None:
+    """Layout of what a transpose() or permute() makes; None of other ops, and if strides are not recorded."""
+    read = layout_of(op, 0) if turns(op.name) else None
+    if read is None:
+        return None
+    steps = replace(op, dims=(list(read[1]), *op.dims[1:]))
+    shape, turned = result_shape(op), result_shape(steps)
+    return (shape, turned) if shape is not None and turned is not None else None
 
 
 def stride_reason(op: Signature) -> str:
