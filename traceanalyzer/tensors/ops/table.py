@@ -62,6 +62,8 @@ class OpRow:
         deterministic: whether equal inputs give equal results.
         fills: whether it makes a tensor of which all elements are one number.
         row_wise: whether each row, the last dimension, depends on the same row of the first tensor only.
+        sums_rows: positions of the tensors of which one may be the data of which each result is a weighted sum of rows:
+            linear, with one weight for all elements of a row.
     """
 
     kind: Kind
@@ -75,6 +77,7 @@ class OpRow:
     deterministic: bool = True
     row_wise: bool = False
     fills: bool = False
+    sums_rows: tuple[int, ...] = ()
 
 
 UNKNOWN = OpRow(Kind.OTHER)
@@ -170,12 +173,14 @@ _pointwise(
 # Of several tensors, or of one and numbers.
 _pointwise(
     """add addcdiv addcmul atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor
-    clamp clamp_max clamp_min copysign div divide elu_backward float_power floor_divide fmax fmin fmod
+    clamp clamp_max clamp_min copysign elu_backward float_power floor_divide fmax fmin fmod
     gelu_backward hardsigmoid_backward hardswish_backward hardtanh_backward heaviside hypot
-    leaky_relu_backward lerp log_sigmoid_backward logaddexp masked_fill maximum minimum mish_backward mul pow
+    leaky_relu_backward lerp log_sigmoid_backward logaddexp masked_fill maximum minimum mish_backward pow
     _prelu_kernel _prelu_kernel_backward remainder rsub sigmoid_backward silu_backward softplus_backward sub
     tanh_backward threshold_backward where xlogy"""
 )
+_pointwise("mul", sums_rows=(0, 1))
+_pointwise("div divide", sums_rows=(0,))
 _pointwise("true_divide log_sigmoid", cost=None)
 _pointwise("__and__ __or__ __xor__")
 _pointwise(
@@ -188,10 +193,13 @@ _add("dropout", OpRow(Kind.POINTWISE, shapes.same, type="first", row_wise=True, 
 _add("native_dropout", OpRow(Kind.POINTWISE, None, costs.dropout, row_wise=True, deterministic=False))
 _add("native_dropout_backward", OpRow(Kind.POINTWISE, None, _REWRITES_FIRST, row_wise=True))
 
-_COPY = OpRow(Kind.COPY, shapes.same, row_wise=True)
+_COPY = OpRow(Kind.COPY, shapes.same, row_wise=True, sums_rows=(0,))
 _add("to _to_copy type_as", _COPY)
 _add("contiguous clone", replace(_COPY, type="first"))
-_add("copy_", replace(_COPY, cost=costs.moves("elementwise", 0, 1), writes=(0,), unread=(0,), type="first"))
+_COPY_INTO = OpRow(
+    Kind.COPY, shapes.same, costs.moves("elementwise", 0, 1), (0,), (0,), "first", row_wise=True
+)
+_add("copy_", _COPY_INTO)
 _add("fill_ zero_", OpRow(Kind.CREATION, shapes.same, costs.moves("elementwise", 0), (0,), (0,), "first"))
 _FILL = OpRow(Kind.CREATION, shapes.same, unread=(0,), fills=True)
 _add("zeros_like ones_like full_like", _FILL)
@@ -260,7 +268,7 @@ _add(_PADS, replace(_REARRANGE, cost=costs.reads("resampling", writes=0)))
 # -- reductions, scans, norms, losses -------------------------------------------------------------------------
 
 _REDUCTION = OpRow(Kind.REDUCTION, shapes.reduced(1), costs.reads("reduction"))
-_add("sum mean", _REDUCTION)
+_add("sum mean", replace(_REDUCTION, sums_rows=(0,)))
 _add("amax amin logsumexp", replace(_REDUCTION, type="first"))
 _add("argmax argmin", replace(_REDUCTION, type="long int"))
 _add("any all", replace(_REDUCTION, type="bool"))
@@ -301,16 +309,21 @@ _add("nll_loss_backward nll_loss2d_backward", OpRow(Kind.LOSS, None, costs.moves
 _LOOKUP = OpRow(Kind.LOOKUP, type="first")
 _EMBEDDED = replace(_LOOKUP, shape=lambda op: (*op.shape(1), op.shape(0)[-1]))
 _add("embedding", replace(_EMBEDDED, cost=costs.looked_up(1)))
-_add("index_select", replace(_LOOKUP, shape=shapes.indexed, cost=costs.looked_up(2)))
-_add("gather", replace(_LOOKUP, shape=lambda op: op.shape(2), cost=costs.looked_up(2, rows=False)))
-_add("index take take_along_dim", _LOOKUP)
+_TAKEN = replace(_LOOKUP, sums_rows=(0,))
+_add("index_select", replace(_TAKEN, shape=shapes.indexed, cost=costs.looked_up(2)))
+_add("gather", replace(_TAKEN, shape=lambda op: op.shape(2), cost=costs.looked_up(2, rows=False)))
+_add("index", _TAKEN)
+_add("take take_along_dim", _LOOKUP)
 _add("_embedding_bag _embedding_bag_forward_only", replace(_LOOKUP, cost=costs.bags))
 _SCATTER = OpRow(Kind.SCATTER, shapes.same, type="first")
 _TABLE_GRADIENT = replace(_SCATTER, shape=lambda op: (int(op.scalar(2)), op.shape(0)[-1]))
 _add("embedding_dense_backward", replace(_TABLE_GRADIENT, cost=costs.embedding_backward))
-_add("scatter scatter_add", replace(_SCATTER, cost=costs.scatter))
+_add("scatter", replace(_SCATTER, cost=costs.scatter))
+_add("scatter_add", replace(_SCATTER, cost=costs.scatter, sums_rows=(3,)))
 _add("scatter_reduce index_fill index_put slice_scatter select_scatter masked_scatter", _SCATTER)
-_add("index_add index_copy", replace(_SCATTER, cost=costs.moves("scatter", 3, 3, 3, 2)))
+_ROWS_INTO = replace(_SCATTER, cost=costs.moves("scatter", 3, 3, 3, 2))
+_add("index_add", replace(_ROWS_INTO, sums_rows=(3,)))
+_add("index_copy", _ROWS_INTO)
 _add("_index_put_impl_", replace(_SCATTER, writes=(0,)))
 _add("resize_", OpRow(Kind.CREATION, shapes.sizes_at(1), writes=(0,), unread=(0,), deterministic=False))
 _add("set_", OpRow(Kind.CREATION, writes=(0,), unread=(0,), deterministic=False))
