@@ -163,9 +163,12 @@ def build_finding(
 
 
 def _code_of(evidence: Mapping[str, Any]) -> Iterator[str]:
-    """What shows which code it is: a built-in function, the region, the line with most of its time, ops of a loop."""
+    """What shows which code it is: a built-in function, the region, the line or op with most of its time, a loop."""
     yield from (str(evidence[name]) for name in ("built_in", "by", "region", "within") if name in evidence)
     yield dominant_line(evidence)
+    ops = evidence.get("ops")
+    if isinstance(ops, Mapping) and 2 * max(ops.values(), default=0) >= sum(ops.values()):
+        yield from [*ops][:1]
     yield from (text for name in ("ops", "loop") if isinstance(text := evidence.get(name), str))
 
 
