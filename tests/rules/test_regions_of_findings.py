@@ -182,6 +182,34 @@ def test_repeats_are_named_with_the_function_around() -> None:
     assert first_of(program).by == "30 x (mul, add, copy_) in train.py(10): update()"
 
 
+@pytest.mark.parametrize(
+    ("ops", "words"),
+    [
+        (["aten::eq", "aten::any", "aten::view"], "Treat all values at once instead of a mask for each"),
+        (["aten::mul", "aten::select", "aten::max"], "Batch the items"),
+        (["aten::mul", "aten::sub", "aten::max"], "If the repeats compute the same values"),
+    ],
+)
+def test_a_function_that_launches_in_blocks_is_a_loop(ops: list[str], words: str) -> None:
+    """A block has three quarters of the function's launches; each other op runs once in a row."""
+
+    def metric(program: CodeProgram) -> None:
+        begin = program.now
+        for count in (32, 16):
+            program.ops(ops * count)
+            program.ops([f"aten::other{number}" for number in range(24)])
+        program.function("update", begin)
+
+    finding = with_metric(metric)
+    assert finding.by == "a loop in train.py(10): update()"
+    assert (
+        finding.title.partition("is in ")[2]
+        == "a loop in update() (train.py:10): the GPU waits for its 192 launches"
+    )
+    assert ", as in 48 x (" in finding.message
+    assert finding.advice.startswith(words)
+
+
 def test_code_after_backward_is_named_by_the_function_with_most_of_it() -> None:
     """One matrix product in it, as in a confusion matrix, makes it no layer."""
     program = CodeProgram()

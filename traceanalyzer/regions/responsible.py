@@ -30,6 +30,7 @@ Remedy = Literal[
     "lists",
     "groups",
     "wrapper",
+    "loop",
     "function",
     "after-backward",
     "package",
@@ -69,9 +70,11 @@ _MAIN_OPS = 3
 # Letters of a block's ops where its place is named, too: both fit a title.
 _SHORT = 36
 # Cheaper metrics saved 0.55 and a cheaper gradient norm 0.3 of what the replay without them saves; two programs, H200.
-_KEPT_IN_PART = 0.5
+_KEPT_IN_PART, _KEPT = 0.5, ("loop", "function", "after-backward", "package")
 # Share of the launches of a step in calls of one function from which on these are named; chosen.
 _REPEATED = 0.4
+# Share of a function's launches in blocks that repeat, from which on it is a loop; chosen.
+_LOOPS = 0.5
 _TRAINS = regex(
     r"AccumulateGrad$|Backward\d*$|^(torch::|torch\.)?distributed|^c10d::|reducer::|_foreach_|_fused_"
 )
@@ -91,8 +94,9 @@ class Responsible:
     Attributes:
         remedy: "one-call", "lists" (of tensors) or "groups" (of parameters) of a block that repeats, "chain" of one
             that needs the repeat before, "recurrence" of one with a recurrent cell, "wrapper" of a function around
-            layers, "function" of one that runs often or is no part of the model, "package" of calls of a package,
-            "weights" of weights that are computed, "host" and "optimizer" of what computes on the CPU.
+            layers, "loop" of a function whose launches mostly come from such blocks, "function" of one that runs often
+            or is no part of the model, "package" of calls of a package, "weights" of weights that are computed, "host"
+            and "optimizer" of what computes on the CPU.
         words: a noun phrase that names it.
         share: predicted CPU time as a share of the predicted step.
         calls: times that it runs in a step.
@@ -152,7 +156,9 @@ def responsible_regions(
             within = _longest(regions, own & library, most) if kind in ("function", "package") else ""
             if kind == "package":
                 region = _without_values(regions, region)
-            few = region.remedy in ("function", "after-backward", "package") and region.calls < MIN_CALLS
+            elif region.remedy == "function" and (block := _block_within(regions, own, stepping)):
+                region, within = replace(region, remedy="loop", words=f"a loop in {name}"), f", as in {block}"
+            few = region.remedy in _KEPT and region.calls < MIN_CALLS
             if few and isinstance(region.edit, DropRegion):
                 region = replace(region, edit=replace(region.edit, least_part=_KEPT_IN_PART))
             found.append(replace(region, within=within))
@@ -232,14 +238,30 @@ def _region(regions: Regions, kind: str, name: str, nodes: list[int], stepping: 
     return Responsible(tuple(nodes), remedy, words, share, calls, edit)
 
 
+def _block_within(regions: Regions, own: Mask, stepping: Mask) -> str:
+    """The largest block in a region that launches mostly from independent blocks, in words; empty of other regions."""
+    tree = regions.tree
+    blocks = [node for node in np.flatnonzero(own).tolist() if tree.kind[node] == "block"]
+    if regions.launches[regions.below(blocks)].sum() < _LOOPS * regions.launches[own].sum() or not blocks:
+        return ""
+    largest = max(blocks, key=lambda node: float(regions.share[node]))
+    block = _region(regions, "block", tree.name[largest], [largest], stepping)
+    fits = block.remedy == "one-call" and block.calls >= MIN_CALLS
+    return block_words(block.calls, tree.name[largest], _SHORT) if fits else ""
+
+
 def _as_chain(region: Responsible, regions: Regions, flow: Flow | None) -> Responsible:
     """The region, with the remedy of a loop whose repeats need the one before where tensors show that."""
-    places = [block for block in regions.tree.blocks if block.node in region.nodes]
-    if flow is None or region.remedy not in ("one-call", "lists"):
+    loop = region.remedy == "loop"
+    nodes = np.flatnonzero(regions.below(region.nodes)) if loop else region.nodes
+    places = [block for block in regions.tree.blocks if block.node in nodes]
+    if flow is None or region.remedy not in ("one-call", "lists", "loop"):
         return region
     length = flow.chain_length(np.append(place.starts_ns, place.end_ns) for place in places)
     if (length or 0) < MIN_CHAIN:
         return region
+    if loop:
+        return replace(region, remedy="function")
     edit = GraphLaunch([place.starts_ns[0] for place in places], [place.end_ns for place in places])
     return replace(region, remedy="chain", edit=edit)
 

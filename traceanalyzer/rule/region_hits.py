@@ -9,7 +9,7 @@ from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.short_names import marked_functions
 from traceanalyzer.model.text_queries import regex
-from traceanalyzer.regions.responsible import ON_HOST, Leading, Responsible
+from traceanalyzer.regions.responsible import MIN_CALLS, ON_HOST, Leading, Responsible
 from traceanalyzer.rule.claims import REGION
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.views import IdleTime
@@ -20,6 +20,8 @@ _ADVICE = {
     "batch them: stack the inputs and call each op once.",
     "items": "Batch the items (images, samples, time steps): call each op once on the whole tensor. If each item needs "
     "the one before, compile the loop with {torch.compile}.",
+    "masks": "Treat all values at once instead of a mask for each: count and sum classes by torch.bincount or "
+    "scatter_add_, with the class as the index.",
     "chain": "Capture the loop in a CUDA graph, or compile its body with {torch.compile}: each repeat needs the one "
     "before, so they cannot be one batch. Compute before the loop what does not need it. Fewer repeats, or one kernel "
     "for the loop (a scan), also help.",
@@ -46,8 +48,12 @@ _ADVICE = {
 _NEARLY_ALWAYS = 0.9
 # Ops that take one item of a tensor.
 _ITEMS = regex(r"\b(?:select|slice|index_select|unbind)\b")
+# Ops that count the elements that equal a value.
+_MASKS = regex(r"\beq\b.*\b(?:any|sum|count_nonzero)\b")
+# Remedies of repeats that may be one call.
+_AT_ONCE = ("one-call", "loop")
 
-LAUNCHING = tuple(remedy for remedy in _ADVICE if remedy not in ON_HOST)
+LAUNCHING = ("loop", *(remedy for remedy in _ADVICE if remedy not in ON_HOST))
 """Remedies of regions that launch work."""
 
 
@@ -87,7 +93,7 @@ def _hits(gaps: IdleTime, region: Responsible, leading: Leading) -> Hits:
     below = leading.regions.below(region.nodes)
     inside = round(launches[below].sum())
     around = region.remedy == "wrapper"
-    by_item = region.remedy == "one-call" and _ITEMS.search(region.words) is not None
+    waits = round(syncs[below].sum())
     of_all = f"{{region_launches}} of {round(launches.sum()):,} launches" if inside else "no launches"
     calls = f" ({region.calls:,.0f} calls a step)" if not region.repeats and region.calls >= _SEVERAL else ""
     return Hits(
@@ -98,16 +104,25 @@ def _hits(gaps: IdleTime, region: Responsible, leading: Leading) -> Hits:
         confidence=Confidence.MEDIUM,
         message=f"{{part}} of the predicted step is in {{region}}{' itself' * around}{region.within}{calls}, "
         f"{'around' if around else 'with'} {of_all}; the GPU waits for this code",
-        advice=_ADVICE["items" if by_item else region.remedy],
+        advice=_advice(region, waits),
         evidence={
             "region": _name(region),
             **({"within": region.within} if region.within else {}),
             "part_share": region.share,
             "region_launches": inside,
             # Calls with a wait between them cannot be batched.
-            "region_syncs": round(syncs[below].sum()) if region.repeats else 0,
+            "region_syncs": waits if region.repeats else 0,
         },
     )
+
+
+def _advice(region: Responsible, waits: int) -> str:
+    if region.remedy not in _AT_ONCE:
+        return _ADVICE[region.remedy]
+    ops = region.words + region.within
+    kind = "masks" if _MASKS.search(ops) else "items" if _ITEMS.search(ops) else "one-call"
+    often = f" Read nothing back in the loop: it waits for the GPU {waits:,} times a step."
+    return _ADVICE[kind] + often * (waits >= MIN_CALLS)
 
 
 def with_region(hits: Hits, region: Responsible | None) -> Hits:
