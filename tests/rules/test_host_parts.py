@@ -8,7 +8,9 @@ import pytest
 
 from tests.rules.hosts import MS, said_by
 from tests.rules.loops import Loop, loop_of
+from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Confidence, Severity
+from traceanalyzer.rule.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.rules.host.cold_start import Limits, cold_steps, longest_rows
 from traceanalyzer.rules.host.dataloader_stall import with_rest
 from traceanalyzer.rules.host.host_gap import pause_advice, place_text
@@ -58,7 +60,9 @@ def test_inner_functions_are_listed_if_they_differ(
 def test_function_with_half_of_the_time_gets_the_advice(
     lines: dict[str, int], functions: dict[str, int], alone: bool, words: str
 ) -> None:
-    assert pause_advice({"functions": functions, "lines": lines}, single=alone).startswith(words)
+    pauses = Analysis(loop_of(lambda loop, _: loop.pause(MS))).index(CallsAfterCpuGaps)
+    evidence = {"functions": functions, "lines": lines}
+    assert pause_advice(pauses, evidence, single=alone).startswith(words)
 
 
 def cold(ends_us: list[int], held_us: int = 0) -> list[int]:

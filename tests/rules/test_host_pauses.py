@@ -87,7 +87,7 @@ def test_pause_in_a_launching_function_is_reported() -> None:
     (one,) = alarms(loop_of(body), SLUG)
     assert one.by == "train.py(5): step"
     assert one.message.startswith("long pauses without ops")
-    assert one.advice.startswith("Move this code out of the loop")
+    assert one.advice.startswith("Keep the result of step() if it depends only on the data set")
 
 
 def test_pause_in_tensor_of_a_list_has_the_remedy_of_that_call() -> None:
@@ -99,6 +99,30 @@ def test_pause_in_tensor_of_a_list_has_the_remedy_of_that_call() -> None:
     assert one.title == "The CPU pauses for 3.00 ms in tensor(), once a step, in collate() (server.py:5)"
     assert one.advice.startswith("Make this tensor once, on the device, or of one numpy array")
     assert "out of the loop" not in one.advice
+
+
+def test_pause_in_a_package_is_named_with_the_function_that_calls_it() -> None:
+    def body(loop: Loop, number: int) -> None:
+        start, first = loop.now, 900 + 10 * loop.launches
+        loop.python("serve.py(9): stops", start, 3 * MS, python_id=first)
+        loop.python(
+            "transformers/tokenization_utils_base.py(2853): decode",
+            start,
+            3 * MS,
+            python_id=first + 1,
+            parent=first,
+        )
+        loop.pause(3 * MS)
+
+    (one,) = alarms(loop_of(body), SLUG)
+    assert (
+        one.title
+        == "The CPU pauses for 3.00 ms without ops, once a step, in decode() called by stops() (serve.py:9)"
+    )
+    assert one.advice.startswith("Compare token ids instead of decoding after each token")
+    assert one.advice.endswith(
+        "This code is in the package transformers, which your code calls in serve.py(9): stops."
+    )
 
 
 def sampling(loop: Loop, _: int) -> None:

@@ -9,7 +9,7 @@ from tests.support.cached_reports import reported
 from tests.support.trace_builder import TID, TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.rule.advice import library_advice, user_frame_hint
+from traceanalyzer.rule.advice import library_advice, library_caller, own_code_advice, user_frame_hint
 from traceanalyzer.rule.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.timeline.packages import caller_of, package_of
@@ -99,7 +99,7 @@ def test_threads_have_frames_of_their_own() -> None:
     assert code.around(np.array([0, -1])).values().tolist() == ["train.py(5): f", None]
 
 
-MS = 1_000_000
+MS, US = 1_000_000, 1_000
 SITE = "/usr/lib/python3.12/site-packages/"
 
 
@@ -172,20 +172,19 @@ def test_python_is_recorded_where_any_row_says_who_called_it(stacks: tuple[int, 
 
 
 MAIN, RUN, FORWARD = "train.py(3): main", "lightning/loop.py(5): run", "torchvision/net.py(8): forward"
-PAUSE = 200_000
 
 
-def paused(*frames: tuple[str, int, int], op: str = "aten::mm") -> CallsAfterCpuGaps:
-    """A pause of 200 us from 15 us on, and frames by their begin and end in us."""
+def paused(*frames: tuple[str, int, int], op: str = "aten::mm", pause_us: int = 200) -> CallsAfterCpuGaps:
+    """A pause from 15 us on, and frames by their begin and end in us."""
     trace = TraceBuilder()
-    trace.step(0, 0, MS)
-    for number, at in enumerate((5, 215), start=1):
+    trace.step(0, 0, 10 * MS)
+    for number, at in enumerate((5, 15 + pause_us), start=1):
         trace.op(op, at * 1_000, 10_000)
         trace.launched(((at + 2) * 1_000, 4_000), ((at + 8) * 1_000, 30_000), number)
     for number, (name, start, end) in enumerate(frames, start=1):
         trace.python(name, start * 1_000, (end - start) * 1_000, python_id=number)
     found = Analysis(trace.load()).index(CallsAfterCpuGaps)
-    assert found.dur_ns.tolist() == [PAUSE]
+    assert found.dur_ns.tolist() == [pause_us * US]
     return found
 
 
@@ -219,13 +218,59 @@ def paused(*frames: tuple[str, int, int], op: str = "aten::mm") -> CallsAfterCpu
     ],
 )
 def test_remedies_of_library_functions(frames: list[tuple[str, int, int]], function: str, said: str) -> None:
-    text = library_advice(paused(*frames), function)
-    assert said in text if said else text == ""
+    pauses = paused(*frames)
+    caller = library_caller(pauses, function)
+    assert said in library_advice(pauses, function, caller or "") if said else caller is None
 
 
 def test_in_training_a_library_may_be_called_every_few_steps() -> None:
     paused_training = paused((MAIN, 0, 900), (RUN, 1, 800), op="MmBackward0")
-    assert "call it every few steps" in library_advice(paused_training, RUN)
+    assert "call it every few steps" in library_advice(paused_training, RUN, MAIN)
+
+
+@pytest.mark.parametrize(
+    ("inner", "words"),
+    [
+        ([], "Keep the result of main()"),
+        ([("train.py(7): <listcomp>", 20, 2_010)], "Keep the result of main()"),
+        (
+            [("<built-in method append of list object at 0x1>", at, at + 1) for at in range(20, 2_000, 4)],
+            "Replace the Python loop in main()",
+        ),
+        (
+            [("<built-in method astype of numpy.ndarray object at 0x1>", 20, 620)],
+            "Do the array work of main() on the GPU",
+        ),
+        ([("lib.py(9): load", 20, 2_010)], ""),
+    ],
+)
+def test_remedies_of_a_functions_own_code(inner: list[tuple[str, int, int]], words: str) -> None:
+    """No calls; a comprehension; 495 short calls; NumPy for a third of the 2 ms; another function for nearly all."""
+    text = own_code_advice(paused((MAIN, 0, 9_000), *inner, pause_us=2_000), MAIN)
+    assert text.startswith(words) if words else text == ""
+
+
+def test_short_pauses_in_own_code_have_no_special_remedy() -> None:
+    assert own_code_advice(paused((MAIN, 0, 900)), MAIN) == ""
+
+
+def test_the_caller_is_the_function_with_most_of_the_pauses() -> None:
+    """A library's function runs for 200 us in one function of the program, and for 600 us in another."""
+    trace = TraceBuilder()
+    trace.step(0, 0, MS)
+    for number, at in enumerate((5, 215, 825), start=1):
+        trace.op("aten::mm", at * US, 10 * US)
+        trace.launched(((at + 2) * US, 4 * US), ((at + 8) * US, 30 * US), number)
+    frames = (
+        (MAIN, 0, 900),
+        ("train.py(5): first", 2, 218),
+        (RUN, 4, 216),
+        ("train.py(9): main", 220, 880),
+        (RUN, 222, 870),
+    )
+    for number, (name, start, end) in enumerate(frames, start=1):
+        trace.python(name, start * US, (end - start) * US, python_id=number)
+    assert library_caller(Analysis(trace.load()).index(CallsAfterCpuGaps), RUN) == "train.py(9): main"
 
 
 @pytest.mark.parametrize(

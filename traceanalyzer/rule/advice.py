@@ -10,10 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from traceanalyzer.model.arrays import Rows
+import numpy as np
+
+from traceanalyzer.model.arrays import Rows, pick
 from traceanalyzer.model.finding import NOTHING_TO_DO
+from traceanalyzer.model.short_names import function_words
 from traceanalyzer.model.text_queries import regex
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.model.units import percent
 from traceanalyzer.rule.cpu_gaps import CallsAfterCpuGaps
+from traceanalyzer.rule.idioms import idiom_of
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 from traceanalyzer.timeline.packages import caller_of, in_its_own, own_frames, package_of
 
@@ -101,6 +107,25 @@ _LIBRARYS = {
     False: "This code is in the package {}{}: batch its inputs, run it on the GPU, or prepare the next input in "
     "another process while the GPU works.",
 }
+# Of stretches, in the function's own code and short calls of it, and in calls of NumPy; chosen.
+_MOST_OWN, _ARRAYS = 0.5, 0.1
+# Time of a function for each call that it makes, below which it is a loop; a recorded call takes 0.2 to 1 us (H200).
+_SHORT_NS = 5_000
+# Time of a stretch: to free 10 MiB of a replaced batch takes 0.4 ms of a function's own time (H200 host).
+_MIN_OWN_NS = 1_000_000
+_OF_LOOP = (
+    "Replace the Python loop in {0} by NumPy or tensor operations, or keep its result if that depends only on the data "
+    "set. Most of the time passes in the code of {0} itself and in many short calls."
+)
+_OF_CODE = (
+    "Keep the result of {0} if it depends only on the data set, such as a dict from key to rows. NumPy or tensor "
+    "operations replace a loop over many items, and the GPU can compute with large arrays. Most of the time passes in "
+    "the code of {0} itself, not in calls."
+)
+_OF_ARRAYS = (
+    "Do the array work of {} on the GPU: copy the arrays as they are, then index, convert and compute there. Or run it "
+    "ahead in another process. Its own code, such as operators on arrays, takes {} of the pauses, calls of NumPy {}."
+)
 _BACKWARD = r"^autograd::engine|Backward\d*$"
 _MODELS = (
     "Use {{torch.compile}} or a CUDA graph: these run the step without this Python code of the package {}{}."
@@ -111,21 +136,45 @@ TORCH_CODE_ADVICE = (
 )
 
 
-def library_advice(stretches: CallsAfterCpuGaps, function: str) -> str:
-    """What to do about stretches of such a function; empty of the program's own."""
+def library_caller(stretches: CallsAfterCpuGaps, function: str) -> str | None:
+    """The program's function that calls a package's in most of such stretches: empty where it is unknown.
+
+    None if the function is the program's own.
+    """
     of_function = stretches[stretches.line.one_of(function)]
     if not len(of_function):
-        return ""
-    middle_ns = int(of_function.start_ns[0] + of_function.dur_ns[0] // 2)
-    frames = of_function.events.user_code.stack_at(middle_ns, int(of_function.thread[0]))
-    foreign = function in frames and not in_its_own(frames[frames.index(function) :])
-    if not foreign:
-        return ""
-    own = next(own_frames(frames), "")
-    caller = f", which your code calls in {own}" if own else ""
+        return None
+    code, instants = of_function.events.user_code, of_function.start_ns + of_function.dur_ns // 2
+    frames = code.stack_at(int(instants[0]), int(of_function.thread[0]))
+    if function not in frames or in_its_own(frames[frames.index(function) :]):
+        return None
+    own = np.array([next(own_frames([str(name), frames[-1]])) == name for name in code.names])
+    caller = code.open_at(instants, of_function.thread)
+    while len(going := np.flatnonzero((caller >= 0) & ~own[code.code[caller]])):
+        caller[going] = code.caller[caller[going]]
+    return next(iter(Texts(pick(code.code, caller), code.names).sums(of_function.dur_ns)), "")
+
+
+def library_advice(stretches: CallsAfterCpuGaps, function: str, caller: str) -> str:
+    """What to do about stretches of a package's function, with its `library_caller`."""
+    package, called = package_of(function), f", which your code calls in {caller}" if caller else ""
+    if idiom_of("calls", [function]) is not None:
+        return f"This code is in the package {package}{called}."
     trains = bool(Calls.build(stretches.events).name.matches(_BACKWARD).any())
     text = _MODELS if function.endswith(": forward") else _LIBRARYS[trains]
-    return text.format(package_of(function), caller)
+    return text.format(package, called)
+
+
+def own_code_advice(stretches: CallsAfterCpuGaps, function: str) -> str:
+    """What to do about time that a function spends in its own code, not in a long call; empty of other functions."""
+    own, total_ns = stretches.own_code(function), stretches.total_ns
+    least_ns = max(_MOST_OWN * total_ns, _MIN_OWN_NS * len(stretches))
+    if package_of(function) is not None or own.own_ns + own.arrays_ns < least_ns:
+        return ""
+    name = function_words(function)
+    if own.arrays_ns >= _ARRAYS * total_ns:
+        return _OF_ARRAYS.format(name, percent(own.own_ns / total_ns), percent(own.arrays_ns / total_ns))
+    return (_OF_LOOP if own.calls * _SHORT_NS >= own.own_ns else _OF_CODE).format(name)
 
 
 def user_frame_hint(

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from traceanalyzer.timeline.names import ANNOTATION, COMPILATION, COMPILED_RUN, 
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.selection import Chosen, Events, Key, cached_readonly, positions, repeats
 from traceanalyzer.timeline.steps import Steps
-from traceanalyzer.timeline.user_code import is_user_code
+from traceanalyzer.timeline.user_code import PART_OF_FUNCTION, is_user_code
 
 OPTIMIZER = regex(r"^Optimizer\.(step|zero_grad)#")  # its time is torch's, not the user's
 
@@ -107,10 +107,25 @@ _COMPILED = regex(f"{COMPILATION.pattern}|{COMPILED_RUN.pattern}")
 _FUNCTION = regex(r"\.py\(\d+\): ")  # in Python, not built in
 # `<built-in method tolist of Tensor object at 0x7f01>`, `<built-in method tensor of type object at 0x7f01>`
 _BUILT_IN = regex(r"^<built-in (?:method|function) (\w+)(?: of (?:type|module|([\w.]+)) object.*)?(?:>|$).*")
+_OF_NUMPY = regex(r"^<built-in method \w+ of numpy\.")
 _ANY_CALL = regex(f"{_FUNCTION.pattern}|{_BUILT_IN.pattern}")
 _TORCHS = r"^(.*/)?torch/(?!nn/modules/module\.py|utils/_contextlib\.py|_dynamo/)"  # not the user's callers
 _TORCH = regex(r"^(.*/)?torch/")
 _COMPARABLE = 0.1  # of the longest stretch before a function: shorter ones are what comes between ops; chosen
+
+
+class OwnCode(NamedTuple):
+    """What a function does in some stretches.
+
+    Attributes:
+        own_ns: time in its own code and in short calls of it.
+        arrays_ns: time in its longer calls of NumPy.
+        calls: calls within it.
+    """
+
+    own_ns: int
+    arrays_ns: int
+    calls: int
 
 
 class CallsAfterCpuGaps(Calls):
@@ -271,6 +286,26 @@ class CallsAfterCpuGaps(Calls):
         instants = self.end_ns[row] - (reached[row] - within)
         names = code.at(instants, self.thread[row])
         return names.sums(np.full(_SAMPLES, reached[-1] // _SAMPLES))
+
+    def own_code(self, function: str) -> OwnCode:
+        """Where a user's function spends its part of these stretches."""
+        code, python = self.events.user_code, self.events.trace.lanes.python
+        rows = np.isin(code.code, np.flatnonzero(code.names == function))
+        pauses = intervals.union(self.start_ns, self.end_ns)
+        spans = intervals.union(code.start_ns[rows], code.end_ns[rows])
+        start, dur = ints(python, "start_ns"), ints(python, "dur_ns")
+        inside = intervals.covered(spans, start, start + dur) >= np.maximum(dur, 1)
+        inside &= np.isin(ints(python, "tid"), distinct(self.thread))
+        inside &= ~matching(python, "name", lambda name: name == function or name.endswith(PART_OF_FUNCTION))
+        inside &= intervals.covered(pauses, start, start + 1) > 0
+        arrays = inside & matching(python, "name", _OF_NUMPY.search)
+
+        def within_ns(chosen: Mask) -> int:
+            called = intervals.union(start[chosen], (start + dur)[chosen])
+            return int(intervals.covered(called, self.start_ns, self.end_ns).sum())
+
+        own_ns = self.within_ns(function) - within_ns(inside & (dur >= _MIN_NS))
+        return OwnCode(own_ns, within_ns(arrays & (dur >= _MIN_NS)), int(inside.sum()))
 
     def calls_ns(self, function: str, whole: float) -> Rows:
         """How long calls of a user's function take, if they and these stretches share `whole` of each; else empty."""

@@ -86,13 +86,15 @@ def dominant_line(evidence: Mapping[str, Any]) -> str:
 
 
 def _places(line: str, evidence: Mapping[str, Any]) -> list[str]:
-    """The function that has most of the finding's time, with the program's that it calls; none without stacks."""
-    code, callee = _CODE.fullmatch(line), _CODE.fullmatch(str(evidence.get("callee")))
+    """The function that has most of the finding's time, with the program's that it calls or that calls it, if any."""
+    code = _CODE.fullmatch(line)
+    callee, caller = (_CODE.fullmatch(str(evidence.get(name))) for name in ("callee", "caller"))
     if code is None:
         return []
     both = [f"{code[3]}() calling {_function(callee)}"] if callee else []
     both += [f"{code[3]}() calling {callee[3]}()"] if callee and callee[3] != code[3] else []
-    return [*both, _function(code)]
+    around = [f"{code[3]}() called by {_function(caller)}"] if caller else []
+    return [*both, *around, _function(code), *([_function(caller)] if caller else [])]
 
 
 def _function(code: re.Match[str]) -> str:

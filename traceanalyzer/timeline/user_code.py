@@ -17,14 +17,14 @@ from traceanalyzer.timeline.nesting import Nesting
 
 _FRAME = regex(r"^(?P<path>[^<(][^(]*\.py)\((?P<line>\d+)\): (?P<function>.+)$")
 _TORCH = regex(r"(^|/)torch/")
-# Their time is that of the function that they stand in.
-_NO_FUNCTIONS = ("<module>", "<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
+PART_OF_FUNCTION = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
+"""Frames whose time is that of the function that they stand in."""
 
 
 def is_user_code(name: str) -> bool:
     """Whether a python frame `path.py(12): function` is neither torch's nor the standard library's."""
     frame = _FRAME.match(name)
-    if frame is None or frame["function"] in _NO_FUNCTIONS or _TORCH.search(frame["path"]):
+    if frame is None or frame["function"] in ("<module>", *PART_OF_FUNCTION) or _TORCH.search(frame["path"]):
         return False
     path = frame["path"]
     if "site-packages/" in path or "dist-packages/" in path:

@@ -16,7 +16,7 @@ from traceanalyzer.regions.regions import DropRegion
 from traceanalyzer.regions.responsible import Leading
 from traceanalyzer.replay.edits import ShrinkGaps
 from traceanalyzer.rule import Claims, Hits, IdleTime, LostTime, rule
-from traceanalyzer.rule.advice import TORCH_CODE_ADVICE, library_advice
+from traceanalyzer.rule.advice import TORCH_CODE_ADVICE, library_advice, library_caller, own_code_advice
 from traceanalyzer.rule.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.rule.idioms import idiom_of
 from traceanalyzer.rule.region_hits import with_region
@@ -232,7 +232,13 @@ def describe_pauses(pauses: CallsAfterCpuGaps, line: str | None) -> tuple[str, s
         evidence |= {"pauses_ns": pauses.total_ns}
     else:
         text = "a long pause without ops takes {gap}, {times_a_step}"
-    advice = (library_advice(pauses, line) if line else "") or pause_advice(evidence, single=single)
+    caller = library_caller(pauses, line) if line else None
+    evidence |= {"caller": caller} if caller else {}
+    advice = (
+        pause_advice(pauses, evidence, single=single)
+        if line is None or caller is None
+        else library_advice(pauses, line, caller)
+    )
     if torchs := pauses.main_one(pauses.torchs, _MOST):
         return text + f", most of this time in {torchs}", TORCH_CODE_ADVICE, evidence, False
     if line and not single and pauses.within_ns(line) < _WHOLE * pauses.total_ns:
@@ -261,10 +267,12 @@ def place_text(evidence: Mapping[str, Any], line: str | None, *, single: bool) -
     return ", within {by}" + (": {functions}" if other else "")
 
 
-def pause_advice(evidence: Mapping[str, Any], *, single: bool) -> str:
+def pause_advice(pauses: CallsAfterCpuGaps, evidence: Mapping[str, Any], *, single: bool) -> str:
     """Advice for one function, for several functions, or for unknown code."""
     if not evidence["lines"]:
         return _UNKNOWN
     inner = evidence["functions"]
-    most = max(inner.values(), default=0) >= _MOST * sum(inner.values())
-    return _LINE if single or most else _SPREAD
+    function, most_ns = next(iter(inner.items()), (None, 0))
+    if function is not None and most_ns >= _MOST * sum(inner.values()):
+        return own_code_advice(pauses, function) or _LINE
+    return _LINE if single else _SPREAD

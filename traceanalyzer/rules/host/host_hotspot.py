@@ -9,7 +9,7 @@ from traceanalyzer.model.arrays import distinct, median
 from traceanalyzer.regions.responsible import Leading
 from traceanalyzer.replay.edits import DropSpans
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, rule
-from traceanalyzer.rule.advice import TORCH_CODE_ADVICE, library_advice
+from traceanalyzer.rule.advice import TORCH_CODE_ADVICE, library_advice, library_caller
 from traceanalyzer.rule.claims import REGION
 from traceanalyzer.rule.cpu_gaps import HostCalls
 from traceanalyzer.rule.region_hits import region_hits, with_region
@@ -141,4 +141,7 @@ def _advice(calls: Calls, key: str, parts: dict[str, int], torchs: str | None) -
         return "Run it on the device: create the tensor there, or move it there before this op."
     if parts:
         return "Run it on the device: create its tensors there, or move them there first; or take it out of the loop."
-    return TORCH_CODE_ADVICE if torchs else library_advice(calls, key) or _ELSEWHERE
+    if torchs:
+        return TORCH_CODE_ADVICE
+    caller = library_caller(calls, key)
+    return _ELSEWHERE if caller is None else library_advice(calls, key, caller)
