@@ -87,7 +87,7 @@ def test_pause_in_a_launching_function_is_reported() -> None:
     (one,) = alarms(loop_of(body), SLUG)
     assert one.by == "train.py(5): step"
     assert one.message.startswith("long pauses without ops")
-    assert one.advice.startswith("Keep the result of step() if it depends only on the data set")
+    assert one.advice.startswith("Keep the results of step() if equal arguments give equal ones")
 
 
 def test_pause_in_tensor_of_a_list_has_the_remedy_of_that_call() -> None:

@@ -107,24 +107,24 @@ _LIBRARYS = {
     False: "This code is in the package {}{}: batch its inputs, run it on the GPU, or prepare the next input in "
     "another process while the GPU works.",
 }
-# Of stretches, in the function's own code and short calls of it, and in calls of NumPy; chosen.
-_MOST_OWN, _ARRAYS = 0.5, 0.1
+# Of stretches, and of all time of the function: in its own code, short calls and calls of NumPy; chosen.
+_MOST_OWN = 0.5
 # Time of a function for each call that it makes, below which it is a loop; a recorded call takes 0.2 to 1 us (H200).
 _SHORT_NS = 5_000
 # Time of a stretch: to free 10 MiB of a replaced batch takes 0.4 ms of a function's own time (H200 host).
 _MIN_OWN_NS = 1_000_000
 _OF_LOOP = (
-    "Replace the Python loop in {0} by NumPy or tensor operations, or keep its result if that depends only on the data "
-    "set. Most of the time passes in the code of {0} itself and in many short calls."
+    "Replace the Python loop in {0} by NumPy or tensor operations, or keep its results if equal arguments give equal "
+    "ones. Most of the time passes in the code of {0} itself and in many short calls."
 )
 _OF_CODE = (
-    "Keep the result of {0} if it depends only on the data set, such as a dict from key to rows. NumPy or tensor "
-    "operations replace a loop over many items, and the GPU can compute with large arrays. Most of the time passes in "
-    "the code of {0} itself, not in calls."
+    "Keep the results of {0} if equal arguments give equal ones (functools.cache, or a dict built once for all keys). "
+    "NumPy or tensor operations replace a loop over many items. Most of the time passes in the code of {0} itself, not "
+    "in recorded calls."
 )
 _OF_ARRAYS = (
     "Do the array work of {} on the GPU: copy the arrays as they are, then index, convert and compute there. Or run it "
-    "ahead in another process. Its own code, such as operators on arrays, takes {} of the pauses, calls of NumPy {}."
+    "ahead in another process. It calls NumPy: its own code, with operators and indexing, takes {} of the pauses."
 )
 _BACKWARD = r"^autograd::engine|Backward\d*$"
 _MODELS = (
@@ -167,13 +167,12 @@ def library_advice(stretches: CallsAfterCpuGaps, function: str, caller: str) -> 
 
 def own_code_advice(stretches: CallsAfterCpuGaps, function: str) -> str:
     """What to do about time that a function spends in its own code, not in a long call; empty of other functions."""
-    own, total_ns = stretches.own_code(function), stretches.total_ns
-    least_ns = max(_MOST_OWN * total_ns, _MIN_OWN_NS * len(stretches))
+    own, total_ns, name = stretches.own_code(function), stretches.total_ns, function_words(function)
+    least_ns = max(_MOST_OWN * max(total_ns, own.all_ns), _MIN_OWN_NS * len(stretches))
     if package_of(function) is not None or own.own_ns + own.arrays_ns < least_ns:
         return ""
-    name = function_words(function)
-    if own.arrays_ns >= _ARRAYS * total_ns:
-        return _OF_ARRAYS.format(name, percent(own.own_ns / total_ns), percent(own.arrays_ns / total_ns))
+    if own.arrays_ns:
+        return _OF_ARRAYS.format(name, percent(own.own_ns / total_ns))
     return (_OF_LOOP if own.calls * _SHORT_NS >= own.own_ns else _OF_CODE).format(name)
 
 

@@ -119,11 +119,13 @@ class OwnCode(NamedTuple):
 
     Attributes:
         own_ns: time in its own code and in short calls of it.
+        all_ns: all of its time, also elsewhere.
         arrays_ns: time in its longer calls of NumPy.
         calls: calls within it.
     """
 
     own_ns: int
+    all_ns: int
     arrays_ns: int
     calls: int
 
@@ -305,7 +307,8 @@ class CallsAfterCpuGaps(Calls):
             return int(intervals.covered(called, self.start_ns, self.end_ns).sum())
 
         own_ns = self.within_ns(function) - within_ns(inside & (dur >= _MIN_NS))
-        return OwnCode(own_ns, within_ns(arrays & (dur >= _MIN_NS)), int(inside.sum()))
+        arrays_ns = within_ns(arrays & (dur >= _MIN_NS))
+        return OwnCode(own_ns, intervals.length(spans), arrays_ns, int(inside.sum()))
 
     def calls_ns(self, function: str, whole: float) -> Rows:
         """How long calls of a user's function take, if they and these stretches share `whole` of each; else empty."""

@@ -22,7 +22,7 @@ from traceanalyzer.rule.hits import Hits, LostTime
 from traceanalyzer.rule.idioms import idiom_of
 from traceanalyzer.rule.messages import filled, message_fields
 from traceanalyzer.rule.severity import lengthens_step, severity_of
-from traceanalyzer.rule.titles import dominant_line, title_of
+from traceanalyzer.rule.titles import dominant, title_of
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 
 _COMMON = " Healthy models also have such work, so its severity is info."
@@ -165,10 +165,8 @@ def build_finding(
 def _code_of(evidence: Mapping[str, Any]) -> Iterator[str]:
     """What shows which code it is: a built-in function, the region, the line or op with most of its time, a loop."""
     yield from (str(evidence[name]) for name in ("built_in", "by", "region", "within") if name in evidence)
-    yield dominant_line(evidence)
-    ops = evidence.get("ops")
-    if isinstance(ops, Mapping) and 2 * max(ops.values(), default=0) >= sum(ops.values()):
-        yield from [*ops][:1]
+    for name in ("functions", "lines", "ops"):
+        yield dominant(evidence.get(name))
     yield from (text for name in ("ops", "loop") if isinstance(text := evidence.get(name), str))
 
 

@@ -54,7 +54,7 @@ def title_of(
             except KeyError:
                 continue
             if len(title) <= MAX_TITLE:
-                ends = [f"{title}, in {place}" for place in places] if dominant_line(evidence) else []
+                ends = [f"{title}, in {place}" for place in places] if dominant(lines) else []
                 fitting = (end for end in ends if len(end) <= _WITH_PLACE and ".py:" not in title)
                 return next(fitting, title)
     return first_clauses(message, MAX_TITLE)[0]
@@ -76,13 +76,12 @@ def _named(evidence: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "loop_place", place
 
 
-def dominant_line(evidence: Mapping[str, Any]) -> str:
-    """The first of `lines` if it has half of their time, or is around others that have more; else empty."""
-    lines = evidence.get("lines")
-    if not isinstance(lines, Mapping) or not lines:
+def dominant(times: object) -> str:
+    """The first of some lines or ops if it has half of their time, or is around others that have more; else empty."""
+    if not isinstance(times, Mapping) or not times:
         return ""
-    first, most = next(iter(lines)), max(lines.values())
-    return first if 2 * most >= sum(lines.values()) or lines[first] < most else ""
+    first, most = next(iter(times)), max(times.values())
+    return str(first) if 2 * most >= sum(times.values()) or times[first] < most else ""
 
 
 def _places(line: str, evidence: Mapping[str, Any]) -> list[str]:

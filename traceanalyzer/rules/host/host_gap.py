@@ -274,5 +274,5 @@ def pause_advice(pauses: CallsAfterCpuGaps, evidence: Mapping[str, Any], *, sing
     inner = evidence["functions"]
     function, most_ns = next(iter(inner.items()), (None, 0))
     if function is not None and most_ns >= _MOST * sum(inner.values()):
-        return own_code_advice(pauses, function) or _LINE
+        return "" if idiom_of("calls", [function]) else own_code_advice(pauses, function) or _LINE
     return _LINE if single else _SPREAD
