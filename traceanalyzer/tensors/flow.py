@@ -95,8 +95,7 @@ class Flow:
         Raises:
             Unavailable: there is no execution trace, or its ops are not those of the trace.
         """
-        recorded = trace.tensors
-        if recorded is None:
+        if (recorded := trace.tensors) is None:
             raise Unavailable(_MISSING)
         rows, number = joined(recorded, calls)
         if not len(rows):
@@ -107,7 +106,7 @@ class Flow:
         unread, unread_results = unread_ops(recorded, values, view)
         diagonal = diagonal_sizes(recorded, values, view, unread)
         again, guessed = computed_again(recorded, values, view, keys)
-        read_share, alternative = read_shares(recorded, values, view, diagonal)
+        shares = read_shares(recorded, values, view, diagonal)
         same = _same_in_each_step(recorded, view, keys)
         return cls(
             ops=Calls(calls.events, rows[outer]),
@@ -127,8 +126,8 @@ class Flow:
             unread_results=unread_results,
             abandoned=abandoned_ops(recorded, values, unread),
             diagonal=diagonal,
-            read_share=read_share,
-            alternative=alternative,
+            read_share=shares[0],
+            alternative=shares[1],
         )
 
     def places(self, recorded: Rows) -> Rows:
@@ -250,8 +249,7 @@ def joined(recorded: ExecutionTrace, calls: Calls) -> tuple[Rows, Rows]:
             rows, (first, last) = steps[best][1], ends[best]
             joined_parts = [np.append(part[:first], part[len(part) - last :]) for part in (places, rows)]
             pairs.append((ops.rows[joined_parts[0]], joined_parts[1]))
-    rows, ops_of = (np.concatenate(part) for part in zip(*pairs, strict=True))
-    return rows, ops_of
+    return np.concatenate([each for each, _ in pairs]), np.concatenate([each for _, each in pairs])
 
 
 def _equal_ends(here: Rows, there: Rows) -> tuple[int, int]:
@@ -291,8 +289,7 @@ class _Alike:
             for size in each:
                 votes[size] += times
         becomes = dict(size for size, _ in reversed(votes.most_common()))
-        equal = sum(times for each, times in sizes if all(becomes[old] == new for old, new in each))
-        return bool(equal >= least)
+        return bool(sum(n for each, n in sizes if all(becomes[old] == new for old, new in each)) >= least)
 
     def _sizes(self, pair: int) -> list[tuple[str, str]] | None:
         """Sizes of a shape and what they are in the other one; None if the shapes have other dimensions."""
@@ -446,11 +443,10 @@ def _has_new_data(recorded: ExecutionTrace, values: Values) -> bool:
     if len(steps) < 2:
         return False
     step = recorded.step[values.reads]
-    before = values.read[step == steps[0]]
     read = (step == steps[-1]) & (values.part[:, 1] > _MOST_NUMBERS) & (values.producer[values.read] < 0)
     drawn = np.array([op_row(name).type == "long int" for name in recorded.names], bool)[recorded.name]
     drawn &= recorded.random & recorded.outer & (recorded.step == steps[-1])
-    return bool(drawn.any() or (~np.isin(values.read[read], before)).any())
+    return bool(drawn.any() or (~np.isin(values.read[read], values.read[step == steps[0]])).any())
 
 
 def _constant(recorded: ExecutionTrace, values: Values, view: Mask, same: Mask) -> Mask:
