@@ -86,3 +86,17 @@ def test_each_row_picks_one_of_several_layers(tmp_path: Path, dimension: int, fo
     assert [one.cost_per_step_ns for one in made] == [pytest.approx(600_000, rel=0.01)] * found
     shown = Call("aten::sum", (scores,), (Tensor(15, device="cpu"),))
     assert findings(tmp_path, *layers, join, pick, best, shown) == []
+
+
+def test_what_is_expanded_before_rows_are_picked_is_read(tmp_path: Path) -> None:
+    """Each of 512 rows picks 5 of 5 scores and of one padding score that is expanded to 256."""
+    scores, padding, joined = (
+        Tensor(11, (512, 5)),
+        Tensor(13, (512, 256), strides=(1, 0)),
+        Tensor(12, (512, 261)),
+    )
+    layer = Call("aten::linear", (Tensor(10, (512, 32)), Tensor(30, (5, 32))), (scores,), gpu=GPU_NS)
+    join = Call("aten::cat", (scores, padding), (joined,), numbers=(1,))
+    pick = Call("aten::gather", (joined, Tensor(14, (512, 5))), (Tensor(16, (512, 5)),), numbers=(1,))
+    best = Call("aten::argmax", (Tensor(16, (512, 5)),), (Tensor(17, device="cpu"),))
+    assert findings(tmp_path, layer, join, pick, best) == []

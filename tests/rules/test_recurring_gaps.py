@@ -93,7 +93,7 @@ def test_call_delaying_two_devices_counts_once(slow: tuple[int, ...], told: bool
     report = diagnose(loop_of(body), select=["scheduler-gap"])
     held = [one for one in report.findings if one.cause == "long-call"]
     assert {one.device: one.steps for one in held} == dict.fromkeys((0, 1), len(slow))
-    assert ["one call of it, the same in each step" in one.message for one in held] == [told] * 2
+    assert ["one and the same call of the op" in one.message for one in held] == [told] * 2
     assert all("the GPU is idle during aten::empty: " in one.message for one in held)
     assert [one.severity is Severity.INFO for one in held] == [not told] * 2
 
@@ -110,4 +110,4 @@ def test_calls_delayed_at_changing_places_are_chance(steps: int, info: bool) -> 
     said = diagnose(loop_of(body, steps), select=["scheduler-gap"]).findings
     (held,) = (one for one in said if one.cause == "long-call")
     assert (held.severity is Severity.INFO) is info
-    assert ("one call of it, the same in each step" in held.message) is not info
+    assert ("one and the same call of the op" in held.message) is not info

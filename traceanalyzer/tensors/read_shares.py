@@ -138,7 +138,9 @@ def _reads(
     begin, end = values.reads_from[op : op + 2].tolist()
     size = int(values.elements[made[0]]) if len(made) else 0
     if name in _JOINS:
-        parts = _picks_along(recorded, op, parts)
+        # Alternatives are of one size: of others nobody knows how often each is picked.
+        alike = len({*values.part[begin:end, 1].tolist()}) == 1
+        parts = _picks_along(recorded, op, parts) if alike else {}
     for place in range(begin, end):
         value, argument = int(values.read[place]), int(values.argument[place])
         offset, elements, number = values.part[place].tolist()

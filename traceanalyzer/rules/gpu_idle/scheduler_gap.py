@@ -24,7 +24,7 @@ _OPTIMIZERS = (
     "Capture the step in a CUDA graph (capturable=True, where the optimizer has it), or put optimizer.step() under "
     "{torch.compile}: with either, this Python code does not run. It takes less time with fewer, larger parameters."
 )
-_ONE_PLACE = "one call of the op takes unusually long on the CPU, the same call in each step"
+_ONE_PLACE = "one and the same call of the op takes unusually long on the CPU"
 _SAME_PLACE = (
     "Other calls of the op are quick: look at the code just before the slow one. Usual reasons: garbage "
     "collection that an allocation starts, a lock that another thread holds, memory that is used for the first time."
