@@ -7,6 +7,8 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.model.finding import Status
 
+LISTS = ["aten::_foreach_mul_", "aten::_foreach_lerp_", "aten::_foreach_sqrt_", "aten::_foreach_addcdiv_"]
+
 
 def stepping(optimizer: str, ops: list[str], tensors: int) -> TraceBuilder:
     trace = loop(ops, tensors)
@@ -54,14 +56,14 @@ def test_list_updates_within_other_work_are_done(lists: int, others: int, said: 
     ("optimizer", "ops", "cause", "advice"),
     [
         ("AdamW", ["aten::mul_", "aten::addcdiv_"], "loop", "Pass fused=True to AdamW"),
-        ("AdamW", ["aten::_foreach_mul_", "aten::_foreach_addcdiv_"], "foreach", "Pass fused=True to AdamW"),
+        ("AdamW", LISTS, "foreach", "Pass fused=True to AdamW"),
         ("RMSprop", ["aten::mul_", "aten::addcdiv_"], "loop", "Pass foreach=True to RMSprop"),
-        ("RMSprop", ["aten::_foreach_mul_", "aten::_foreach_addcdiv_"], "foreach", "Compile the optimizer's"),
+        ("RMSprop", LISTS, "foreach", "Compile the optimizer's"),
         ("Lion", ["aten::mul_", "aten::sign"], "loop", "Compile the optimizer's"),
     ],
 )
 def test_each_optimizer_is_told_what_it_has(optimizer: str, ops: list[str], cause: str, advice: str) -> None:
-    (one,) = of_rule(stepping(optimizer, ops, 20), "unfused-optimizer")
+    (one,) = of_rule(stepping(optimizer, ops, 40 // len(ops)), "unfused-optimizer")
     assert (one.by, one.cause, one.count) == (optimizer, cause, 1)
     assert one.advice.startswith(advice)
     assert ("torch._foreach_ ops" in one.advice) is (optimizer == "Lion")
@@ -123,3 +125,14 @@ def test_an_optimizer_that_communicates_has_no_fused_one(kernel: str, said: bool
     trace = stepping("SGD", ["aten::mul_", "aten::add_"], 30)
     trace.launched((20 * US, US), (721 * US, 2 * US), 9_000, name=kernel, stream=20)
     assert bool(of_rule(trace, "unfused-optimizer")) is said
+
+
+@pytest.mark.parametrize(
+    ("groups", "advice"), [(16, "Put parameters with equal options"), (15, "Pass fused=True")]
+)
+def test_many_parameter_groups_are_named(groups: int, advice: str) -> None:
+    """Each foreach op runs once for each group, one of them twice."""
+    ops = ["aten::_foreach_mul_", "aten::_foreach_lerp_", "aten::_foreach_addcdiv_", "aten::_foreach_mul_"]
+    (found,) = of_rule(stepping("AdamW", ops, groups), "unfused-optimizer")
+    assert found.advice.startswith(advice)
+    assert (f"for {groups} parameter groups" in found.message) is (groups == 16)

@@ -56,7 +56,9 @@ WEIGHTS = "ParametrizationList"
 # Modules that only hand on what a step calls, such as Lightning's training_step.
 _PASSES_ON = regex(r"^(DistributedDataParallel|FullyShardedDataParallel|DataParallel|OptimizedModule)$")
 # A metric's forward() adds to its state, and then computes the batch's value: its update() does the first alone.
-_METRIC_FORWARD = regex(r"^torchmetrics/\S+: (_compute_and_reduce|_?forward\w*)$")
+_METRIC_FORWARD = regex(
+    r"^torchmetrics/(metric|collections|wrappers/\w+)\.py\(\d+\): (_compute_and_reduce|_?forward\w*)$"
+)
 _METRIC_UPDATE = regex(r"^torchmetrics/\S+: update$")
 FORWARD = regex(r": (_?forward|_?call_impl|__call__)$")
 _LISTS = regex(r"_foreach_|_fused_")

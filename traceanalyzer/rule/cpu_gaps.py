@@ -299,7 +299,8 @@ class CallsAfterCpuGaps(Calls):
         inside = intervals.covered(spans, start, start + dur) >= np.maximum(dur, 1)
         inside &= np.isin(ints(python, "tid"), distinct(self.thread))
         inside &= ~matching(python, "name", lambda name: name == function or name.endswith(PART_OF_FUNCTION))
-        inside &= intervals.covered(pauses, start, start + 1) > 0
+        began = inside & (intervals.covered(pauses, start, start + 1) > 0)
+        inside &= intervals.covered(pauses, start, start + dur) > 0
         arrays = inside & matching(python, "name", _OF_NUMPY.search)
 
         def within_ns(chosen: Mask) -> int:
@@ -308,7 +309,7 @@ class CallsAfterCpuGaps(Calls):
 
         own_ns = self.within_ns(function) - within_ns(inside & (dur >= _MIN_NS))
         arrays_ns = within_ns(arrays & (dur >= _MIN_NS))
-        return OwnCode(own_ns, intervals.length(spans), arrays_ns, int(inside.sum()))
+        return OwnCode(own_ns, intervals.length(spans), arrays_ns, int(began.sum()))
 
     def calls_ns(self, function: str, whole: float) -> Rows:
         """How long calls of a user's function take, if they and these stretches share `whole` of each; else empty."""

@@ -166,7 +166,10 @@ def _code_of(evidence: Mapping[str, Any]) -> Iterator[str]:
     """What shows which code it is: a built-in function, the region, the line or op with most of its time, a loop."""
     yield from (str(evidence[name]) for name in ("built_in", "by", "region", "within") if name in evidence)
     for name in ("functions", "lines", "ops"):
-        yield dominant(evidence.get(name))
+        times = evidence.get(name)
+        if isinstance(times, Mapping) and name != "lines":
+            times = dict(sorted(times.items(), key=lambda one: -one[1]))
+        yield dominant(times)
     yield from (text for name in ("ops", "loop") if isinstance(text := evidence.get(name), str))
 
 

@@ -120,7 +120,7 @@ def _advice(region: Responsible, waits: int) -> str:
     if region.remedy not in _AT_ONCE:
         return _ADVICE[region.remedy]
     ops = region.words + region.within
-    kind = "masks" if _MASKS.search(ops) else "items" if _ITEMS.search(ops) else "one-call"
+    kind = "items" if _ITEMS.search(ops) else "masks" if _MASKS.search(ops) else "one-call"
     often = f" Read nothing back in the loop: it waits for the GPU {waits:,} times a step."
     return _ADVICE[kind] + often * (waits >= MIN_CALLS)
 

@@ -45,7 +45,7 @@ def title_of(
     known = {name: text for name, text in known.items() if text and not _NOTHING.match(text)}
     lines = evidence.get("lines")
     places = _places(next(iter(lines), ""), evidence) if isinstance(lines, Mapping) else []
-    known |= {"place": places[-1]} if places else {}
+    known |= {"place": places[-2 if "caller" in evidence and len(places) > 1 else -1]} if places else {}
     for width in _WIDTHS:
         cut = {name: shortened_name(text, width) for name, text in known.items()}
         for template in [templates] if isinstance(templates, str) else templates:
@@ -54,7 +54,7 @@ def title_of(
             except KeyError:
                 continue
             if len(title) <= MAX_TITLE:
-                ends = [f"{title}, in {place}" for place in places] if dominant(lines) else []
+                ends = [_placed(title, place) for place in places] if dominant(lines) else []
                 fitting = (end for end in ends if len(end) <= _WITH_PLACE and ".py:" not in title)
                 return next(fitting, title)
     return first_clauses(message, MAX_TITLE)[0]
@@ -94,6 +94,12 @@ def _places(line: str, evidence: Mapping[str, Any]) -> list[str]:
     both += [f"{code[3]}() calling {callee[3]}()"] if callee and callee[3] != code[3] else []
     around = [f"{code[3]}() called by {_function(caller)}"] if caller else []
     return [*both, *around, _function(code), *([_function(caller)] if caller else [])]
+
+
+def _placed(title: str, place: str) -> str:
+    """The title with a place at its end, or where it names that function already."""
+    name = f"{place.partition('(')[0]}()"
+    return title.replace(name, place, 1) if name in title else f"{title}, in {place}"
 
 
 def _function(code: re.Match[str]) -> str:

@@ -236,7 +236,7 @@ def on_copies(steps: Sequence[Step], min_times: float) -> Iterator[OnCopies]:
 def _moved(step: Step, data: _Parts, *, spared: bool) -> int:
     """Bytes that the other order moves, less those that it spares: the gather of the data, or cat."""
     form = step.form
-    before = next(read.elements for read in form.reads if read.argument == _DATA.get(form.name, 0))
+    before = next((read.elements for read in form.reads if read.argument == _DATA.get(form.name, 0)), 0)
     made = form.made or 0
     if len(data) > 1:
         elements = 3 * made * (len(data) - 1) - 2 * before

@@ -76,9 +76,11 @@ def projections(
         kinds = {op_row(signatures[maker].name).kind for maker, _ in chain}
         maker, wide = max(reversed(chain), key=lambda made: math.prod(made[1]), default=(-1, ()))
         gathered = not kinds.isdisjoint(_GATHERS) and not kinds.isdisjoint(_ADDS)
-        if gathered and math.prod(wide) >= min_times * math.prod(shape):
+        source_rows = math.prod(shape[:-1])
+        # With more rows to multiply, the layer itself takes longer when it comes first.
+        fewer = source_rows <= rows and math.prod(wide) >= min_times * math.prod(shape)
+        if gathered and fewer:
             ops = tuple(each for each, _ in chain)
-            source_rows = math.prod(shape[:-1])
             yield Projection(layer, ops, signatures[maker].name, wide, after, source_rows, rows)
 
 

@@ -30,10 +30,11 @@ Parts = Mapping[Hashable, Layout]
 
 
 class _Pick(NamedTuple):
-    """Key of a part of rows that an index tensor picks one by one along a dimension of a tensor of this rank."""
+    """Key of a part of rows that an index tensor picks one by one along a dimension, of this length, of a tensor."""
 
     rank: int
     dim: int
+    length: int
     rows: int
     indices: tuple[int, ...]
 
@@ -138,9 +139,9 @@ def _reads(
     begin, end = values.reads_from[op : op + 2].tolist()
     size = int(values.elements[made[0]]) if len(made) else 0
     if name in _JOINS:
-        # Alternatives are of one size: of others nobody knows how often each is picked.
-        alike = len({*values.part[begin:end, 1].tolist()}) == 1
-        parts = _picks_along(recorded, op, parts) if alike else {}
+        # Alternatives are whole and of one size: of others nobody knows how often each is picked.
+        sizes = {*values.part[begin:end, 1].tolist(), *values.elements[values.read[begin:end]].tolist()}
+        parts = _picks_along(recorded, op, end - begin, parts) if len(sizes) == 1 else {}
     for place in range(begin, end):
         value, argument = int(values.read[place]), int(values.argument[place])
         offset, elements, number = values.part[place].tolist()
@@ -202,13 +203,19 @@ def _picked(recorded: ExecutionTrace, values: Values, op: int, place: int, size:
     dim = dim % len(shape) if dim is not None else len(shape)
     inner = math.prod(shape[dim + 1 :])
     taken = dim < len(shape) and rows[0] * inner == size < math.prod(shape)
-    return _Pick(len(shape), dim, rows[0], indices) if taken else None
+    return _Pick(len(shape), dim, shape[dim], rows[0], indices) if taken else None
 
 
-def _picks_along(recorded: ExecutionTrace, op: int, parts: Parts) -> Parts:
-    """The parts, if each picks rows along the dimension along which an op joins tensors; else none."""
-    dim = _first_number(recorded, op)
-    along = (isinstance(key, _Pick) and dim is not None and dim % key.rank == key.dim for key in parts)
+def _picks_along(recorded: ExecutionTrace, op: int, count: int, parts: Parts) -> Parts:
+    """The parts, if each picks rows along the dimension along which an op joins so many tensors; else none."""
+    dim, stacked = _first_number(recorded, op), recorded.names[recorded.name[op]] == "aten::stack"
+    along = (
+        isinstance(key, _Pick)
+        and dim is not None
+        and dim % key.rank == key.dim
+        and (key.length == count if stacked else key.length % count == 0)
+        for key in parts
+    )
     return parts if all(along) else {}
 
 

@@ -34,6 +34,9 @@ class Limits:
     min_launches: int = 16
     """reported only if the optimizer launches at least this many kernels a step; a foreach optimizer with one
     pass, or with few parameters, launches fewer"""
+    min_groups: int = 16
+    """parameter groups, each of which is updated by itself, are named from this many on; models have one to
+    four, and layer-wise learning rates need two for each layer; chosen"""
     tensors_per_launch: int = 36
     """for the saving: one fused kernel handles up to this many parameters, with four lists of tensors
     (parameters, gradients, two states); multi_tensor_apply.cuh of torch 2.11"""
@@ -103,7 +106,7 @@ def _by_lists(names: Texts, owner: Rows) -> Mask:
 
 def _hits(kind: str, marks: Calls, idle: IdleTime, limits: Limits) -> Hits:
     work, owner = marks.launched()
-    now = Implementation.of(work, len(marks), limits.tensors_per_launch)
+    now = Implementation.of(work, len(marks), limits)
     needed_passes = (
         min(limits.fused_passes if now.foreach else 1.0, now.passes) if kind in FUSED else now.passes
     )
@@ -120,7 +123,7 @@ def _hits(kind: str, marks: Calls, idle: IdleTime, limits: Limits) -> Hits:
         fix=Replace(marks.start_ns, marks.end_ns, np.tile(gpu_ns[:, None] / kernels, kernels), cpu_ns),
         message="{by}.step() runs {times_a_step} and launches {launches} kernels ("
         + (
-            "{passes} foreach ops, each over all parameters"
+            f"{{passes}} foreach ops, {'for {groups} parameter groups' if now.groups else 'each over all parameters'}"
             if now.foreach
             else "{passes} for each of {tensors} parameters"
         )
@@ -132,6 +135,7 @@ def _hits(kind: str, marks: Calls, idle: IdleTime, limits: Limits) -> Hits:
             "kernel_ns": int(work.dur_ns.mean()),
             "passes": round(now.passes),
             "tensors": round(now.tensors),
+            **({"groups": now.groups} if now.groups else {}),
             "cpu_ns": marks.total_ns // len(marks),
             "gpu_ns": work.total_ns // len(marks),
             "ops": work.op.name.sums(work.dur_ns),
@@ -148,19 +152,26 @@ class Implementation:
         passes: kernels for each tensor, or foreach ops.
         tensors: how many there are; of foreach ops at most.
         falls_back: `_foreach_` ops call an op for each tensor.
+        groups: how many parameter groups there are, if many.
     """
 
     foreach: bool
     passes: float
     tensors: float
     falls_back: bool = False
+    groups: int = 0
 
     @classmethod
-    def of(cls, work: Work, steps: int, tensors_per_launch: int) -> Self:
+    def of(cls, work: Work, steps: int, limits: Limits) -> Self:
         """The implementation by the launches of all steps."""
         if work.op.name.matches("_foreach_").mean() > _MOST:
-            passes = max(len(work.op.distinct()) / steps, 1.0)
-            return cls(True, passes, len(work) / steps / passes * tensors_per_launch)
+            each = work.op.distinct()
+            passes = max(len(each) / steps, 1.0)
+            # Each foreach op runs for each group, some more than once.
+            often = each.name.sums(np.ones(len(each), np.int64)).values()
+            groups = min((count for count in often if count >= _RARE * len(each)), default=0) // steps
+            tensors = len(work) / steps / passes * limits.tensors_per_launch
+            return cls(True, passes, tensors, groups=groups if groups >= limits.min_groups else 0)
         # Count of the rarest op that runs for every tensor.
         ops = work.op.name.sums(np.ones(len(work), np.int64)).values()
         counts = np.array(list(ops) or [len(work)])
@@ -176,6 +187,9 @@ class Implementation:
 
     def advice(self, kind: str) -> str:
         """Advice for an optimizer of this class."""
+        if self.groups:
+            fused = f", and pass {{fused=True to {kind}}}" if kind in FUSED else ""
+            return f"Put parameters with equal options into one parameter group: each is updated by itself{fused}."
         if kind in FUSED:
             return f"Pass {{fused=True to {kind}}}: each kernel then updates up to 36 parameter tensors."
         if kind in _FOREACH and not self.foreach:

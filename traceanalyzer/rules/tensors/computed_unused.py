@@ -248,7 +248,7 @@ def _partly_read(cause: str, flow: Flow, calls: Calls, chosen: Mask, limits: Lim
             **reduce_to(of_device, needed),
             cause=cause,
             message="later ops read {read} of the results of {ops_a_step} ops a step"
-            + ", of which each row picks one" * (cause == "alternatives")
+            + ", of which each row picks only some" * (cause == "alternatives")
             + ": {by_ops:of these ops' time}. "
             "They take {gpu} of GPU time a step" + " with their backward" * bool(others.any()) + "{at_lines}",
             advice=_TRIM * _sums_over_edges(flow, chosen) + _ADVICE[cause],
