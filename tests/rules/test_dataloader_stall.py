@@ -47,7 +47,7 @@ def test_loader_time_is_split_by_user_functions() -> None:
         "the loader spends its time in train.py(59): collate() (80 % of the loader's time), other code (20 %)"
         in found.message
     )
-    assert found.title == "Loading a batch takes 5.00 ms, 80 % of it in collate()"
+    assert found.title == "Loading a batch takes 5.00 ms, 80 % of it in collate() (train.py:59)"
     assert "train.py(90)" not in found.message
     assert "train.py(59): collate() itself may be faster" in found.advice
 

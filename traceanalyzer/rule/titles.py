@@ -55,7 +55,7 @@ def title_of(
                 continue
             if len(title) <= MAX_TITLE:
                 ends = [_placed(title, place) for place in places] if dominant(lines) else []
-                fitting = (end for end in ends if len(end) <= _WITH_PLACE and ".py:" not in title)
+                fitting = (end for end in ends if len(end) <= _WITH_PLACE and ".py" not in title)
                 return next(fitting, title)
     return first_clauses(message, MAX_TITLE)[0]
 
