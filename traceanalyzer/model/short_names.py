@@ -96,3 +96,14 @@ def _arguments(name: str) -> int:
         if depth == 0:
             return place
     return 0
+
+
+def block_words(calls: float, name: str, width: int = 80) -> str:
+    """`64 x (abs, mean, clamp, ...)`: a repeated block in words, in at most `width` letters with two ops or more."""
+    room = width - len(repeated_words(calls, "")) - len("()")
+    return repeated_words(calls, listed_ops(name.split(", "), room))
+
+
+def repeated_words(calls: float, ops: str) -> str:
+    """`64 x (select, lstm_cell)`: several ops stand in parentheses, or the number would count the first alone."""
+    return f"{calls:,.0f} x " + (f"({ops})" if ", " in ops else ops)

@@ -401,3 +401,13 @@ def _bound_shares(events: Events, work: DeviceWork, entries: Rows, inputs: WorkI
     known = least > 0
     of_op = np.where(known, np.minimum(least * calls / np.maximum(took, 1), 1.0), 1.0)
     return np.asarray(of_op[number])
+
+
+def longest_function(regions: Regions, functions: Mask, least: float) -> str:
+    """Text about the longest of some functions; empty if it takes less than this share of the step."""
+    spent: dict[str, float] = {}
+    for node in np.flatnonzero(functions).tolist():
+        name = regions.tree.name[node]
+        spent[name] = spent.get(name, 0.0) + float(regions.share[node])
+    name, most = max(spent.items(), key=lambda item: item[1], default=("", 0.0))
+    return f", mostly in {name}" if name and most >= least else ""

@@ -9,12 +9,12 @@ import numpy as np
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.finding import Severity
-from traceanalyzer.model.short_names import listed_ops, marked_functions
+from traceanalyzer.model.short_names import block_words, marked_functions
 from traceanalyzer.model.step_times import Saving
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints_at
-from traceanalyzer.regions.regions import KERNEL_FLOOR_NS, DropRegion, Regions
+from traceanalyzer.regions.regions import KERNEL_FLOOR_NS, DropRegion, Regions, longest_function
 from traceanalyzer.regions.tree import AFTER_BACKWARD, LOADING, MIN_REPEATS, Tree, subtree_totals
 from traceanalyzer.replay.rewrites import GraphLaunch
 from traceanalyzer.replay.saving import Forecast
@@ -147,15 +147,15 @@ def responsible_regions(
         changeable = not library[nodes].any()
         if kind == "phase" and not _only_evaluates(regions, own, layers):
             continue
-        most = _LAYERS if kind == "package" else 0.0
-        if kind != "phase" and _share_of(regions, own & layers & ~stepping, own) > most:
+        least = _LAYERS * regions.predicted_ns[own].sum() if kind == "package" else 0.0
+        if kind != "phase" and regions.predicted_ns[own & layers & ~stepping].sum() > least:
             if kind == "function" and region.calls >= MIN_CALLS and changeable:
                 found.append(_wrapper(regions, region))
         elif kind == "annotation" and regions.launches[own].any() and stepping[nodes].all():
             continue
         elif region.share <= _WHOLE and ((often and changeable) or kind == "phase" or apart[nodes].all()):
             most = _MOST * region.share
-            within = _longest(regions, own & library, most) if kind in ("function", "package") else ""
+            within = longest_function(regions, own & library, most) if kind in ("function", "package") else ""
             if kind == "package":
                 region = _without_values(regions, region)
             elif region.remedy == "function" and (block := _block_within(regions, own, stepping)):
@@ -340,11 +340,6 @@ def _without_values(regions: Regions, region: Responsible) -> Responsible:
     return replace(region, edit=regions.without_nodes(own & ~kept)) if forward and update else region
 
 
-def _share_of(regions: Regions, part: Mask, whole: Mask) -> float:
-    """Of the predicted CPU time of some nodes."""
-    return float(regions.predicted_ns[part].sum() / max(regions.predicted_ns[whole].sum(), 1.0))
-
-
 def _works_on_host(regions: Regions, own: Mask) -> bool:
     """Whether the CPU does something else there than to launch work."""
     cpu_ns, launches = regions.predicted_ns[own].sum(), regions.launches[own].sum()
@@ -398,27 +393,6 @@ def _node_around(tree: Tree, node: int, kinds: Collection[str]) -> int:
     while node > 0 and tree.kind[node] not in kinds:
         node = int(tree.parent[node])
     return max(node, 0)
-
-
-def _longest(regions: Regions, functions: Mask, least: float) -> str:
-    """Text about the longest of some functions; empty if it takes less than this share of the step."""
-    spent: dict[str, float] = {}
-    for node in np.flatnonzero(functions).tolist():
-        name = regions.tree.name[node]
-        spent[name] = spent.get(name, 0.0) + float(regions.share[node])
-    name, most = max(spent.items(), key=lambda item: item[1], default=("", 0.0))
-    return f", mostly in {name}" if name and most >= least else ""
-
-
-def block_words(calls: float, name: str, width: int = 80) -> str:
-    """`64 x (abs, mean, clamp, ...)`: a repeated block in words, in at most `width` letters with two ops or more."""
-    room = width - len(repeated_words(calls, "")) - len("()")
-    return repeated_words(calls, listed_ops(name.split(", "), room))
-
-
-def repeated_words(calls: float, ops: str) -> str:
-    """`64 x (select, lstm_cell)`: several ops stand in parentheses, or the number would count the first alone."""
-    return f"{calls:,.0f} x " + (f"({ops})" if ", " in ops else ops)
 
 
 def _innermost(regions: Regions, found: list[Responsible]) -> Iterator[Responsible]:

@@ -7,9 +7,8 @@ import numpy as np
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Floats
 from traceanalyzer.model.device_times import RegionCost
-from traceanalyzer.model.short_names import function_words, says_nothing
+from traceanalyzer.model.short_names import block_words, function_words, repeated_words, says_nothing
 from traceanalyzer.regions.regions import Regions
-from traceanalyzer.regions.responsible import block_words, repeated_words
 from traceanalyzer.rule.titles import code_words, shortened_name
 
 _MOST = 5  # parts that are named, and the rest

@@ -7,9 +7,9 @@ import numpy as np
 
 from traceanalyzer.job.loads import RankLoads
 from traceanalyzer.model.arrays import Rows, median
+from traceanalyzer.model.short_names import block_words
 from traceanalyzer.model.units import format_bytes, format_ns
 from traceanalyzer.regions.regions import Regions
-from traceanalyzer.regions.responsible import block_words
 from traceanalyzer.replay.peer_comparison import LATE_SHARE, ExcessOverPeers
 from traceanalyzer.replay.step_breakdown import gap_of
 from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Unavailable, Work, rule
