@@ -113,8 +113,8 @@ def _speaking(traces: Sequence[TraceReport]) -> list[tuple[TraceReport, str]]:
 def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room: int) -> int:
     """Those with something to do, a line of each at least, first above `info`.
 
-    Returns how many of the first say what to do, and how many that Fix names are shown: without room for them nobody
-    is told where the step goes.
+    Returns how many of the first say what to do, and how many that Fix names are shown: the line "Where the
+    step goes" gives way to them.
     """
     blocks = {
         number: [_block(page, number, found, report, detail) for detail in range(WHOLE + 1)]
@@ -241,13 +241,13 @@ def _tail(page: Page, report: Report, parts: Triage) -> None:
         for status in (Status.FAILED, Status.NOT_APPLICABLE, Status.FOUND, Status.CLEAR)
     )
     ran, judged = found | clear, any(trace.accounting for trace in report.traces)
-    told = [f"{len(ran)} rule{'s' * (len(ran) != 1)}{' about the recording' * (not judged)} ran"]
+    counts = [f"{len(ran)} rule{'s' * (len(ran) != 1)}{' about the recording' * (not judged)} ran"]
     if others := len(idle - ran):
-        told += [f"{others} {'do' if others > 1 else 'does'} not apply"]
-    told += [f"{len(failed)} failed"] if failed else []
+        counts += [f"{others} {'do' if others > 1 else 'does'} not apply"]
+    counts += [f"{len(failed)} failed"] if failed else []
     costly = any(finding.cost_ns for finding in parts.profilers_own.values())
     own = ", also about the profiler" * costly
-    page.put(f"{', '.join(told)}. --verbose shows all{own}.{hidden_words(parts)}", style="dim")
+    page.put(f"{', '.join(counts)}. --verbose shows all{own}.{hidden_words(parts)}", style="dim")
 
 
 def _next(page: Page, report: Report, parts: Triage) -> None:
