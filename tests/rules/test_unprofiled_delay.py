@@ -91,7 +91,7 @@ def test_rare_slow_steps_are_no_part_of_the_measured_step() -> None:
     trace = diagnose(load(RECORDINGS / "evaluates.json.gz")).traces[0]
     assert trace.measured is not None
     assert trace.measured.unused is None
-    assert trace.measured.ms == pytest.approx(5.08, abs=0.01)
+    assert trace.measured.ms == pytest.approx(5.08, abs=0.03)
     assert "1 of 6 steps (49 % of the recorded time) does 6.8 times the GPU work" in trace.verdict
 
 

@@ -136,7 +136,7 @@ def failed_rules(report: Report) -> dict[str, str]:
 
 _WHY_APART = (
     "the profiler's tracer may still be attached, the program may not have settled, or something else ran; "
-    "the time before is taken"
+    "the report takes the {taken} one"
 )
 
 
@@ -174,8 +174,9 @@ def warn_of_measured(report: Report) -> None:
             tell(f"warning: {trace.meta.source}: {why}", trace.meta.source)
         elif measured.differ:
             before, after = measured.parts_ms
+            taken = "earlier" if measured.ms == before else "later"
             why = f"a step took {before:.3g} ms before the recorded steps and {after:.3g} ms after them"
-            tell(f"warning: {trace.meta.source}: {why}: {_WHY_APART}", trace.meta.source)
+            tell(f"warning: {trace.meta.source}: {why}: {_WHY_APART.format(taken=taken)}", trace.meta.source)
 
 
 _STARTED_NS = perf_counter_ns() - process_time_ns()  # when the interpreter began, as near as can be told

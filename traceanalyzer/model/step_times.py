@@ -96,8 +96,9 @@ class MeasuredStep:
     """Times of a step without the profiler, in ms.
 
     Attributes:
-        ms: the median of the blocks before; of those after where there are none. CUDA's tracer stays attached to a
-            process that was profiled once: later steps of CPU-bound programs took 11 to 40 % longer (H200, torch 2.11).
+        ms: the smaller median, of the blocks before or after: a disturbance only adds time. CUDA's tracer stays
+            attached to a process that was profiled once: later steps of CPU-bound programs took 11 to 40 % longer
+            (H200, torch 2.11). With a DataLoader's workers, the median before: their queue is full afterwards.
         before_ms, after_ms: one time per block of steps, before and after the recorded ones; `after_ms` may be empty.
         unit: event that ends a step, such as `optimizer step`.
         waiting_ms: of the step, waits for batches of the DataLoader's workers that come late.
@@ -148,7 +149,16 @@ def measured_step(metadata: Mapping[str, Any]) -> MeasuredStep | None:
     unit = recording.get("unit")
     if not before + after:
         return None
-    return MeasuredStep(median(before or after), before, after, unit if isinstance(unit, str) else "step")
+    parts = [part for part in (before, after) if part][: 1 if _has_workers(recording) else 2]
+    return MeasuredStep(min(map(median, parts)), before, after, unit if isinstance(unit, str) else "step")
+
+
+def _has_workers(recording: Mapping[str, Any]) -> bool:
+    """Whether the steps before the recorded ones took batches from workers."""
+    value: Any = recording
+    for name in ("measured", "before", "loader", "workers"):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return bool(value)
 
 
 def _usual(recording: Mapping[str, Any], part: str) -> tuple[float, ...]:
