@@ -1,6 +1,6 @@
 """Faults: findings that one change of the program removes, grouped by what their fixes take from the program."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -118,7 +118,7 @@ def _linked(
     worth = _worth_comparing(all_pending, findings)
     prints = {i: Footprint.of(forecast.program, all_pending[i].hits.edits()) for i in worth}
     some, most = _needless_in_loops(all_pending, prints, worth, forecast)
-    specific, partly = _removed_together(all_pending, worth, prints, some, forecast)
+    specific, partly = _removed_together(all_pending, worth, prints, most, forecast)
     removed = {i for pair in specific for i in pair}
     compiled = [
         (i, other)
@@ -255,7 +255,18 @@ def _removed_together(
             or (pending[0].rule != pending[1].rule and fault_key and fault_key == pending[1].hits.fault_key)
         ):
             linked.append(pair)
+    for loops, needless in apart.items():
+        linked = _kept_apart(linked, loops, needless, len(worth) and max(worth) + 1)
     return linked, partly
+
+
+def _kept_apart(
+    linked: Sequence[tuple[int, int]], one: int, others: Collection[int], count: int
+) -> list[tuple[int, int]]:
+    """The links but for those of one finding to what belongs to others: a finding within both belongs to these."""
+    number = _groups(count, [pair for pair in linked if one not in pair])
+    theirs = {number[i] for i in others}
+    return [pair for pair in linked if one not in pair or not theirs & {number[i] for i in pair if i != one}]
 
 
 def _causes(cause: Footprint, effect: Footprint, launch: Rows) -> bool:
