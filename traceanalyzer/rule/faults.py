@@ -117,8 +117,8 @@ def _linked(
         return [], set(), {}
     worth = _worth_comparing(all_pending, findings)
     prints = {i: Footprint.of(forecast.program, all_pending[i].hits.edits()) for i in worth}
-    some, most = _needless_in_loops(all_pending, prints, worth, forecast)
-    specific, partly = _removed_together(all_pending, worth, prints, most, forecast)
+    before_loops = _needless_in_loops(all_pending, prints, worth, forecast)
+    specific, partly = _removed_together(all_pending, worth, prints, before_loops, forecast)
     removed = {i for pair in specific for i in pair}
     compiled = [
         (i, other)
@@ -128,7 +128,7 @@ def _linked(
         if not (pending.hits.info or second.hits.info)
     ]
     earlier = preceded_by(all_pending, findings, prints, worth)
-    earlier |= {i: others | earlier.get(i, frozenset()) for i, others in most.items() if others}
+    earlier |= {i: others | earlier.get(i, frozenset()) for i, others in before_loops.items() if others}
     return compiled + specific, partly, _behind_late_batches(all_pending, earlier)
 
 
@@ -137,22 +137,23 @@ def _needless_in_loops(
     prints: Mapping[int, Footprint],
     worth: Mapping[int, float],
     forecast: Forecast,
-) -> tuple[dict[int, frozenset[int]], dict[int, frozenset[int]]]:
-    """Of each finding about loops the needless work that comes first: (some of the loops, most that it saves)."""
+) -> dict[int, frozenset[int]]:
+    """Of each finding about loops the needless work that comes first: some of the loops, or most that it saves."""
     needless = [
         i
         for i in prints
         if all_pending[i].order is Claims.WORK and _has_only(all_pending[i], Drop, DropRegion)
     ]
-    some, most = dict[int, frozenset[int]](), dict[int, frozenset[int]]()
+    first = dict[int, frozenset[int]]()
     for i, loops in prints.items():
         edits = all_pending[i].hits.edits() if i not in needless else ()
         if any(isinstance(edit, (Batch, GraphLaunch, DropRegion)) for edit in edits):
             whole = (one for one in needless if prints[one].takes_whole_loops(loops, forecast.program.launch))
-            some[i] = frozenset(whole)
-            dear = (one for one in needless if worth[one] >= _BEFORE_LOOP * worth[i])
-            most[i] = some[i] | {one for one in dear if loops.holds(prints[one])}
-    return some, most
+            # One backward pass for all rows does once what the passes for each row have in common.
+            rows = any(isinstance(edit, Batch) and edit.times > 1 for edit in edits)
+            dear = (one for one in needless if not rows and worth[one] >= _BEFORE_LOOP * worth[i])
+            first[i] = frozenset(whole) | {one for one in dear if loops.holds(prints[one])}
+    return first
 
 
 def _behind_late_batches(
@@ -256,7 +257,7 @@ def _removed_together(
         ):
             linked.append(pair)
     for loops, needless in apart.items():
-        linked = _kept_apart(linked, loops, needless, len(worth) and max(worth) + 1)
+        linked = _kept_apart(linked, loops, needless, max(worth) + 1)
     return linked, partly
 
 

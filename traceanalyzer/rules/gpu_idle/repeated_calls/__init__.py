@@ -215,7 +215,12 @@ def _hits(
         lost=lost.owned_by(np.append(np.arange(len(ops)), nodes.repeat)),
         fix=(
             _grown_work(around, nodes, group, gpus, limits.kernel_floor_ns),
-            Batch(spans.start_ns, ends_ns, group),
+            Batch(
+                spans.start_ns,
+                ends_ns,
+                group,
+                limits.batched_backward_times if largest.calls_backward else 1.0,
+            ),
         ),
         confidence=confidence,
         message=("a sequence of {members} ops, {ops:of their time}," if others else "{ops}")
