@@ -18,7 +18,8 @@ from traceanalyzer.regions.regions import KERNEL_FLOOR_NS, DropRegion, Regions, 
 from traceanalyzer.regions.tree import AFTER_BACKWARD, LOADING, MIN_REPEATS, Tree, subtree_totals
 from traceanalyzer.replay.rewrites import GraphLaunch
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.tensors.flow import MIN_CHAIN, Flow
+from traceanalyzer.tensors.chains import MIN_CHAIN, chain_length
+from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.ops.table import Kind, is_view, op_row
 from traceanalyzer.timeline.packages import package_of
 from traceanalyzer.timeline.selection import Events
@@ -259,7 +260,7 @@ def _as_chain(region: Responsible, regions: Regions, flow: Flow | None) -> Respo
     places = [block for block in regions.tree.blocks if block.node in nodes]
     if flow is None or region.remedy not in ("one-call", "lists", "loop"):
         return region
-    length = flow.chain_length(np.append(place.starts_ns, place.end_ns) for place in places)
+    length = chain_length(flow, (np.append(place.starts_ns, place.end_ns) for place in places))
     if (length or 0) < MIN_CHAIN:
         return region
     if loop:

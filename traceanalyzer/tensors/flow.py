@@ -4,7 +4,7 @@
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Self
@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 import orjson
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, median, no_rows
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, no_rows
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.execution_trace import ExecutionTrace
 from traceanalyzer.model.finding import Confidence
@@ -34,9 +34,7 @@ _LEAST_ALIKE = 0.9
 _SIZE = regex(r"\d+")
 # Elements of numbers that the host lists in each step; batches have more. Chosen.
 _MOST_NUMBERS = 256
-MIN_CHAIN = 2
-"""Ops from one repeat to the next at least that make a loop a chain: a sum of all repeats has 1."""
-_LAYERS = frozenset({Kind.GEMM, Kind.CONVOLUTION, Kind.NORM, Kind.RECURRENT})
+LAYERS = frozenset({Kind.GEMM, Kind.CONVOLUTION, Kind.NORM, Kind.RECURRENT})
 _ANY_STRIDES = frozenset({Kind.GEMM, Kind.ATTENTION, Kind.POINTWISE, Kind.REDUCTION})
 _EMBEDDING = "aten::embedding"
 _MATRIX_PRODUCTS = frozenset({"aten::mm", "aten::matmul", "aten::bmm", "aten::addmm", "aten::baddbmm"})
@@ -150,48 +148,6 @@ class Flow:
         kinds = np.array([op_row(name).kind in _ANY_STRIDES for name in self.recorded.names], bool)
         times = np.bincount(value[of_chosen])
         return bool(times.max(initial=0) == 1 and kinds[self.recorded.name[reader[of_chosen]]].all())
-
-    def chain_length(self, loops: Iterable[Rows]) -> int | None:
-        """Ops of each repeat in the longest row of ops that need each other from repeat to repeat; None if unknown.
-
-        It is 0 of repeats that do not need each other, and 1 of a sum of all; a layer counts as `MIN_CHAIN`.
-
-        Args:
-            loops: of each loop the start of each repeat, and the end of the last.
-        """
-        repeat, loop = np.full((2, len(self.recorded)), -1)
-        for number, edges in enumerate(loops):
-            place = np.searchsorted(edges, self.ops.start_ns, side="right") - 1
-            inside = (place >= 0) & (place < len(edges) - 1)
-            repeat[self.number[inside]], loop[self.number[inside]] = place[inside], number
-        # Of the row of ops that leads to an op from most repeats.
-        layers = np.array([op_row(name).kind in _LAYERS for name in self.recorded.names], bool)
-        weight = np.where(layers, MIN_CHAIN, 1)[self.recorded.name]
-        passed, length = np.zeros(len(repeat), np.int64), weight.copy()
-        for maker, reader in self._links(repeat, loop):
-            row = passed[maker] + (repeat[maker] < repeat[reader]), length[maker] + weight[reader]
-            passed[reader], length[reader] = max(row, (passed[reader], length[reader]))
-        if not (loop >= 0).any():
-            return None
-        longest = np.zeros(passed.max() + 1, np.int64)
-        np.maximum.at(longest, passed, length)
-        return int(median(np.diff(longest))) if len(longest) > 1 else 0
-
-    def _links(self, repeat: Rows, loop: Rows) -> Iterator[tuple[int, int]]:
-        """(op, op of the same or a later repeat of its loop that reads its result), in order of the later ops."""
-        values, parts = self.values, dict[tuple[int, int], list[list[int]]]()
-        maker = values.producer[values.read]
-        linked = (maker >= 0) & (loop[maker] >= 0) & (loop[maker] == loop[values.reads])
-        in_place = np.diff(values.written_from)[maker] > 0
-        storage = values.storage[values.read]
-        # An op in place links the readers of the part that it reads itself: others write other rows.
-        for row in np.flatnonzero(np.isin(values.reads, maker[linked & in_place])).tolist():
-            key = int(values.reads[row]), int(storage[row])
-            parts.setdefault(key, []).append(values.part[row].tolist())
-        for row in np.flatnonzero(linked & in_place).tolist():
-            written = parts.get((int(maker[row]), int(storage[row])), ())
-            linked[row] = values.part[row].tolist() in written
-        return zip(maker[linked].tolist(), values.reads[linked].tolist(), strict=True)
 
     def _read_in_forward(self, ops: Calls) -> tuple[Mask, Rows, Rows]:
         """(which recorded ops these are, the last for none; op and value of each read in the forward pass)."""
@@ -365,7 +321,7 @@ def _guesses(recorded: ExecutionTrace, values: Values, keys: Keys, first: Rows) 
     Layers begin a new chain.
     """
     length = np.zeros(len(recorded), np.int64)
-    layers = np.array([op_row(name).kind in _LAYERS for name in recorded.names], bool)[recorded.name]
+    layers = np.array([op_row(name).kind in LAYERS for name in recorded.names], bool)[recorded.name]
     links: list[tuple[int, int]] = []
     for op in np.flatnonzero(first >= 0).tolist():
         # A value that both read is the same one.
@@ -426,7 +382,7 @@ def _stored(recorded: ExecutionTrace, values: Values, keys: Keys, same: Mask) ->
     kinds = [op_row(name).kind for name in recorded.names]
     layers, scatters = (
         np.array([kind in chosen for kind in kinds], bool)[recorded.name]
-        for chosen in (_LAYERS, {Kind.SCATTER})
+        for chosen in (LAYERS, {Kind.SCATTER})
     )
     trains = np.isin(recorded.step, distinct(recorded.step[recorded.backward]))
     result = np.append(same & trains & ~layers & ~recorded.backward & ~keys.numbers, False)
@@ -477,7 +433,7 @@ def _roles(recorded: ExecutionTrace, values: Values, view: Mask, same: Mask) -> 
     # A repeated batch is the same in every step, too.
     mixed = _AS_DATA if recorded.backward.any() or not _has_new_data(recorded, values) else _WEIGHT
     is_layer = [
-        kind in _LAYERS or name == _EMBEDDING for kind, name in zip(kinds, recorded.names, strict=True)
+        kind in LAYERS or name == _EMBEDDING for kind, name in zip(kinds, recorded.names, strict=True)
     ]
     of_numbers = values.on_cpu & (values.producer < 0)
     ops: list[int] = np.flatnonzero(recorded.outer & ~view).tolist()

@@ -13,7 +13,8 @@ from traceanalyzer.replay.rewrites import Batch
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, Work, rule
 from traceanalyzer.rule.lost_time import span_of
-from traceanalyzer.tensors.flow import MIN_CHAIN, Flow
+from traceanalyzer.tensors.chains import MIN_CHAIN
+from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.timeline.backward_nodes import outer_nodes_of
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
@@ -25,8 +26,9 @@ from .repeats import (
     Limits,
     Repeats,
     by_ops,
-    chain_length,
+    chain_length_of,
     loops_in,
+    parts_beside_chain,
     repeats_of,
 )
 
@@ -71,7 +73,7 @@ def repeated_calls(
     outer = calls[calls.is_top_op & (calls.step >= 0)]
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
     groups = by_ops(repeats_of(outer[~outer.inside(marks)], work, limits))
-    chains = [chain_length(loops, flow) for loops in groups]
+    chains = [chain_length_of(loops, flow) for loops in groups]
     # Repeats that need each other may hold loops whose repeats do not, and are no layers of other shapes.
     inner = by_ops(
         part
@@ -80,7 +82,14 @@ def repeated_calls(
         for part in loops_in(loop.ops, np.arange(len(loop.ops)) // loop.period, work, limits)
         if not part.shapes_change
     )
-    groups, chains = groups + inner, chains + [chain_length(loops, flow) for loops in inner]
+    parts = by_ops(
+        part
+        for loops, length in zip(groups, chains, strict=True)
+        if flow is not None and (length or 0) >= MIN_CHAIN
+        for part in parts_beside_chain(loops, flow, limits)
+    )
+    groups, chains = groups + inner, chains + [chain_length_of(loops, flow) for loops in inner]
+    groups, chains = groups + parts, chains + [0] * len(parts)
     around = [_around(outer, loops) for loops in groups]
     nodes = [_later_nodes(calls, each, loops) for each, loops in zip(around, groups, strict=True)]
     sure = [confidence_of(loops, chain, limits) for loops, chain in zip(groups, chains, strict=True)]
@@ -205,7 +214,9 @@ def _hits(
     others = len(set(names)) - 1
     sent = pieces.kind.one_of("copy_h2d").any() and not any(map(_HEAVY.search, names))
     advice = _SEND_ONCE if sent else next(text for ops, of, text in _ADVICE if of(map(ops.search, names)))
-    if largest.calls_backward:
+    if largest.part:
+        advice = _AFTER_LOOP
+    elif largest.calls_backward:
         advice = _ROWS
     elif not known and advice.startswith(_STACK):
         advice = f"If no repeat needs the one before, {advice[0].lower()}{advice[1:]}"
@@ -259,6 +270,10 @@ def _grown_work(around: _OfRepeats, nodes: _OfRepeats, group: Rows, gpus: Gpus, 
 
 _SEND_ONCE = (
     "Collect on the host what each repetition copies, copy it once as one tensor, and compute on all of it."
+)
+_AFTER_LOOP = (
+    "No later repeat needs these results: keep their inputs in a list, stack it after the loop, and call these layers "
+    "(and the loss) once on all time steps."
 )
 _STACK = "Stack the inputs"
 _ROWS = (

@@ -9,6 +9,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, distinct, grouped, median, ranges
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.rule import Calls, Work
+from traceanalyzer.tensors.chains import beside_chain, chain_length, is_layer
 from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.signatures import signatures_of
 from traceanalyzer.timeline.loops import exact_loops
@@ -53,6 +54,7 @@ class Repeats:
         end_ns: of the last op, or of an op after it that stacks the results.
         collected: unbind or split comes before the loop, or stack or cat after it.
         between: int64 (repeats - 1,), ops of other threads between the repeats: what calls backward in a loop.
+        part: whether these are some ops of each repeat only, which no later repeat needs.
     """
 
     ops: Calls
@@ -61,6 +63,7 @@ class Repeats:
     end_ns: int
     collected: bool
     between: Rows
+    part: bool = False
 
     @property
     def place(self) -> Rows:
@@ -85,8 +88,10 @@ class Repeats:
 
     @property
     def ends_ns(self) -> Rows:
-        """End of each repeat: start of the next one of its place."""
+        """End of each repeat: start of the next one of its place; of a part the end of its last op."""
         ends_ns = self.ops.end_ns[self.period - 1 :: self.period]
+        if self.part:
+            return ends_ns
         return np.append(
             np.where(np.diff(self.place) > 0, ends_ns[:-1], self.first_ops.start_ns[1:]), self.end_ns
         )
@@ -150,11 +155,34 @@ def loops_in(outer: Calls, group: Rows, work: Work, limits: Limits) -> Iterator[
                 yield Repeats(ops, members.shape[1], pieces, end_ns, bool(near.any()), between)
 
 
-def chain_length(loops: Sequence[Repeats], flow: Flow | None) -> int | None:
-    """`Flow.chain_length` of the loops; None without an execution trace."""
-    edges = (
-        np.append(loop.starts_ns[loop.place == place], loop.ends_ns[loop.place == place][-1])
-        for loop in loops
-        for place in distinct(loop.place).tolist()
-    )
-    return None if flow is None else flow.chain_length(edges)
+def chain_length_of(loops: Sequence[Repeats], flow: Flow | None) -> int | None:
+    """`chain_length` of the loops; None without an execution trace."""
+    return None if flow is None else chain_length(flow, _edges(loops))
+
+
+def _edges(loops: Iterable[Repeats]) -> Iterator[Rows]:
+    for loop in loops:
+        for place in distinct(loop.place).tolist():
+            yield np.append(loop.starts_ns[loop.place == place], loop.ends_ns[loop.place == place][-1])
+
+
+def parts_beside_chain(loops: Sequence[Repeats], flow: Flow, limits: Limits) -> Iterator[Repeats]:
+    """Of loops whose repeats need each other, the layers of each repeat that no later repeat needs.
+
+    A decoder's output layer and its loss are such; they can run once after the loop.
+    """
+    order = np.argsort(flow.ops.rows)
+    beside, layer = beside_chain(flow, _edges(loops)), is_layer(flow)[flow.number]
+    for loop in loops:
+        place = np.searchsorted(flow.ops.rows[order], loop.ops.rows[: loop.period])
+        place = order[np.minimum(place, len(order) - 1)]
+        known = flow.ops.rows[place] == loop.ops.rows[: loop.period]
+        runs = np.split(np.arange(loop.period), np.flatnonzero(np.diff(known & beside[place])) + 1)
+        runs = [run for run in runs if (known & beside[place])[run[0]] and layer[place[run]].any()]
+        if not runs or len(loop.first_ops) < limits.min_repeats or (loop.place > 0).any():
+            continue
+        chosen = max(runs, key=len)
+        ops = loop.ops[(np.arange(0, len(loop.ops), loop.period)[:, None] + chosen).ravel()]
+        pieces = loop.pieces[np.isin(loop.pieces.outer_op.rows, ops.rows)]
+        if len(pieces):
+            yield Repeats(ops, len(chosen), pieces, int(ops.end_ns[-1]), True, loop.between, part=True)

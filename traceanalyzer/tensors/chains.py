@@ -1,0 +1,89 @@
+"""Which repeats of a loop need the result of the repeat before, and which of their ops do not."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from traceanalyzer.model.arrays import Mask, Rows, median
+from traceanalyzer.tensors.flow import LAYERS, Flow
+from traceanalyzer.tensors.ops.table import op_row
+
+MIN_CHAIN = 2
+"""Ops from one repeat to the next at least that make a loop a chain: a sum of all repeats has 1."""
+
+
+def chain_length(flow: Flow, loops: Iterable[Rows]) -> int | None:
+    """Ops of each repeat in the longest row of ops that need each other from repeat to repeat; None if unknown.
+
+    It is 0 of repeats that do not need each other, and 1 of a sum of all; a layer counts as `MIN_CHAIN`.
+
+    Args:
+        loops: of each loop the start of each repeat, and the end of the last.
+    """
+    repeat, loop = _repeats(flow, loops)
+    # Of the row of ops that leads to an op from most repeats.
+    weight = _weights(flow)
+    passed, length = np.zeros(len(repeat), np.int64), weight.copy()
+    for maker, reader in _links(flow, repeat, loop):
+        row = passed[maker] + (repeat[maker] < repeat[reader]), length[maker] + weight[reader]
+        passed[reader], length[reader] = max(row, (passed[reader], length[reader]))
+    if not (loop >= 0).any():
+        return None
+    longest = np.zeros(passed.max() + 1, np.int64)
+    np.maximum.at(longest, passed, length)
+    return int(median(np.diff(longest))) if len(longest) > 1 else 0
+
+
+def beside_chain(flow: Flow, loops: Iterable[Rows]) -> Mask:
+    """Which ops of loops no later repeat needs but for a sum of all, bool (ops of the flow,).
+
+    The last repeats of a loop say little: few repeats are left that could need them.
+
+    Args:
+        loops: as of `chain_length`.
+    """
+    repeat, loop = _repeats(flow, loops)
+    weight = _weights(flow)
+    passed, length = np.zeros(len(repeat), np.int64), weight.copy()
+    for maker, reader in reversed(list(_links(flow, repeat, loop))):
+        row = passed[reader] + (repeat[maker] < repeat[reader]), length[reader] + weight[maker]
+        passed[maker], length[maker] = max(row, (passed[maker], length[maker]))
+    beside: Mask = (loop >= 0) & ((passed == 0) | (length < MIN_CHAIN * passed))
+    return beside[flow.number]
+
+
+def is_layer(flow: Flow) -> Mask:
+    """Which recorded ops are layers, bool (recorded,)."""
+    layers = np.array([op_row(name).kind in LAYERS for name in flow.recorded.names], bool)
+    return layers[flow.recorded.name]
+
+
+def _weights(flow: Flow) -> Rows:
+    return np.where(is_layer(flow), MIN_CHAIN, 1)
+
+
+def _repeats(flow: Flow, loops: Iterable[Rows]) -> tuple[Rows, Rows]:
+    """The repeat and the loop of each recorded op, int64 (recorded,), -1 of others."""
+    repeat, loop = np.full((2, len(flow.recorded)), -1)
+    for number, edges in enumerate(loops):
+        place = np.searchsorted(edges, flow.ops.start_ns, side="right") - 1
+        inside = (place >= 0) & (place < len(edges) - 1)
+        repeat[flow.number[inside]], loop[flow.number[inside]] = place[inside], number
+    return repeat, loop
+
+
+def _links(flow: Flow, repeat: Rows, loop: Rows) -> Iterator[tuple[int, int]]:
+    """(op, op of the same or a later repeat of its loop that reads its result), in order of the later ops."""
+    values, parts = flow.values, dict[tuple[int, int], list[list[int]]]()
+    maker = values.producer[values.read]
+    linked = (maker >= 0) & (loop[maker] >= 0) & (loop[maker] == loop[values.reads])
+    in_place = np.diff(values.written_from)[maker] > 0
+    storage = values.storage[values.read]
+    # An op in place links the readers of the part that it reads itself: others write other rows.
+    for row in np.flatnonzero(np.isin(values.reads, maker[linked & in_place])).tolist():
+        key = int(values.reads[row]), int(storage[row])
+        parts.setdefault(key, []).append(values.part[row].tolist())
+    for row in np.flatnonzero(linked & in_place).tolist():
+        written = parts.get((int(maker[row]), int(storage[row])), ())
+        linked[row] = values.part[row].tolist() in written
+    return zip(maker[linked].tolist(), values.reads[linked].tolist(), strict=True)
