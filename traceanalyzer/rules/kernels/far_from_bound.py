@@ -40,6 +40,7 @@ _FULL = (
     "Its blocks fill the device already: try another layout or dtype, or let {torch.compile}(mode='max-autotune') "
     "choose another kernel"
 )
+_OTHER_ALGORITHM = "Set torch.backends.cudnn.benchmark = True: cuDNN then measures its algorithms for these shapes and takes the fastest."
 _PAD = "Pad the dimension that is not a multiple of 8, or split a product with one long dimension into parts"
 _PARTS = "Split a product with one long dimension into parts"
 _PLACES = "Let fewer additions hit the same row: sum equal indices first, or add into several tables"
@@ -264,7 +265,7 @@ def _hits(
     if kind == "matmul" and largest_odd_size(shape, _ALIGNED):
         remedy = _PAD
     if remedy == SHAPE and len(pieces.blocks) and sms and not _few_blocks(pieces.blocks, sms):
-        remedy = _FULL
+        remedy = _FULL if kind != "conv" else f"{_OTHER_ALGORITHM} {_FULL}"
     if kind == "conv" and is_half(shape) and pieces.name.matches(families.SCALAR_CONVOLUTION).any():
         remedy = _SCALAR
     if reduces_nothing(shape):
