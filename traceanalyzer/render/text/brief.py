@@ -32,6 +32,7 @@ _MAYBE = 2  # findings of severity info that may help
 _QUOTES = (12, 6, 0)  # lines of the program that a change quotes, the first that has room
 _PLACES = 3  # places of a finding that are named
 _NAME = 60  # characters of a region
+_CAPTURED = 0.9  # of the step: of less GPU work, the brief says what CUDA graphs leave; chosen
 _CODE = regex(r"([^\s(`,;]+\.pyx?)\((\d+)\): ([\w.<>]+)")
 _WRONG, _BAD = "When it is wrong:", "Bad:"  # paragraphs of a rule's page
 _Changes = list[tuple[int, Finding, Fault | None]]
@@ -245,6 +246,11 @@ def _verification(trace: TraceReport, ranks: int, program: _Program) -> Iterator
             f"Expect {_span(together)} a step with all changes above `info`, instead of {_span(step)}. `compare` "
             "prints the steps without the profiler, and whether the difference is more than noise."
         )
+        if together.device_ns < _CAPTURED * together.unprofiled_ns:
+            yield (
+                "If the launches that remain are captured in CUDA graphs as well: "
+                f"{format_ns(together.device_ns)}, which the remaining GPU work takes."
+            )
     yield _COMPARE_RESULTS
 
 
