@@ -41,7 +41,7 @@ class Idiom:
 
 @cache
 def idioms(kind: str) -> tuple[Idiom, ...]:
-    """The rows for "kernels" or "calls", the specific before the general."""
+    """The rows for "attention", "kernels" or "calls", the specific before the general."""
     table = tomllib.loads(Path(__file__).with_name("idioms.toml").read_text(encoding="utf-8"))
     named = ("ops", "without", "only")
     return tuple(

@@ -8,6 +8,7 @@ from traceanalyzer.model.arrays import Mask, Rows, distinct, ranges, starts_of_r
 from traceanalyzer.replay.rewrites import Fuse
 from traceanalyzer.roofline.gpus import Gpu, Gpus, reached_flops_per_ns
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, gpu_time_evidence, rule
+from traceanalyzer.rule.idioms import idiom_of
 from traceanalyzer.rule.messages import times
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.ops.table import flops_of
@@ -68,6 +69,7 @@ def _hits(pieces: Work, number: Rows, backward: Mask, inputs: WorkInputs, gpu: G
     fused = np.where(exact > 0, np.minimum(exact, total), guess)
     remaining = fused / np.maximum(total, 1)
     falls_back = pieces.outer_op.name.one_of("aten::scaled_dot_product_attention").any()
+    library = idiom_of("attention", pieces.line.sums(pieces.dur_ns))
     return Hits(
         occurrences=pieces,
         lost=LostTime.excess(pieces, np.asarray(pieces.dur_ns * (1 - remaining[number]), np.int64)),
@@ -81,7 +83,8 @@ def _hits(pieces: Work, number: Rows, backward: Mask, inputs: WorkInputs, gpu: G
             "that needs a gradient."
         )
         if falls_back
-        else "Use {F.scaled_dot_product_attention} (is_causal=True or attn_mask= for the mask): it never writes the "
+        else (f"{library.fix} " if library else "")
+        + "Use {F.scaled_dot_product_attention} (is_causal=True or attn_mask= for the mask): it never writes the "
         "attention matrix to memory.",
         confidence=Confidence.HIGH if (exact > 0).any() else Confidence.MEDIUM,
         evidence={
