@@ -40,7 +40,10 @@ _FULL = (
     "Its blocks fill the device already: try another layout or dtype, or let {torch.compile}(mode='max-autotune') "
     "choose another kernel"
 )
-_OTHER_ALGORITHM = "Set torch.backends.cudnn.benchmark = True: cuDNN then measures its algorithms for these shapes and takes the fastest."
+_OTHER_ALGORITHM = (
+    "Set torch.backends.cudnn.benchmark = True: cuDNN then measures its algorithms for these shapes and takes the "
+    "fastest."
+)
 _PAD = "Pad the dimension that is not a multiple of 8, or split a product with one long dimension into parts"
 _PARTS = "Split a product with one long dimension into parts"
 _PLACES = "Let fewer additions hit the same row: sum equal indices first, or add into several tables"

@@ -277,8 +277,9 @@ _AFTER_LOOP = (
 )
 _STACK = "Stack the inputs"
 _ROWS = (
-    "Compute all rows in one backward pass: autograd.grad(..., is_grads_batched=True), torch.func.vmap of vjp, or the "
-    "inputs repeated once per row. Several losses: add them, and call backward once."
+    "Compute all rows in one backward pass: torch.func.vmap of torch.func.vjp, or the inputs repeated once per row. "
+    "autograd.grad(..., is_grads_batched=True) changes least, but still loops where an op has no batching rule. "
+    "Several losses: add them, and call backward once."
 )
 # Ops of the repeat, whether any or all of them are such, and the advice.
 _ADVICE = (
