@@ -106,3 +106,42 @@ def test_a_matrix_is_factorized_once_for_all_right_hand_sides(tmp_path: Path) ->
     (finding,) = diagnose(load(path), select=("computed-again",)).findings
     assert (finding.cause, finding.confidence) == ("same-matrix", Confidence.HIGH)
     assert finding.title.startswith("The same matrix is factorised again twice a step: 40.0 µs of GPU time")
+
+
+def passes(*, trained: bool) -> list[Call]:
+    """Four layers on the same batch, and again; the second time with a backward pass of 40 µs for each, or without."""
+    batch, weight = Tensor(1), Tensor(2)
+    plain, second = ([batch, *map(Tensor, range(at, at + 4))] for at in (10, 20))
+    numbers = [*range(4)] if trained else [None] * 4
+    forward = [Call("aten::linear", (read, weight), (result,)) for read, result in pairwise(plain)] + [
+        Call("aten::linear", (read, weight), (result,), sequence=number)
+        for (read, result), number in zip(pairwise(second), numbers, strict=True)
+    ]
+    read = Call("aten::sub", (plain[-1], second[-1]), (Tensor(30),))
+    backward = [
+        Call(
+            "aten::mm",
+            (Tensor(30 + at), weight),
+            (Tensor(31 + at),),
+            backward=True,
+            sequence=3 - at,
+            gpu=40_000,
+        )
+        for at in range(4)
+    ]
+    return [
+        *forward,
+        read,
+        *(backward if trained else []),
+        Call("mine::read", (Tensor(34 if trained else 30),)),
+    ]
+
+
+@pytest.mark.parametrize(("trained", "cause"), [(True, "first-pass"), (False, "second-pass")])
+def test_the_pass_without_backward_is_needless(tmp_path: Path, trained: bool, cause: str) -> None:
+    """Four layers of 20 µs; the backward pass stays."""
+    path = written(tmp_path, [passes(trained=trained)] * 3)
+    (finding,) = diagnose(load(path), select=("computed-again",)).findings
+    assert (finding.cause, finding.confidence) == (cause, Confidence.HIGH)
+    assert (finding.evidence["ops_a_step"], finding.evidence["gpu_ns"]) == (4, 80_000)
+    assert ("run without backward, and again with it" in finding.title) == trained

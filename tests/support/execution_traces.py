@@ -34,7 +34,8 @@ class Call:
     """An op with its tensors; `writes` are positions of arguments that it writes. `kernels` share `gpu`, ns.
 
     An op inside of it, if `inside` names one, launches them. It has the tensors of `unwrapped`, reads and results. If
-    `indexes`, the tensors after the first are a list, whose shapes the profiler's trace lacks.
+    `indexes`, the tensors after the first are a list, whose shapes the profiler's trace lacks. An op and the op of
+    backward in the node that it records have the same `sequence`.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Call:
     kernels: tuple[str, ...] = ("void kernel()",)
     gpu: int = 20 * US
     indexes: bool = False
+    sequence: int | None = None
 
     def schema(self) -> str:
         """Such as `aten::add_(Tensor(a!) a0, Tensor a1) -> Tensor`."""
@@ -86,11 +88,15 @@ def written(folder: Path, steps: Sequence[Sequence[Call]]) -> Path:
         for call in calls:
             shapes = [list(tensor.shape) for tensor in call.reads]
             dims = [shapes[0], []] if call.indexes else [*shapes, *[[] for _ in call.numbers]]
+            numbered: dict[str, Any] = (
+                {} if call.sequence is None else {"Sequence number": 1_000 * step + call.sequence}
+            )
             if call.backward:
-                trace.op("autograd::engine::evaluate_function: MulBackward0", at, 24 * US)
+                trace.op("autograd::engine::evaluate_function: MulBackward0", at, 24 * US, **numbered)
+                numbered = {}
             given = [*["" for _ in call.reads], *map(str, call.numbers)]
             inputs = {"Input Dims": dims, "Input type": ["float"] * len(dims), "Concrete Inputs": given}
-            trace.op(call.name, at + US, 20 * US, **inputs)
+            trace.op(call.name, at + US, 20 * US, **inputs, **numbered)
             if call.inside:
                 dims = [list(tensor.shape) for tensor in call.unwrapped[0]]
                 trace.op(call.inside, at + 2 * US, 18 * US, **{"Input Dims": dims} if dims else {})

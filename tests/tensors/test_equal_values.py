@@ -19,6 +19,43 @@ def test_equal_inputs_give_equal_results(tmp_path: Path) -> None:
     assert again(tmp_path, mul(X, W, Y), mul(X, W, Z), mul(Y, W, OUT), mul(Z, W, Tensor(6))) == [1, 3]
 
 
+def product(left: Tensor, result: Tensor, sequence: int | None = None) -> Call:
+    return Call("aten::mul", (left, W), (result,), sequence=sequence)
+
+
+# Two products of an op that has no gradient; with numbers they have a backward pass.
+PLAIN = [Call("aten::cos", (X,), (Y,)), product(Y, Z), product(Z, OUT)]
+TRAINED = [
+    Call("aten::cos", (X,), (Tensor(6),)),
+    product(Tensor(6), Tensor(7), 10),
+    product(Tensor(7), Tensor(8), 11),
+]
+BACKWARD = [Call("aten::mul", (W, W), (Tensor(20 + at),), backward=True, sequence=11 - at) for at in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("calls", "repeats"),
+    [
+        pytest.param([*PLAIN, *TRAINED, *BACKWARD], [0, 1, 2], id="it is the second one"),
+        pytest.param([*TRAINED, *PLAIN, *BACKWARD], [3, 4, 5], id="it is the first one"),
+        pytest.param([*PLAIN, *TRAINED], [3, 4, 5], id="its backward pass does not run"),
+        pytest.param([*PLAIN[:2], *TRAINED, *BACKWARD], [0, 1], id="part of it"),
+        pytest.param(
+            [*PLAIN, Call("aten::div_", (OUT, X), (OUT,), writes=(0,)), *TRAINED, *BACKWARD],
+            [0, 1],
+            id="a result of the other one is overwritten",
+        ),
+        pytest.param(
+            [PLAIN[0], Call("aten::cos", (X,), (Tensor(9),)), *PLAIN[1:], *TRAINED, *BACKWARD],
+            [0, 1, 2, 3],
+            id="three of an op",
+        ),
+    ],
+)
+def test_the_pass_with_a_backward_pass_is_kept(tmp_path: Path, calls: list[Call], repeats: list[int]) -> None:
+    assert [op for op in again(tmp_path, *calls) if not calls[op].backward] == repeats
+
+
 def test_a_benchmark_that_drops_equal_results_computes_nothing_again(tmp_path: Path) -> None:
     assert not (flow(tmp_path, *[[mul(X, W, Y), mul(X, W, Z)]] * 2).again >= 0).any()
 

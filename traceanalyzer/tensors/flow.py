@@ -18,6 +18,7 @@ from traceanalyzer.model.execution_trace import ExecutionTrace
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import Trace
+from traceanalyzer.tensors.kept_ops import others_than_kept, trained_ops
 from traceanalyzer.tensors.needed_values import abandoned_ops, diagonal_sizes, steps_of_threads, unread_ops
 from traceanalyzer.tensors.ops.table import Kind, op_row
 from traceanalyzer.tensors.read_shares import DATA, read_shares
@@ -51,7 +52,8 @@ class Flow:
         recorded: the execution trace.
         values: of `recorded`.
         view: bool (recorded,), whether an op only looks at its input in another way.
-        again: int64 (recorded,), an earlier op of the same step that made the same; -1 for none.
+        again: int64 (recorded,), an op of the same step that makes the same and is kept: the first one, or a later one
+            if only that has a backward pass; -1 for none.
         guessed: bool (recorded,), whether that holds only if numbers that Python passes are equal, too.
         matrix_again: int64 (recorded,), an earlier op that solved for the same matrix; -1 for none.
         user: int64 (recorded,), the next op, but views, that reads or writes the storage of a view or of a new tensor;
@@ -100,14 +102,17 @@ class Flow:
             raise Unavailable("the execution trace is of other steps: no step of the trace runs the same ops")
         values, view, keys = values_of(recorded)
         outer = recorded.outer[number]
+        ops = Calls(calls.events, rows[outer])
         leaf = np.array([name == LEAF for name in recorded.names], bool)[recorded.name][number]
         unread, unread_results = unread_ops(recorded, values, view)
         diagonal = diagonal_sizes(recorded, values, view, unread)
-        again, guessed = computed_again(recorded, values, view, keys)
+        trained = np.zeros(len(recorded), bool)
+        trained[number[outer][trained_ops(calls, ops)]] = True
+        again, guessed = computed_again(recorded, values, view, keys, trained)
         shares = read_shares(recorded, values, view, diagonal)
         same = _same_in_each_step(recorded, view, keys)
         return cls(
-            ops=Calls(calls.events, rows[outer]),
+            ops=ops,
             number=number[outer],
             leaves=Calls(calls.events, rows[leaf]),
             leaf_number=number[leaf],
@@ -261,8 +266,10 @@ def _shapes(dims: Sequence[Any]) -> str:
     return orjson.dumps(listed).decode()
 
 
-def computed_again(recorded: ExecutionTrace, values: Values, view: Mask, keys: Keys) -> tuple[Rows, Mask]:
-    """(for each op the first one of its step that made the same, -1 of none; which are the same if numbers are equal).
+def computed_again(
+    recorded: ExecutionTrace, values: Values, view: Mask, keys: Keys, trained: Mask
+) -> tuple[Rows, Mask]:
+    """(for each op the one of its step that makes the same and is kept, -1 of none; which are the same if numbers are).
 
     What writes to a tensor counts if that tensor was computed again as well, or has the same content as before. A copy
     that another op overwrites with something else is needed. Numbers of Python are taken to be equal where the op reads
@@ -278,13 +285,14 @@ def computed_again(recorded: ExecutionTrace, values: Values, view: Mask, keys: K
         producers = values.producer[values.overwritten_by(op)]
         if keys.restores[op] or ((producers >= 0).all() and (again[producers] >= 0).all()):
             again[op] = first[op]
+    again = others_than_kept(values, again, trained)
     for op in np.flatnonzero((again >= 0) & ~keys.restores)[::-1].tolist():
         later = values.replaced[values.made_by(op)]
         later = later[(later < len(recorded)) & ~values.freed[values.made_by(op)]]
         if (again[later] < 0).any():
             again[op] = -1
     again[~_feeds_others(values, again >= 0)] = -1
-    return again, (guesses > 0) & (again >= 0)
+    return again, (again >= 0) & ((guesses > 0) | (guesses[again] > 0))
 
 
 def _feeds_others(values: Values, chosen: Mask) -> Mask:

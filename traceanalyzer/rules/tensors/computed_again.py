@@ -31,6 +31,8 @@ _ADVICE = {
     "loop within torch.nn.utils.parametrize.cached().",
     "same-matrix": "Factorise the matrix once: torch.linalg.lu_factor and lu_solve, or cholesky and cholesky_solve "
     "if it is symmetric and positive definite. If it never changes, keep the factors for the whole run.",
+    "first-pass": "Run only the pass with gradients, before its results are needed, and use them detached: the old "
+    "log-probabilities of a first update are log_probs.detach(), a discriminator reads fake.detach().",
     "second-pass": "Use the results of the first pass, for example its logits for the accuracy.",
     "forward-twice": "If both passes get the same batch and weights, use the results of the first, for example its "
     "logits for the accuracy. A target or teacher network has weights of its own, and needs its pass.",
@@ -76,6 +78,7 @@ def computed_again(calls: Calls, idle: IdleTime, flow: Flow | None, limits: Limi
     `loop-invariant`: each iteration of a loop computes the same, such as keys and values of one condition, or
     quantised weights.
     `same-matrix`: linalg.solve factorises the same matrix again for other right-hand sides.
+    `first-pass`: ops run without a backward pass before they run on the same inputs with one.
     `second-pass`: a network runs a second time on the same inputs, for example to compute the accuracy.
     `forward-twice`: without an execution trace, a forward pass of the same ops and shapes runs again without a
     backward pass. Whether it gets the same batch is not recorded, so its severity is info.
@@ -163,6 +166,9 @@ def _causes(flow: Flow, calls: Calls, limits: Limits) -> tuple[NDArray[np.object
     times = np.bincount(flow.again[flow.again >= 0], minlength=len(flow.again))
     of_pass = (again >= 0) & (times[again] < limits.min_iterations - 1)
     causes[(again >= 0) & ~of_pass] = "loop-invariant"
+    # The later op, which has a backward pass, is kept.
+    before = of_pass & (again > number)
+    causes[before], of_pass = "first-pass", of_pass & ~before
     layers = (of_pass & flow.ops.name.meets(LAYER.search)).sum()
     enough = layers >= limits.min_layers * max(len(distinct(flow.ops.step[of_pass])), 1)
     causes[of_pass] = "second-pass" if enough else "unchanged-inputs"
@@ -319,6 +325,7 @@ def _hits(
 _BEFORE = {
     "loop-invariant": "again what an earlier iteration has computed from the same tensors",
     "same-matrix": "again the factors of a matrix that an earlier op has factorised",
+    "first-pass": "without a backward pass what later ops compute with one from the same tensors",
     "second-pass": "again what the first pass has computed from the same tensors",
     "forward-twice": "again what a pass with backward computes, from tensors of the same shapes",
     "forward-in-hook": "without gradients what a hook of the backward pass computes again with gradients",
