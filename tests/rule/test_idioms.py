@@ -113,16 +113,33 @@ def test_code_has_its_name(code: str) -> None:
     assert (found and found.name) == CALLS[code]
 
 
+CALLED = {
+    "transformers/models/mixtral/modeling_mixtral.py(69): forward, called by transformers/integrations/moe.py(570): "
+    "forward": "experts of transformers",
+    "transformers/integrations/moe.py(377): grouped_mm_experts_forward, called by transformers/integrations/moe.py(570)"
+    ": forward": None,
+    "model.py(69): forward, called by train.py(12): step": None,
+}
+
+
+@pytest.mark.parametrize("code", CALLED)
+def test_code_has_its_name_by_its_caller(code: str) -> None:
+    found = idiom_of("called", [code])
+    assert (found and found.name) == CALLED[code]
+
+
 def test_every_idiom_is_tested() -> None:
+    assert {one.name for one in idioms("called")} == set(filter(None, CALLED.values()))
     assert {one.name for one in idioms("kernels")} == set(KERNELS.values())
     assert {one.name for one in idioms("calls")} == set(filter(None, CALLS.values()))
 
 
-@pytest.mark.parametrize("kind", ["kernels", "calls"])
+@pytest.mark.parametrize("kind", ["kernels", "calls", "called"])
 def test_fixes_are_imperative_sentences(kind: str) -> None:
     for one in idioms(kind):
         assert one.fix[0].isupper()
-        assert one.fix.endswith(".") == (kind == "calls")  # the other rule goes on: ", or put the chain ..."
+        # The rule of kernels goes on: ", or put the chain ...".
+        assert one.fix.endswith(".") == (kind != "kernels")
         assert not unknown_marks(one.fix)
 
 

@@ -274,6 +274,28 @@ def test_a_loop_over_columns_within_a_recurrence_is_one_call(tmp_path: Path) -> 
     assert one.advice.startswith("Stack the inputs and use one op for all of them")
 
 
+@pytest.mark.parametrize("picks", [True, False])
+def test_experts_within_layers_are_a_loop(tmp_path: Path, picks: bool) -> None:
+    """20 layers of 6 products, each on another number of rows: experts pick them, layers of other sizes do not."""
+    calls, state = [], Tensor(1, (64, 16))
+    for layer in range(20):
+        results = []
+        for expert in range(6):
+            rows, result = (Tensor(1000 * layer + 10 * expert + n, (8 + expert, 16)) for n in (100, 101))
+            places = Tensor(1000 * layer + 10 * expert + 102, (8 + expert,))
+            calls += [
+                Call("aten::index" if picks else "aten::add", (state, places), (rows,), gpu=2 * US),
+                Call("aten::mm", (rows, Tensor(2 + expert, (16, 16))), (result,), gpu=2 * US),
+            ]
+            results.append(result)
+        state = Tensor(1000 * layer + 200, (64, 16))
+        calls.append(Call("mine::join", tuple(results), (state,), gpu=2 * US))
+    found = recorded(tmp_path, *[[*calls, Call("mine::read", (state,))]] * 3)
+    assert [one.title for one in found] == [
+        "A loop runs index, mm 120 times a step, with 2 launches each time"
+    ] * picks
+
+
 def test_backward_in_stages_leaves_one_for_each(tmp_path: Path) -> None:
     """A solver evaluates its network four times a step; each time code calls backward six times."""
     trace, number, at = TraceBuilder(), 0, 0

@@ -87,6 +87,14 @@ def test_the_innermost_frame_that_is_open_on_its_thread(at: int, frame: str | No
     assert (None if found < 0 else code.names[code.code[found]]) == frame
 
 
+def test_the_caller_of_a_function() -> None:
+    assert [recorded().caller_of(name) for name in ("train.py(5): f", "train.py(1): main", "other")] == [
+        "train.py(1): main",
+        "",
+        "",
+    ]
+
+
 def test_threads_have_frames_of_their_own() -> None:
     code = recorded()
     assert [code.stack_at(at, TID + 1) for at in (49, 50, 150, 151)] == [

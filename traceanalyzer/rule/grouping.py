@@ -19,7 +19,7 @@ from traceanalyzer.rule.advice import adapt_to_recording, named_for_platform, ow
 from traceanalyzer.rule.claims import Claims, PendingFinding, takes_all_launches
 from traceanalyzer.rule.consistency import NOT_WORTH_IT
 from traceanalyzer.rule.hits import Hits, LostTime
-from traceanalyzer.rule.idioms import idiom_of
+from traceanalyzer.rule.idioms import Idiom, idiom_of
 from traceanalyzer.rule.messages import filled, message_fields
 from traceanalyzer.rule.severity import lengthens_step, severity_of
 from traceanalyzer.rule.titles import dominant, title_of
@@ -121,7 +121,7 @@ def build_finding(
     if hits.named_by is not None:
         evidence = {"by": hits.named_by} | evidence
     by_host = "copied" in evidence or not isinstance(hits.occurrences, Work)
-    idiom = idiom_of("calls", _code_of(evidence)) if by_host else None
+    idiom = _idiom(evidence, hits) if by_host else None
     evidence |= {"idiom": idiom.name} if idiom else {}
     callee = own_callee(hits.occurrences, evidence)
     evidence |= {"callee": callee} if callee else {}
@@ -160,6 +160,14 @@ def build_finding(
         evidence=evidence,
         saving=saving,
     )
+
+
+def _idiom(evidence: Mapping[str, Any], hits: Hits) -> Idiom | None:
+    """What the code is known as, by the function that calls it or by itself."""
+    lines = evidence.get("lines")
+    function = dominant(lines if isinstance(lines, Mapping) else None)
+    called_by = hits.occurrences.events.user_code.caller_of(function) if function else ""
+    return idiom_of("called", [f"{function}, called by {called_by}"]) or idiom_of("calls", _code_of(evidence))
 
 
 def _code_of(evidence: Mapping[str, Any]) -> Iterator[str]:

@@ -130,6 +130,12 @@ class UserCode:
         calls = np.isin(pick(self.code, self.caller), np.flatnonzero(self.names == name))
         return [*Texts(self.code[calls], self.names).sums((self.end_ns - self.start_ns)[calls])]
 
+    def caller_of(self, name: str) -> str:
+        """The function that most frames of this name are called by, empty if there is none."""
+        callers = self.caller[np.isin(self.code, np.flatnonzero(self.names == name))]
+        called = Texts(pick(self.code, callers), self.names) if len(self.names) else Texts.none(len(callers))
+        return next(iter(called.sums(np.ones(len(callers), np.int64))), "")
+
     def stack_at(self, instant_ns: int, tid: int) -> list[str]:
         """The frames that are open at an instant on a thread, the innermost first."""
         (frame,), stack = self.open_at(np.array([instant_ns]), np.array([tid])).tolist(), []

@@ -74,13 +74,11 @@ def repeated_calls(
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
     groups = by_ops(repeats_of(outer[~outer.inside(marks)], work, limits))
     chains = [chain_length_of(loops, flow) for loops in groups]
-    # Repeats that need each other may hold loops whose repeats do not, and are no layers of other shapes.
     inner = by_ops(
         part
         for loops, length in zip(groups, chains, strict=True)
-        for loop in (loops if (length or 0) >= MIN_CHAIN else ())
-        for part in loops_in(loop.ops, np.arange(len(loop.ops)) // loop.period, work, limits)
-        if not part.shapes_change
+        if confidence_of(loops, length, limits) is None
+        for part in _loops_within(loops, work, limits, needs_order=(length or 0) >= MIN_CHAIN)
     )
     parts = by_ops(
         part
@@ -103,6 +101,20 @@ def repeated_calls(
         if confidence and np.isin(loops[0].ops.rows, elsewhere).mean() < MOST:
             yield _hits(loops, inside, later, idle, gpus, limits, confidence, known=chain is not None)
     yield from evaluation_hits(calls, outer, work, idle)
+
+
+def _loops_within(
+    loops: Sequence[Repeats], work: Work, limits: Limits, *, needs_order: bool
+) -> Iterator[Repeats]:
+    """Loops inside the repeats, as over experts in each layer of a model.
+
+    Where tensors show that the repeats need each other, they are any loops of equal shapes. Of other shapes, they may
+    be layers, unless they pick their rows.
+    """
+    for loop in loops:
+        for part in loops_in(loop.ops, np.arange(len(loop.ops)) // loop.period, work, limits):
+            if _guess(part, limits) if part.shapes_change else needs_order:
+                yield part
 
 
 class _OfRepeats(NamedTuple):
