@@ -382,6 +382,13 @@ def test_first_sampled_repeat_stands_for_its_group() -> None:
     assert np.flatnonzero(left.kept).tolist() == [0, 2, 4]
 
 
+def test_a_repeat_that_does_for_all_may_take_longer() -> None:
+    program = calls(4, [0, 1, 2, 3])
+    left = edited(program, Batch([0, 10, 20], [10, 20, 30], [0, 0, 0], times=4.0))
+    assert np.flatnonzero(left.kept).tolist() == [0, 3]
+    assert left.cpu_ns[[0, 3]].tolist() == [40, 10]
+
+
 def test_repeats_that_go_leave_nothing_cold() -> None:
     segments = [(OP, 20_000)] * 4 + [(CALL, 60_000), (CALL, 60_000), (OP, 40_000)]
     program = made(*segments, kinds=[0, 0, 0, 0, 1, 1, 0], launches=[4, 5])

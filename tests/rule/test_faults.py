@@ -18,6 +18,7 @@ from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.report import Fault
 from traceanalyzer.model.step_times import Saving
 from traceanalyzer.replay.edit_footprint import WHOLLY, Footprint
+from traceanalyzer.replay.edits import Drop
 from traceanalyzer.replay.rewrites import Batch
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast, busy_share, is_busy, only_profiled
 from traceanalyzer.rule.advice import busy_advice
@@ -152,6 +153,7 @@ def footprint(
         leads_to=lambda other, _: other.name == leads,
         prepares=lambda other, _: other.name == prepares,
         is_backward_of=lambda *_: backward,
+        takes_whole_loops=lambda *_: False,
     )
 
 
@@ -280,6 +282,21 @@ def test_an_op_and_its_backward_are_one_fault_of_one_rule(
     prints = footprint(name="a", backward=True), footprint(name="b")
     findings = [found(HIGH, 0.3), found(HIGH, 0.1)]
     assert faults([pending(), pending(**changes)], findings, prints, Replay()).number == number
+
+
+@pytest.mark.parametrize(("share", "number"), [(0.4, (0, 1, 1)), (0.2, (0, 0, 0))])
+def test_needless_work_worth_a_loop_is_a_fault_apart(
+    share: float, number: tuple[int, int, int], faults: Any
+) -> None:
+    """A loop, the needless work in it, and a copy within both: the copy belongs to the needless work."""
+    prints = (
+        footprint(("b", 0.9), ("c", 0.9), name="a"),
+        footprint(("c", 0.9), name="b"),
+        footprint(name="c"),
+    )
+    every = [pending(batch(0, 0)), pending(Drop([]), rule="two", order=Claims.WORK), pending(rule="three")]
+    findings = [found(HIGH, 0.5), found(HIGH, share), found(HIGH, 0.1)]
+    assert faults(every, findings, prints, Replay()).number == number
 
 
 def test_only_the_thirty_that_save_most_are_compared(faults: Any) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.execution_traces import Call, Tensor
 from tests.tensors.test_flow import W, X, Y, flow, mul, reader_of
+from traceanalyzer.tensors.chains import beside_chain, chain_length
 
 
 def add(left: Tensor, right: Tensor, result: Tensor) -> Call:
@@ -43,8 +44,22 @@ def test_a_chain_is_what_each_repeat_needs_of_the_one_before(tmp_path: Path, kin
     of_steps = flow(tmp_path, *[[*calls, reader_of(*calls)]] * 2)
     starts = of_steps.ops.start_ns
     edges = [starts[first : first + 13 : 2] for first in (0, 13)]
-    assert of_steps.chain_length(edges) == length
+    assert chain_length(of_steps, edges) == length
 
 
 def test_a_chain_is_unknown_where_no_op_was_recorded(tmp_path: Path) -> None:
-    assert flow(tmp_path, *[[mul(X, W, Y)]] * 2).chain_length([np.array([-9, -5, -1])]) is None
+    assert chain_length(flow(tmp_path, *[[mul(X, W, Y)]] * 2), [np.array([-9, -5, -1])]) is None
+
+
+def test_a_readout_lies_beside_the_recurrence_of_its_loop(tmp_path: Path) -> None:
+    """Each repeat makes a state from the one before, reads it out by a layer, and adds the result to a sum."""
+    calls, state, total = list[Call](), X, Tensor(9)
+    for number in range(8):
+        first, second, read, added = (Tensor(20 + 4 * number + place) for place in range(4))
+        calls += [mul(state, W, first), Call("aten::mm", (first, W), (second,))]
+        calls += [Call("aten::mm", (second, W), (read,)), add(total, read, added)]
+        state, total = second, added
+    of_steps = flow(tmp_path, [*calls, reader_of(*calls)], [*calls, reader_of(*calls)])
+    starts = of_steps.ops.start_ns
+    beside = beside_chain(of_steps, [starts[0:33:4]])
+    assert beside[:16].reshape(4, 4).tolist() == [[False, False, True, True]] * 4
