@@ -63,6 +63,25 @@ def test_upload_of_a_value_differs_from_a_read() -> None:
     assert (sent.by, sent.cause) == ("aten::to", "copy-to-device")
 
 
+@pytest.mark.parametrize(("count", "goes"), [(15, 0.15), (20, 0.45)])
+def test_many_tensors_of_numbers_can_be_one(count: int, goes: float) -> None:
+    """torch.tensor(number, device="cuda") after each kernel: of few the waits go, of many all ops."""
+    program = Program()
+    for number in range(5):
+        program.step(number)
+        for _ in range(count):
+            program.kernel(dur=2 * US)
+            program.trace.op("aten::empty", program.now, 10 * US)
+            program.now += 10 * US
+            program.copy(TO_DEVICE, 4, 2 * US, ("aten::to", "aten::copy_"))
+            program.trace.op("aten::lift_fresh", program.now, 10 * US)
+            program.now += 10 * US
+    (sent,) = found(program.trace, "implicit-sync")
+    assert sent.advice.startswith("Make a tensor of constants once") == (count == 20)
+    assert sent.saving is not None
+    assert sent.saving.share == pytest.approx(goes, abs=0.05)
+
+
 def test_a_blocking_copy_call_of_rocm_is_a_read_back() -> None:
     program = Program()
     for number in range(4):

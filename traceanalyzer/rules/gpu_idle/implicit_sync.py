@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, distinct
+from traceanalyzer.model.arrays import Mask, Rows, distinct, median
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.replay.edits import Drop, Edit, ReadLater
+from traceanalyzer.replay.edits import Drop, DropSpans, Edit, ReadLater
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, rule
 from traceanalyzer.tensors.ops.table import is_view
@@ -30,6 +30,10 @@ _ANSWER = r"^aten::_is_all_true$"
 _FIXED_BINS = (
     "Count into a fixed number of bins: torch.zeros(n, device=x.device).scatter_add_(0, x, torch.ones_like(x, "
     "dtype=torch.float32)). bincount reads the largest value back to the CPU, even if minlength is given."
+)
+_SENT_ONCE = (
+    "Make a tensor of constants once and keep it on the device (register_buffer in a module). Of values that change, "
+    "make one tensor before the loop, copy it once, and index it."
 )
 _COUNTED = r"nonzero|nonzero_numpy|where|argwhere|_?unique\w*|bincount|repeat_interleave|combinations"
 
@@ -125,6 +129,8 @@ KINDS = {
 
 
 class Limits:
+    min_sent: int = 16
+    """from this many torch.tensor(data, device=) in a step on, one copy or none can do for all of them; chosen"""
     mask_passes: float = 2.0
     """for the saving: torch.where, which replaces x[mask], takes this many times as long as the kernel that computes
     the mask (such as x > 0); torch.where reads mask and data, and writes a result of the data's size; H200, float32"""
@@ -168,17 +174,19 @@ def implicit_sync(
         serving = counting.launch.index_of_enclosing(reads)
         spent = LostTime.all_of(counting[serving >= 0], serving[serving >= 0])
         waited_ns = int(_waited_ns(waiting).sum())
+        tensors = _often_made(reads, outer, limits) if cause == "copy-to-device" else None
+        advice = _FIXED_BINS if op == "aten::bincount" else _SENT_ONCE if tensors else KINDS[cause].advice
         yield Hits(
             occurrences=reads,
             named_by=op,
             cause=cause,
             lost=LostTime.joined([LostTime.all_of(idling, waiter[waiter >= 0]), spent]),
-            fix=_fix(cause, reads, waiting, moved, work, last_makers(reads, outer), limits),
+            fix=tensors or _fix(cause, reads, waiting, moved, work, last_makers(reads, outer), limits),
             message=f"{{by}} {KINDS[cause].why}, {{times_a_step}}{{at_lines:of these calls' time}}"
             + "; the GPU then has nothing queued and is idle until the next launch, for {idle_a_step} in the recording"
             * bool(len(idling))
             + ("; the CPU waits {each} on average" if len(reads) > 1 else "; the CPU waits {each}"),
-            advice=_FIXED_BINS if op == "aten::bincount" else KINDS[cause].advice,
+            advice=advice,
             evidence={
                 "waited_ns": waited_ns,
                 "each_ns": waited_ns // max(len(reads), 1),
@@ -224,6 +232,22 @@ def _fix(
     where = work.dur_ns[order[np.maximum(before, 0)]] * limits.mask_passes
     kernels = np.stack((np.full(len(reads), limits.fill_ns), where), axis=1)
     return Replace(reads.start_ns, reads.end_ns, kernels, limits.where_ns)
+
+
+def _often_made(sends: Calls, outer: Calls, limits: Limits) -> DropSpans | None:
+    """The edit that removes all copies and the ops around them, where each is torch.tensor(data, device=...).
+
+    None where a step makes too few of them, so that the values of each may be new ones.
+    """
+    outer, each_step = outer.in_order(), np.bincount(sends.step[sends.step >= 0])
+    place = np.flatnonzero(np.isin(outer.rows, sends.rows))
+    before, after = np.maximum(place - 1, 0), np.minimum(place + 1, len(outer) - 1)
+    # torch.tensor fills a tensor on the CPU, copies it, and hands the copy out.
+    fits = (outer.name.matches("^aten::empty$")[before]) & outer.name.matches("^aten::lift_fresh$")[after]
+    fits &= (outer.thread[before] == outer.thread[place]) & (outer.thread[after] == outer.thread[place])
+    # Without steps the median is no number.
+    often = fits.sum() == len(sends) and median(each_step[each_step > 0]) >= limits.min_sent
+    return DropSpans(outer.start_ns[before], outer.end_ns[after], stall=False) if often else None
 
 
 def last_makers(reads: Calls, outer: Calls) -> Rows:
