@@ -33,9 +33,10 @@ class Tensor:
 class Call:
     """An op with its tensors; `writes` are positions of arguments that it writes. `kernels` share `gpu`, ns.
 
-    An op inside of it, if `inside` names one, launches them. It has the tensors of `unwrapped`, reads and results. If
-    `indexes`, the tensors after the first are a list, whose shapes the profiler's trace lacks. An op and the op of
-    backward in the node that it records have the same `sequence`.
+    A function that Python derives from autograd's, if `function` names one, is around it, with autograd's number 1,
+    which each node of backward has. An op inside of it, if `inside` names one, launches the kernels. It has the
+    tensors of `unwrapped`, reads and results. If `indexes`, the tensors after the first are a list, whose shapes the
+    profiler's trace lacks. An op and the op of backward in the node that it records have the same `sequence`.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Call:
     writes: tuple[int, ...] = ()
     numbers: tuple[float | list[int], ...] = ()
     backward: bool = False
+    function: str = ""
     inside: str = ""
     unwrapped: tuple[tuple[Tensor, ...], tuple[Tensor, ...]] = ((), ())
     kernels: tuple[str, ...] = ("void kernel()",)
@@ -65,9 +67,9 @@ def nodes_of(steps: Sequence[Sequence[Call]]) -> list[dict[str, Any]]:
         nodes.append(_node(mark, f"ProfilerStep#{step}", 1, scope=7))
         for call in calls:
             around = mark
-            if call.backward:
+            if call.backward or call.function:
                 around = len(nodes) + 1
-                nodes.append(_node(around, "autograd::engine::evaluate_function: MulBackward0", 1))
+                nodes.append(_node(around, _around(call), 1, number=1))
             nodes.append(_node(len(nodes) + 1, call.name, around, call))
             if call.inside:
                 inner = Call(call.inside, *call.unwrapped) if any(call.unwrapped) else None
@@ -91,8 +93,8 @@ def written(folder: Path, steps: Sequence[Sequence[Call]]) -> Path:
             numbered: dict[str, Any] = (
                 {} if call.sequence is None else {"Sequence number": 1_000 * step + call.sequence}
             )
-            if call.backward:
-                trace.op("autograd::engine::evaluate_function: MulBackward0", at, 24 * US, **numbered)
+            if call.backward or call.function:
+                trace.op(_around(call), at, 24 * US, **numbered)
                 numbered = {}
             given = [*["" for _ in call.reads], *map(str, call.numbers)]
             inputs = {"Input Dims": dims, "Input type": ["float"] * len(dims), "Concrete Inputs": given}
@@ -113,21 +115,27 @@ def written(folder: Path, steps: Sequence[Sequence[Call]]) -> Path:
     return path
 
 
-def _node(number: int, name: str, around: int, call: Call | None = None, scope: int = 0) -> dict[str, Any]:
+def _around(call: Call) -> str:
+    return call.function or "autograd::engine::evaluate_function: MulBackward0"
+
+
+def _node(
+    place: int, name: str, around: int, call: Call | None = None, scope: int = 0, number: int = -1
+) -> dict[str, Any]:
     reads, results, numbers = (call.reads, call.results, call.numbers) if call else ((), (), ())
     inputs = _columns(reads, numbers)
     if call and call.indexes:
         inputs = {key: [column[0], column[1:]] for key, column in inputs.items()}
         inputs["types"] = ["Tensor(float)", "GenericList[Tensor(long int)]"]
     attributes = {
-        "rf_id": number,
-        "seq_id": -1,
+        "rf_id": place,
+        "seq_id": number,
         "scope": scope,
         "tid": 1,
         "op_schema": call.schema() if call else "",
     }
     return {
-        "id": number,
+        "id": place,
         "name": name,
         "ctrl_deps": around,
         "inputs": inputs,

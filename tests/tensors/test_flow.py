@@ -114,6 +114,20 @@ def test_gradients_that_no_optimizer_reads_are_unread(tmp_path: Path) -> None:
     assert not flow(tmp_path, grads, grads).unread.any()
 
 
+@pytest.mark.parametrize("trains", [False, True])
+def test_functions_in_python_run_ops_of_the_forward_pass(tmp_path: Path, trains: bool) -> None:
+    """They may save what no op reads, here storage 11, for their backward where that runs; 12 is handed on."""
+    saved = Call("aten::exp", (Tensor(1),), (Tensor(11),), function="Matmul")
+    product = Call("aten::matmul", (Tensor(1), Tensor(2)), (Tensor(12),), function="Matmul")
+    best = Call("aten::argmax", (Tensor(12),), (HOST,))
+    update = Call("aten::mul_", (Tensor(2), Tensor(3)), (Tensor(2),), writes=(0,), backward=True)
+    calls = [saved, product, best, *([update] if trains else [])]
+    found = flow(tmp_path, calls, calls)
+    outer = found.recorded.outer
+    assert found.recorded.backward[outer].tolist() == [False, False, False, *([True] if trains else [])] * 2
+    assert found.unread[outer].tolist() == [not trains, False, False, *([False] if trains else [])] * 2
+
+
 def test_ops_on_rows_need_what_later_ops_read(tmp_path: Path) -> None:
     """One row of eight is read of a cast of a product."""
     rows, wide = Tensor(3, (8, 8)), Tensor(4, (8, 8))

@@ -35,6 +35,8 @@ class ExecutionTrace:
         backward: bool (ops,), whether a node of autograd is around it.
         random: bool (ops,), whether it draws random numbers.
         sequence: int64 (ops,), number that autograd gives forward ops and their nodes of backward; -1 without one.
+        function: int64 (ops,), the same number of the innermost function in Python around each, which autograd
+            differentiates (torch.autograd.Function); -1 outside of these.
         op, position, access: int64 (tensors,): the op that has it, which of the op's inputs or results it is, `Access`.
         storage, offset, elements, item_bytes: int64 (tensors,): where in which storage it lies, and its size. A tensor
             without a storage of its own has -1 elements: vmap and torch.func wrap tensors, sparse ones hold several.
@@ -57,6 +59,7 @@ class ExecutionTrace:
     backward: Mask
     random: Mask
     sequence: Rows
+    function: Rows
     op: Rows
     position: Rows
     access: Rows

@@ -32,9 +32,10 @@ _REMEDY = "Pass the file that torch.profiler.ExecutionTraceObserver writes."
 _TENSOR_FIELDS = 6
 _COLUMNS = ["id", "parent", "thread", "name", "inputs", "shapes", "role", "draws", "sequence"]
 _OF_TENSOR = ["node", "position", "access", "storage", "offset", "elements", "item_bytes", "on_cpu", "layout"]
-_OTHER, _OP, _NODE, _MARK = range(4)
-# RecordScope of ops and of autograd's nodes; annotations have 7.
-_OP_SCOPES = (0, 1)
+_OTHER, _OP, _NODE, _MARK, _FUNCTION = range(5)
+_WITH_TENSORS = (_OP, _NODE, _FUNCTION)
+# RecordScope of ops and functions, and of autograd's nodes; annotations have 7.
+_OF_OPS, _OF_NODES = 0, 1
 
 
 def beside(path: str | Path) -> Path | None:
@@ -145,8 +146,7 @@ class _Nodes:
         numbers = orjson.dumps([value for value, kind in values if "Tensor" not in kind])
         shapes = orjson.dumps([shape for shape in given["shapes"] if shape and type(shape[0]) is int])
         key = orjson.dumps([given["types"], given["shapes"], given.get("strides")])
-        role = _NODE if int(attributes["scope"]) in _OP_SCOPES else _OTHER
-        role = _MARK if _STEP.match(name) else role
+        role = _MARK if _STEP.match(name) else _role(int(attributes["scope"]), name)
         row = (
             node["id"],
             node["ctrl_deps"],
@@ -160,7 +160,7 @@ class _Nodes:
         )
         for column, value in zip(_COLUMNS, row, strict=True):
             self.columns[column].append(value)
-        if row[-3] in (_OP, _NODE):
+        if row[-3] in _WITH_TENSORS:
             written = written_arguments(schema)
             for access, listed in ((Access.READ, given), (Access.RESULT, node["outputs"])):
                 columns = listed["values"], listed["shapes"], listed.get("strides") or (), listed["types"]
@@ -183,11 +183,12 @@ class _Nodes:
         parent[parent == np.arange(len(parent))] = -1
         # Nodes whose hook calls backward are no nodes, as in `Nesting`: the hook runs forward ops there.
         engine = np.array([name.startswith(ENGINE) for name in self.names], bool)[column["name"]]
-        op = inherited(parent, np.isin(column["role"], (_OP, _NODE)))
+        op = inherited(parent, np.isin(column["role"], _WITH_TENSORS))
         column["role"][marked_right_around(parent, op, engine)] = _OTHER
         outer, backward = _nesting(column["role"], parent)
         step = np.cumsum(column["role"] == _MARK) - 1
-        ops = np.flatnonzero((column["role"] == _OP) | (column["role"] == _NODE))
+        ops = np.flatnonzero(np.isin(column["role"], _WITH_TENSORS))
+        function = inherited(parent, column["role"] == _FUNCTION)
         tensor = {name: np.array(values, np.int64) for name, values in self.tensors.items()}
         place = np.searchsorted(column["id"][ops], tensor["node"])
         sorted_tensors = np.argsort(place, kind="stable")
@@ -202,12 +203,20 @@ class _Nodes:
             outer=outer[ops],
             innermost=~np.isin(ops, parent[ops]),
             backward=backward[ops],
+            function=np.where(function >= 0, column["sequence"][function], -1)[ops],
             op=place[sorted_tensors],
             random=column["draws"][ops].astype(bool),
             on_cpu=tensor["on_cpu"].astype(bool),
             **{name: column[name][ops] for name in ("name", "thread", "inputs", "shapes", "sequence")},
             **{name: tensor[name] for name in _OF_TENSOR if name not in ("node", "on_cpu")},
         )
+
+
+def _role(scope: int, name: str) -> int:
+    """Role of what has no schema: a function that Python derives from autograd's runs its forward ops like an op."""
+    if scope == _OF_NODES or (scope == _OF_OPS and name.startswith(ENGINE)):
+        return _NODE
+    return _FUNCTION if scope == _OF_OPS else _OTHER
 
 
 def _nesting(role: Rows, parent: Rows) -> tuple[Mask, Mask]:

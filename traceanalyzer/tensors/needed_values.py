@@ -128,7 +128,7 @@ def abandoned_ops(recorded: ExecutionTrace, values: Values, unread: Mask) -> Mas
 def _saved_for_backward(recorded: ExecutionTrace) -> Mask:
     """Outermost ops that add a node of backward which runs: of the ops with its number, the last one of a step.
 
-    An op has the number of the next node, whether or not it adds one.
+    An op has the number of the next node, whether or not it adds one. Functions in Python save what they like.
     """
     node = np.array([bool(_NODE.search(name)) for name in recorded.names])[recorded.name]
     forward = np.flatnonzero(~recorded.backward & ~node & (recorded.sequence >= 0))
@@ -137,7 +137,7 @@ def _saved_for_backward(recorded: ExecutionTrace) -> Mask:
     ordered = forward[np.lexsort((forward, *keys))]
     keys = (recorded.thread[ordered], recorded.step[ordered], recorded.sequence[ordered])
     last = np.append(np.any([np.diff(key) != 0 for key in keys], axis=0), True)[: len(ordered)]
-    result = np.zeros(len(recorded), bool)
+    result = (recorded.function >= 0) & np.isin(recorded.function, recorded.sequence[node])
     result[recorded.outermost()[ordered[last]]] = True
     return result
 
