@@ -85,6 +85,20 @@ def test_what_another_only_quickens_is_another_change(trace: Trace, built: Progr
     assert not dropped.holds(quickened)
 
 
+@pytest.mark.parametrize(("others", "does"), [(1, True), (2, False)])
+def test_kernels_that_another_fix_replaces_need_not_get_quicker(
+    trace: Trace, built: Program, others: int, does: bool
+) -> None:
+    """Three products of 30 us a step become one kernel; the rest of what could be quicker takes 3 x 30 or 60 us."""
+    device = built.work
+    products = np.flatnonzero(device.dur_ns == 30_000)
+    fused = taken(built, Fuse(device.entry[products], np.arange(len(products)) // 3, np.full(99, 60_000.0)))
+    quickened = taken(built, Scale(device.entry[products], 0.5))
+    rest = np.where(device.dur_ns == 2_000, 15_000.0 * others, 0.0)
+    assert fused.replaces(replace(quickened, work_ns=quickened.work_ns + rest)) is does
+    assert not taken(built, Scale(device.entry[products], 0.5)).replaces(quickened)
+
+
 def test_shrinking_applies_to_gaps_not_to_quicker_ops() -> None:
     loop = Loop()
     for at in (10_000, 410_000):
@@ -303,7 +317,7 @@ def fix(
     cpu = US * filled(10, cpu_us or {})
     work, moved = (US * filled(4, one or {}) for one in (work_us, moved_us))
     gone, empty = among(4, dead), among(4, [*dead, *emptied])
-    return Footprint(cpu, work, among(10, dropped), gone, empty, among(10, woken), moved, leaves)
+    return Footprint(cpu, work, among(10, dropped), gone, gone, empty, among(10, woken), moved, leaves)
 
 
 LAUNCH = np.array([0, 3, 6, 9])

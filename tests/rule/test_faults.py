@@ -119,11 +119,18 @@ def found(severity: Severity, share: float | None, cost_share: float = 0.0) -> F
 EVENTS = SimpleNamespace(once=lambda *_: None)
 
 
-def pending(*edits: Any, info: bool = False, cause: str = "", key: str = "", **changes: Any) -> Any:
+def pending(
+    *edits: Any, info: bool = False, cause: str = "", key: str = "", of_format: bool = False, **changes: Any
+) -> Any:
     """What a finding of rule "one" is built of."""
     occurrences = SimpleNamespace(events=EVENTS)
     hits = SimpleNamespace(
-        info=info, edits=lambda: edits, cause=cause, fault_key=key, occurrences=occurrences
+        info=info,
+        edits=lambda: edits,
+        cause=cause,
+        fault_key=key,
+        of_format=of_format,
+        occurrences=occurrences,
     )
     return SimpleNamespace(**{"order": Claims.EVENT, "rule": "one", "device": 0, "hits": hits} | changes)
 
@@ -142,7 +149,12 @@ class Replay:
 
 
 def footprint(
-    *holds: tuple[str, float], leads: str = "", prepares: str = "", name: str = "", backward: bool = False
+    *holds: tuple[str, float],
+    leads: str = "",
+    prepares: str = "",
+    replaces: str = "",
+    name: str = "",
+    backward: bool = False,
 ) -> Any:
     """A footprint that holds others up to a share."""
     shares = dict(holds)
@@ -150,6 +162,7 @@ def footprint(
         name=name,
         work_ns=np.zeros(1),
         holds=lambda other, least=0.5: shares.get(other.name, 0.0) >= least,
+        replaces=lambda other: other.name == replaces,
         leads_to=lambda other, _: other.name == leads,
         prepares=lambda other, _: other.name == prepares,
         is_backward_of=lambda *_: backward,
@@ -247,6 +260,27 @@ def test_two_rules_declare_by_a_key_that_they_find_one_fault(
     both[1].device = 1
     made = faults(both, [found(HIGH, 0.3), found(HIGH, 0.1)], APART, Replay())
     assert made.number == ((0, 0) if linked else (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("replaces", "of_format", "number"),
+    [(("b", ""), False, (0, 0)), (("", "a"), False, (0, 1)), (("b", ""), True, (0, 1))],
+)
+def test_kernels_that_another_fix_replaces_belong_to_what_is_worth_more(
+    replaces: tuple[str, str], of_format: bool, number: tuple[int, int], faults: Any
+) -> None:
+    """Attention by hand comes before the padding of its products, which its fix makes needless.
+
+    The fused kernel would gain from half precision, too.
+    """
+    prints = [footprint(name=name, replaces=other) for name, other in zip("ab", replaces, strict=True)]
+    forecast = Replay()
+    both = [pending("a"), pending("b", rule="two", of_format=of_format)]
+    made = faults(both, [found(HIGH, 0.3), found(HIGH, 0.1)], prints, forecast)
+    assert made.number == number
+    together = number == (0, 0)
+    assert made.preceded_by == ({1: frozenset([0])} if together else {})
+    assert forecast.asked == ([["a"]] if together else [])
 
 
 def batch(*groups: int) -> Batch:

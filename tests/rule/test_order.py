@@ -73,7 +73,9 @@ def test_sure_saving_precedes_facts_if_all_is_info() -> None:
 def pending(order: Claims, edit: type[Any] | None = None, info: bool = False) -> Any:
     """What a finding was made of."""
     edits = () if edit is None else (object.__new__(edit),)
-    return SimpleNamespace(order=order, hits=SimpleNamespace(cause="", info=info, edits=lambda: edits))
+    return SimpleNamespace(
+        order=order, hits=SimpleNamespace(cause="", info=info, of_format=False, edits=lambda: edits)
+    )
 
 
 def preceding(
@@ -155,7 +157,11 @@ def test_step_compiler_fuses_chains_no_other_fix_removes(monkeypatch: pytest.Mon
         pending(Claims.EVENT),
     ]
     monkeypatch.setattr(faults, "_removed_together", lambda *_: ([(3, 4)], set()))
-    monkeypatch.setattr(faults.Footprint, "of", lambda *_: SimpleNamespace(work_ns=np.zeros(1)))
+    monkeypatch.setattr(
+        faults.Footprint,
+        "of",
+        lambda *_: SimpleNamespace(work_ns=np.zeros(1), replaces=lambda _: False),
+    )
     forecast: Any = SimpleNamespace(program=None)
     linked, _, _ = faults._linked(made, [found(HIGH, 0.1, 0.1)] * 5, forecast)
     assert linked == [(0, 1), (3, 4)]

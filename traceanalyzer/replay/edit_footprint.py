@@ -57,6 +57,7 @@ class Footprint:
         work_ns: float64 (work,), device time that they take.
         dropped: bool (segments,), segments that go.
         dead: bool (work,), work that goes.
+        replaced: bool (work,), work that goes or becomes other kernels.
         emptied: bool (work,), work that goes or is left with a tenth of its time.
         woken: bool (segments,), segments after which the CPU no longer waits for the device.
         moved_ns: float64 (work,), duration of the work that goes to another stream, as traced.
@@ -68,6 +69,7 @@ class Footprint:
     work_ns: Floats
     dropped: Mask
     dead: Mask
+    replaced: Mask
     emptied: Mask
     woken: Mask
     moved_ns: Floats
@@ -85,9 +87,10 @@ class Footprint:
         later = edited.kept[program.waits.last] & (program.waits.copy < 0)  # what follows it stays
         woken[program.waits.last[~edited.waits & ~later]] = True
         emptied = ~edited.alive | (work >= _EMPTIED * np.maximum(device.dur_ns, 1))
+        replaced = ~edited.alive | edited.replaced
         moved = np.where(edited.stream != device.stream, device.dur_ns, 0.0)
         leaves, late_ns = bool(edited.added_ns.any()), program.late_ns - edited.late_ns
-        return cls(cpu, work, dropped, ~edited.alive, emptied, woken, moved, leaves, late_ns)
+        return cls(cpu, work, dropped, ~edited.alive, replaced, emptied, woken, moved, leaves, late_ns)
 
     def holds(self, other: Self, share: float = _INSIDE) -> bool:
         """Whether so much of what the other drops, and of the gaps that it shrinks, goes by this, too.
@@ -98,6 +101,14 @@ class Footprint:
         inside = other.cpu_ns[self.dropped].sum() + np.minimum(self.cpu_ns, other.cpu_ns)[both].sum()
         inside += other.work_ns[self.emptied & other.dead].sum()
         return bool(inside >= share * max(other.cpu_ns.sum() + other.work_ns.sum(), 1.0))
+
+    def replaces(self, other: Self) -> bool:
+        """Whether so much of what the other takes is of kernels in whose place this puts others.
+
+        It does not matter how fast kernels could be that are no longer there.
+        """
+        taken_ns = max(other.cpu_ns.sum() + other.work_ns.sum(), 1.0)
+        return bool(other.work_ns[self.replaced].sum() >= _INSIDE * taken_ns)
 
     def takes_whole_loops(self, loops: Self, launch: NDArray[np.int64]) -> bool:
         """Whether the work that goes in loops, which the other launches at once, is all work of some of them.

@@ -25,6 +25,7 @@ class EditedProgram:
         added_ns: float64 (segments,), what an edit puts in at the segment's end, without the profiler.
         dur_ns, gap_ns, latency_ns: float64 (work,).
         alive: bool (work,), False for work that an edit dropped.
+        replaced: bool (work,), whether an edit puts another kernel in its place.
         stream: int64 (work,); an edit may add streams.
         launch: int64 (work,), segment in which the launch begins.
         waits: bool (waits,), False for those that an edit dropped.
@@ -41,7 +42,7 @@ class EditedProgram:
         self.added_ns = np.zeros(len(program.segments.cpu_ns))
         self.dur_ns, self.gap_ns = device.dur_ns.copy(), device.gap_ns.copy()
         self.latency_ns = device.latency_ns.copy()
-        self.alive = np.ones(len(device.entry), bool)
+        self.alive, self.replaced = np.ones(len(device.entry), bool), np.zeros(len(device.entry), bool)
         self.stream, self.launch = device.stream.copy(), program.launch.copy()
         self.streams = device.streams
         self.waits = np.ones(len(program.waits.row), bool)

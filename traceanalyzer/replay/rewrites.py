@@ -50,6 +50,7 @@ class Replace:
         edited.drop(edited.within(starts, ends), self.cpu_ns, first[first >= 0])
         edited.alive[stays] = True
         edited.dur_ns[stays] = durations[span[stays], rank[rank < durations.shape[1]]]
+        edited.replaced[stays] = True
         edited.launch[stays] = first[span[stays]]
 
 
@@ -83,6 +84,7 @@ class Fuse:
             dur = np.asarray(self.dur_ns, np.float64)
         stays = rank_within(group) == 0
         edited.dur_ns[place[stays]] = dur[group[stays]]
+        edited.replaced[place] = True
         edited.drop_ops(place[~stays])
 
 

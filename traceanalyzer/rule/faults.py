@@ -118,7 +118,8 @@ def _linked(
     worth = _worth_comparing(all_pending, findings)
     prints = {i: Footprint.of(forecast.program, all_pending[i].hits.edits()) for i in worth}
     before_loops = _needless_in_loops(all_pending, prints, worth, forecast)
-    specific, partly = _removed_together(all_pending, worth, prints, before_loops, forecast)
+    replaced = _replaced(all_pending, prints, before_loops)
+    specific, partly = _removed_together(all_pending, worth, prints, before_loops, replaced, forecast)
     removed = {i for pair in specific for i in pair}
     compiled = [
         (i, other)
@@ -128,7 +129,8 @@ def _linked(
         if not (pending.hits.info or second.hits.info)
     ]
     earlier = preceded_by(all_pending, findings, prints, worth)
-    earlier |= {i: others | earlier.get(i, frozenset()) for i, others in before_loops.items() if others}
+    for before in (before_loops, replaced):
+        earlier |= {i: others | earlier.get(i, frozenset()) for i, others in before.items() if others}
     return compiled + specific, partly, _behind_late_batches(all_pending, earlier)
 
 
@@ -154,6 +156,21 @@ def _needless_in_loops(
             dear = (one for one in needless if not rows and worth[one] >= _BEFORE_LOOP * worth[i])
             first[i] = frozenset(whole) | {one for one in dear if loops.holds(prints[one])}
     return first
+
+
+def _replaced(
+    all_pending: Sequence[PendingFinding],
+    prints: Mapping[int, Footprint],
+    apart: Mapping[int, frozenset[int]],
+) -> dict[int, frozenset[int]]:
+    """Of each finding about how fast kernels are the findings, worth more, whose fixes put others in their place."""
+    by = dict[int, frozenset[int]]()
+    for larger, i in combinations(prints, 2):
+        if i in apart.get(larger, ()) or larger in apart.get(i, ()) or all_pending[i].hits.of_format:
+            continue
+        if prints[larger].replaces(prints[i]) and not prints[larger].holds(prints[i]):
+            by[i] = by.get(i, frozenset()) | {larger}
+    return by
 
 
 def _behind_late_batches(
@@ -230,10 +247,14 @@ def _removed_together(
     worth: Mapping[int, float],
     prints: Mapping[int, Footprint],
     apart: Mapping[int, frozenset[int]],
+    replaced: Mapping[int, frozenset[int]],
     forecast: Forecast,
 ) -> tuple[list[tuple[int, int]], set[int]]:
-    """(pairs of specific findings that one change removes; findings of which the other's fix removes a part)."""
-    linked, partly = [], set[int]()
+    """(pairs of specific findings that one change removes; findings of which the other's fix removes a part).
+
+    Of kernels that become others, the rest is another change, too: those that are quickened are no longer there.
+    """
+    linked, partly = list[tuple[int, int]](), set(replaced)
     for pair in combinations(worth, 2):
         first, second = (prints[i] for i in pair)
         if pair[1] in apart.get(pair[0], ()) or pair[0] in apart.get(pair[1], ()):
@@ -250,6 +271,7 @@ def _removed_together(
         if (
             inside
             or around
+            or pair[0] in replaced.get(pair[1], ())
             or _causes(first, second, forecast.program.launch)
             or _causes(second, first, forecast.program.launch)
             or _same_code(*pending, first, second, forecast.program)

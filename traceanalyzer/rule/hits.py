@@ -39,6 +39,7 @@ class Hits:
         max_severity: the most that it can be where its cost has to do: less than high where what it costs is known,
             but not whether this program, or this rank of it, can do anything about it.
         fault_key: findings of two rules with the same key are one fault of the program, whatever their fixes take.
+        of_format: its fix is another format of numbers, from which other kernels for the same work would gain as well.
         of_job: said whatever it saves this rank: what it is worth shows in the replay of all ranks.
         recurring_share: share of the marked steps that must have an occurrence that no other finding owns: else the
             severity is info, since what comes once may be chance.
@@ -62,6 +63,7 @@ class Hits:
     recurring_share: float = 0.0
     normal_share: float = 0.0
     fault_key: str = ""
+    of_format: bool = False
     of_job: bool = False
     repeated_rows: bool = False
 

@@ -142,6 +142,7 @@ def _hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, tf32: bool, limits: Limits
     where = f"before {first}, the first op that reads it" if first else "before the first op that reads it"
     return Hits(
         **reduce_to(pieces, np.where(casts, 0.0, clamp_to_floor(needed, pieces, limits.floor_ns))),
+        of_format=True,
         message="work in float64 runs {times_a_step} and takes {spent_on_average}, in {ops}" + source,
         advice=f"Convert the float64 tensor to float32 {where}: torch.from_numpy(a).float(), or dtype=torch.float32"
         + "."

@@ -107,6 +107,7 @@ def _hits(
     )
     return Hits(
         **reduce_to(pieces, clamp_to_floor(needed, pieces, limits.floor_ns)),
+        of_format=True,
         cause=kind,
         message=f"float32 {{what}} runs {units}; {_SAID[target]} is about {{speedup}} times as fast{guess}; "
         "the kernels run {times_a_step} and take {gpu} of all GPU work, in {kernels}{where}",

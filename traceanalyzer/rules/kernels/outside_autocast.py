@@ -51,6 +51,7 @@ def _hits(pieces: Work, gpu: Gpu, share: float, limits: Limits) -> Hits:
     times = speedup(gpu, "matmul", "tf32", "bf16") or limits.speedup
     return Hits(
         **reduce_to(pieces, clamp_to_floor(pieces.dur_ns / times, pieces, limits.floor_ns)),
+        of_format=True,
         message="float32 products run {times_a_step}, although the program uses half precision elsewhere; they take "
         "{gpu} of all GPU work, in {ops}{where}",
         advice="Extend the autocast block over forward and loss, or convert these layers to bfloat16.",
