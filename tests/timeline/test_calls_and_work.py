@@ -13,7 +13,7 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.containment import depths
 from traceanalyzer.rule.views import Calls, Work
-from traceanalyzer.timeline.backward_nodes import backward_nodes_of
+from traceanalyzer.timeline.backward_nodes import backward_nodes_of, lines_of
 from traceanalyzer.timeline.nesting import CalledOps, Nesting
 
 US = 1_000
@@ -245,6 +245,20 @@ def test_each_forward_thread_counts_by_itself() -> None:
         ("TanhBackward0", "aten::tanh"),
         ("TanhBackwardBackward0", "aten::tanh_backward"),
     ]
+
+
+def test_work_of_backward_has_the_line_of_its_forward_op() -> None:
+    """Nodes run without a frame of Python; of a number that no op has the line is not known."""
+    trace = TraceBuilder()
+    trace.python("net.py(21): forward", 0, 9_000, python_id=1, tid=FORWARD)
+    for at, (name, number) in enumerate([("aten::conv1d", 7), ("ConvBackward0", 7), ("MulBackward0", 8)]):
+        begin, tid = at * 10_000, ENGINE if at else FORWARD
+        trace.op(name, begin, 5_000, tid=tid, **{"Sequence number": number})
+        trace.launched((begin + 1_000, 1_000), (begin + 3_000, 1_000), tid=tid)
+    work = Analysis(trace.load()).index(Work)
+    line = "net.py(21): forward"
+    assert list(work.line) == [line, None, None]
+    assert lines_of(work).sums(work.dur_ns) == {line: 2_000}
 
 
 Row = tuple[str, int, int, int, int]  # name, thread, start in us, number, thread of forward

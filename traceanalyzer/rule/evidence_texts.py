@@ -11,7 +11,7 @@ from traceanalyzer.model.shapes import shapes_of
 from traceanalyzer.model.short_names import short_kernel, short_op, short_ops
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.views import Work
-from traceanalyzer.timeline.backward_nodes import recomputed_ops
+from traceanalyzer.timeline.backward_nodes import lines_of, recomputed_ops
 from traceanalyzer.timeline.collective_work import collective_names
 
 TYPES = {"float": "float32", "double": "float64", "BFloat16": "bfloat16", "Half": "float16"}
@@ -130,7 +130,7 @@ def gpu_time_evidence(work: Work) -> dict[str, Any]:
 
     Where no launch is in the trace, the kernels stand for the ops.
     """
-    lines, shapes, kernels = work.line.sums(work.dur_ns), largest_shapes(work), kernel_times(work)
+    lines, shapes, kernels = lines_of(work).sums(work.dur_ns), largest_shapes(work), kernel_times(work)
     where = f", for inputs of {counted_shapes(shapes)}" if shapes else ""
     where += f", from {next(iter(lines))}" if lines else ""
     times = {"kernels": kernels, "ops": op_times(work) or kernels, "lines": lines}

@@ -5,6 +5,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.containment import nearest_marked
 from traceanalyzer.model.short_names import ENGINE
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import NULL_INT, ints, matching
 from traceanalyzer.timeline.calls_and_work import Calls, Work
 from traceanalyzer.timeline.selection import Events
@@ -62,6 +63,16 @@ def recording_ops(calls: Calls, ops: Calls, work: Work) -> Rows:
     """Position in `ops` of the op that recorded the node that each piece of work belongs to; -1 for none."""
     nodes, recorder = backward_nodes_of(calls, ops)
     return pick(recorder, work.op.index_of_enclosing(nodes))
+
+
+def lines_of(work: Work) -> Texts:
+    """The user's line that launched each piece; of nodes of backward that of the forward op that recorded them."""
+    line, calls = work.line, Calls.build(work.events)
+    if line.there.all() or not work.events.user_code.recorded:
+        return line
+    nodes, recorder = work.events.once(lines_of, lambda: backward_nodes_of(calls, calls))
+    node = work.op.index_of_enclosing(nodes)
+    return line.or_else(Calls(work.events, pick(calls.rows, pick(recorder, node))).line)
 
 
 def outer_nodes_of(calls: Calls, ops: Calls) -> tuple[Calls, Rows]:

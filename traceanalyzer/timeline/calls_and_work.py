@@ -315,7 +315,7 @@ class Work(Selection):
 
     @cached_readonly
     def line(self) -> Texts:
-        """The user's line that launched it; of backward work that of the forward op where it is known."""
+        """The user's line that launched it; of backward work see `lines_of`."""
         return self.launch.line.or_else(self.op.line)
 
     @cached_readonly

@@ -23,6 +23,7 @@ from traceanalyzer.rule.evidence_texts import (
 from traceanalyzer.tensors.ops.table import Kind as Kinds
 from traceanalyzer.tensors.ops.table import op_row
 from traceanalyzer.tensors.signatures import Signature
+from traceanalyzer.timeline.backward_nodes import lines_of
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.collective_work import without_waiting
 from traceanalyzer.timeline.kernel_families import GEMM_OR_CONVOLUTION
@@ -196,7 +197,7 @@ def _hits(
     op: str, every: Work, kernels: Work, bound: Bound, gpu_ns: int, share: float, judged_step: str
 ) -> Hits:
     """The fact about one op: it points at all work of the op, its numbers are of the usual steps."""
-    lines = kernels.line.sums(kernels.dur_ns)
+    lines = lines_of(kernels).sums(kernels.dur_ns)
     users = kernels[~kernels.launch.annotation.matches(_NO_USERS)]
     annotations = {} if lines else users.launch.annotation.sums(users.dur_ns)
     # The predicted step has less waiting for other ranks than the recorded ones.

@@ -18,6 +18,7 @@ from traceanalyzer.tensors.ops.strides import adds_transposed, stride_reason, wo
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, is_half, largest_odd_size
 from traceanalyzer.tensors.top_ops import require_shapes
 from traceanalyzer.timeline import kernel_families as families
+from traceanalyzer.timeline.backward_nodes import lines_of
 from traceanalyzer.timeline.kernel_chains import elements_per_thread
 
 _FLASH = r"flash|fmha_cutlass|cudnn_generated_fort_native_sdpa"
@@ -228,7 +229,7 @@ def _slow_by_geometry(kernels: Work, gpus: Gpus, limits: Limits) -> Iterator[Hit
 def _geometry_hits(op: str, pieces: Work, needed: Floats) -> Hits:
     worst = int(np.argmax(pieces.dur_ns))
     adds = bool(pieces.name.matches(_ADDS).all())
-    lines = pieces.line.sums(pieces.dur_ns)
+    lines = lines_of(pieces).sums(pieces.dur_ns)
     return Hits(
         **reduce_to(pieces, needed),
         named_by=op,
@@ -257,7 +258,7 @@ def _hits(
     limits: Limits,
 ) -> Hits:
     needed_ns, taken_ns = times  # of the call that is usual at its worst
-    model, lines = bound_of(shape), pieces.line.sums(pieces.dur_ns)
+    model, lines = bound_of(shape), lines_of(pieces).sums(pieces.dur_ns)
     line = f", from {next(iter(lines))}" if lines else ""
     kind = model.kind if model else ""
     remedy = REMEDIES.get(kind, SHAPE)
