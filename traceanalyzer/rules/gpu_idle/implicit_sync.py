@@ -129,7 +129,7 @@ KINDS = {
 
 
 class Limits:
-    min_sent: int = 16
+    min_repeats: int = 16
     """from this many torch.tensor(data, device=) in a step on, one copy or none can do for all of them; chosen"""
     mask_passes: float = 2.0
     """for the saving: torch.where, which replaces x[mask], takes this many times as long as the kernel that computes
@@ -246,7 +246,7 @@ def _often_made(sends: Calls, outer: Calls, limits: Limits) -> DropSpans | None:
     fits = (outer.name.matches("^aten::empty$")[before]) & outer.name.matches("^aten::lift_fresh$")[after]
     fits &= (outer.thread[before] == outer.thread[place]) & (outer.thread[after] == outer.thread[place])
     # Without steps the median is no number.
-    often = fits.sum() == len(sends) and median(each_step[each_step > 0]) >= limits.min_sent
+    often = fits.sum() == len(sends) and median(each_step[each_step > 0]) >= limits.min_repeats
     return DropSpans(outer.start_ns[before], outer.end_ns[after], stall=False) if often else None
 
 
