@@ -1,53 +1,74 @@
-"""Times programs of this folder on a GPU, and prints their first results: `python measure.py PROGRAM.py ...`.
+"""Times programs of this folder on a GPU, in turns: `python measure.py PROGRAM.py OTHER.py ...`.
 
-Each runs in a process of its own: five steps, whose results are printed, then the median of five times of 0.5 s.
+All run in one process, so that the clocks and the load of the machine are the same for each. Prints the median step
+of six turns of 0.35 s, the shortest and the longest, and the result of the fifth step.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import statistics
-import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
-SECONDS, REPEATS = 0.5, 5
+SECONDS, TURNS, WARM = 0.35, 6, 5
 
 
-def measure(path: Path) -> str:
-    """`name, milliseconds a step (least to most), results of the fifth step`."""
+def load(path: Path) -> Callable[[], Any]:
+    """The step of a program, its model and data made from one seed."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     program = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = program
     spec.loader.exec_module(program)
     torch.manual_seed(0)
-    step = program.make("cuda", small=False)
-    torch.manual_seed(1)
-    results = [step() for _ in range(5)]
-    last = results[-1] if isinstance(results[-1], tuple | list) else [results[-1]]
-    torch.cuda.synchronize()
-    begin = time.perf_counter()
+    step: Callable[[], Any] = program.make("cuda", small=False)
+    return step
+
+
+def result_of(value: Any) -> list[str]:
+    """Mean magnitudes of what a step returns."""
+    values = value.values() if isinstance(value, dict) else value
+    if isinstance(values, torch.Tensor):
+        return [f"{float(values.double().abs().mean()):.5f}"]
+    if isinstance(values, int | float):
+        return [f"{values:.5f}"]
+    return [text for one in values for text in result_of(one)]
+
+
+def turn(step: Callable[[], Any]) -> float:
+    """Milliseconds a step."""
     step()
     torch.cuda.synchronize()
-    count = max(3, min(40, int(SECONDS / max(time.perf_counter() - begin, 1e-6))))
-    each = []
-    for _ in range(REPEATS):
-        begin = time.perf_counter()
-        for _ in range(count):
-            step()
+    begin, count = time.perf_counter(), 0
+    while time.perf_counter() - begin < SECONDS:
+        step()
         torch.cuda.synchronize()
-        each.append((time.perf_counter() - begin) / count * 1e3)
-    values = ", ".join(f"{float(value.double().abs().mean()):.5f}" for value in last)
-    return f"{path.stem:28} {statistics.median(each):8.3f} ms ({min(each):.2f} to {max(each):.2f})  {values}"
+        count += 1
+    return (time.perf_counter() - begin) / count * 1e3
+
+
+def main() -> None:
+    """The command line."""
+    steps = {path.stem: load(path) for path in map(Path, sys.argv[1:])}
+    results = {}
+    for name, step in steps.items():
+        torch.manual_seed(1)
+        results[name] = [step() for _ in range(WARM)][-1]
+    turns = [{name: turn(step) for name, step in steps.items()} for _ in range(TURNS)]
+    for name in steps:
+        times = [one[name] for one in turns]
+        print(
+            f"{name:28} {statistics.median(times):8.3f} ms ({min(times):.2f} to {max(times):.2f})",
+            *result_of(results[name])[:6],
+        )
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        for name in sys.argv[1:]:
-            subprocess.run([sys.executable, __file__, name], check=False)
-    else:
-        print(measure(Path(sys.argv[1])), flush=True)
+    main()
