@@ -274,11 +274,16 @@ def test_a_loop_over_columns_within_a_recurrence_is_one_call(tmp_path: Path) -> 
     assert one.advice.startswith("Stack the inputs and use one op for all of them")
 
 
-def test_a_readout_within_a_recurrence_can_run_after_it(tmp_path: Path) -> None:
-    """A decoder of 30 time steps, each with a state from the one before, and an output layer that no step needs."""
+@pytest.mark.parametrize("shared_weight", [True, False])
+def test_a_readout_within_a_recurrence_can_run_after_it(tmp_path: Path, shared_weight: bool) -> None:
+    """A decoder of 30 time steps, each with a state from the one before, and an output layer that no step needs.
+
+    Where each has an output layer of its own, as stages of a network have, one call cannot do for all.
+    """
     calls, state, total = list[Call](), Tensor(1, (8, 16)), Tensor(2, (8, 16))
-    cell, output = Tensor(3, (16, 16)), Tensor(4, (16, 16))
+    cell = Tensor(3, (16, 16))
     for number in range(30):
+        output = Tensor(4 if shared_weight else 1000 + number, (16, 16))
         product, following, read, act, added = (
             Tensor(100 + 5 * number + place, (8, 16)) for place in range(5)
         )
@@ -290,7 +295,11 @@ def test_a_readout_within_a_recurrence_can_run_after_it(tmp_path: Path) -> None:
             Call("aten::add", (total, act), (added,), gpu=2 * US),
         ]
         state, total = following, added
-    (one,) = recorded(tmp_path, *[[*calls, Call("mine::read", (total,))]] * 3)
+    found = recorded(tmp_path, *[[*calls, Call("mine::read", (total,))]] * 3)
+    assert len(found) == shared_weight
+    if not shared_weight:
+        return
+    (one,) = found
     assert one.title == "A loop runs linear, sigmoid, add 30 times a step, with 3 launches each time"
     assert one.advice.startswith("No later repeat needs these results")
     assert one.saving is not None

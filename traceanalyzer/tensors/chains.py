@@ -58,6 +58,12 @@ def is_layer(flow: Flow) -> Mask:
     return layers[flow.recorded.name]
 
 
+def read_the_same(flow: Flow, ops: Rows, others: Rows) -> bool:
+    """Whether each recorded op and its counterpart read a value in common, such as the weights of one layer."""
+    pairs = zip(ops.tolist(), others.tolist(), strict=True)
+    return all(np.isin(flow.values.read_by(one), flow.values.read_by(other)).any() for one, other in pairs)
+
+
 def _weights(flow: Flow) -> Rows:
     return np.where(is_layer(flow), MIN_CHAIN, 1)
 

@@ -9,7 +9,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, distinct, grouped, median, ranges
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.rule import Calls, Work
-from traceanalyzer.tensors.chains import beside_chain, chain_length, is_layer
+from traceanalyzer.tensors.chains import beside_chain, chain_length, is_layer, read_the_same
 from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.signatures import signatures_of
 from traceanalyzer.timeline.loops import exact_loops
@@ -169,20 +169,23 @@ def _edges(loops: Iterable[Repeats]) -> Iterator[Rows]:
 def parts_beside_chain(loops: Sequence[Repeats], flow: Flow, limits: Limits) -> Iterator[Repeats]:
     """Of loops whose repeats need each other, the layers of each repeat that no later repeat needs.
 
-    A decoder's output layer and its loss are such; they can run once after the loop.
+    A decoder's output layer and its loss are such; they can run once after the loop. Layers with weights of their own
+    in each repeat, such as heads of a network's stages, are none.
     """
     order = np.argsort(flow.ops.rows)
-    beside, layer = beside_chain(flow, _edges(loops)), is_layer(flow)[flow.number]
+    rows, number = flow.ops.rows[order], flow.number[order]
+    beside, layer = beside_chain(flow, _edges(loops))[order], is_layer(flow)[number]
     for loop in loops:
-        place = np.searchsorted(flow.ops.rows[order], loop.ops.rows[: loop.period])
-        place = order[np.minimum(place, len(order) - 1)]
-        known = flow.ops.rows[place] == loop.ops.rows[: loop.period]
-        runs = np.split(np.arange(loop.period), np.flatnonzero(np.diff(known & beside[place])) + 1)
-        runs = [run for run in runs if (known & beside[place])[run[0]] and layer[place[run]].any()]
+        both = loop.ops.rows[: 2 * loop.period].reshape(2, -1)  # of the first two repeats
+        first, second = np.minimum(np.searchsorted(rows, both), len(rows) - 1)
+        apart = beside[first] & (rows[first] == both[0]) & (rows[second] == both[1])
+        runs = np.split(np.arange(loop.period), np.flatnonzero(np.diff(apart)) + 1)
+        runs = [run for run in runs if apart[run[0]] and layer[first[run]].any()]
         if not runs or len(loop.first_ops) < limits.min_repeats or (loop.place > 0).any():
             continue
         chosen = max(runs, key=len)
+        layers = chosen[layer[first[chosen]]]
         ops = loop.ops[(np.arange(0, len(loop.ops), loop.period)[:, None] + chosen).ravel()]
         pieces = loop.pieces[np.isin(loop.pieces.outer_op.rows, ops.rows)]
-        if len(pieces):
+        if len(pieces) and read_the_same(flow, number[first[layers]], number[second[layers]]):
             yield Repeats(ops, len(chosen), pieces, int(ops.end_ns[-1]), True, loop.between, part=True)
