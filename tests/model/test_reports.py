@@ -295,6 +295,12 @@ def test_objects_say_in_a_line_what_they_hold() -> None:
             "optimizer step",
         ),
         ({"before_ms": [], "after_ms": [50.0, 60.0], "unit": "mark"}, 55.0, "mark"),
+        ({"before_ms": [30.0], "after_ms": [20.0, 22.0]}, 21.0, "step"),  # it had not settled before
+        (
+            {"before_ms": [30.0], "after_ms": [20.0], "measured": {"before": {"loader": {"workers": 2}}}},
+            30.0,
+            "step",
+        ),
         ({"before_ms": [10.0], "unit": 7}, 10.0, "step"),
         ({"before_ms": [86_399_999]}, 86_399_999.0, "step"),
         ({"before_ms": [86_400_000]}, None, ""),  # a day
@@ -307,7 +313,9 @@ def test_objects_say_in_a_line_what_they_hold() -> None:
         (None, None, ""),
     ],
 )
-def test_measured_step_is_the_median_before_else_after(told: Any, ms: float | None, unit: str) -> None:
+def test_measured_step_is_the_shorter_median_and_with_workers_the_one_before(
+    told: Any, ms: float | None, unit: str
+) -> None:
     found = measured_step({RECORDING: told})
     assert (found and found.ms, found and found.unit) == ((ms, unit) if ms else (None, None))
 
