@@ -52,9 +52,7 @@ _RARE = 50  # one row in so many is made a rare one
 
 def main() -> None:
     """Time every index on every trace."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("traces", nargs="*", type=Path, default=[SOURCE])
     parser.add_argument("--million", type=float, default=1.0, help="millions of rows")
     asked = parser.parse_args()

@@ -123,11 +123,7 @@ _LEAST_PAIRS = 5  # of a rule that has a row; chosen
 
 def page(found: Sequence[Row], steps: Sequence[StepError], diagnosed: str) -> str:
     """The text of docs/accuracy.md; `found` is the ledger, `diagnosed` the part that `diagnoses.measured` makes."""
-    groups = {
-        "unseen": judging(found),
-        "not fitted, unseen included": unfitted(found),
-        "fitted": fitted(found),
-    }
+    groups = {"unseen": judging(found), "not fitted, unseen included": unfitted(found), "fitted": fitted(found)}
     sums = f"{_table('pairs', groups)}\n{shortened(groups['unseen'])}\n{_MEANING}{_rounds(found)}"
     sums += _TOGETHER.format(sentence=together.sentence(together.rows()), least=_LEAST_PAIRS)
     names = sorted({row.rule for row in unfitted(found)})
@@ -142,10 +138,7 @@ def _table(title: str, groups: Mapping[str, Sequence[Row]]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for name, same in groups.items():
-        errors, width = (
-            np.abs([row.error for row in same]),
-            np.mean([100 * (row.high - row.low) for row in same]),
-        )
+        errors, width = (np.abs([row.error for row in same]), np.mean([100 * (row.high - row.low) for row in same]))
         parts = (f"{np.mean(errors <= 10):.0%}", f"{np.mean([row.held for row in same]):.0%}", f"{width:.0f}")
         cells = (name, str(len(same)), f"{errors.mean():.1f}", f"{np.median(errors):.1f}", *parts)
         lines.append(f"| {' | '.join(cells)} |")

@@ -23,9 +23,7 @@ from traceanalyzer.replay import calibration
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.run import LEAST, PROCESS, run, unknown
 
-QUANTILE = (
-    0.85  # of rows: of a round left out more lie within than with 0.875 without PROCESS, 4 points nearer
-)
+QUANTILE = 0.85  # of rows: of a round left out more lie within than with 0.875 without PROCESS, 4 points nearer
 STEP_QUANTILE = 0.9
 STATED = 0.82  # share of unseen pairs that an interval is to hold; it is stated as four of five
 LEAST_SAID = 0.02  # of the step: the unit of what is said to save nothing is nothing
@@ -38,21 +36,10 @@ _OF_WAITS = (
     *("gradient-scaling", "allocator-thrash"),
 )
 _OF_GONE = (
-    *(
-        "data-movement",
-        "dense-gradient",
-        "dtype-casts",
-        "hidden-dtod-copy",
-        "strided-copy",
-        "layout-conversion",
-    ),
+    *("data-movement", "dense-gradient", "dtype-casts", "hidden-dtod-copy", "strided-copy", "layout-conversion"),
     *("one-hot", "hand-written-attention", "unfused-pointwise"),
 )
-_BY_RULE = {
-    **dict.fromkeys(_OF_LOOPS, "loops"),
-    **dict.fromkeys(_OF_WAITS, "waits"),
-    **dict.fromkeys(_OF_GONE, "gone"),
-}
+_BY_RULE = {**dict.fromkeys(_OF_LOOPS, "loops"), **dict.fromkeys(_OF_WAITS, "waits"), **dict.fromkeys(_OF_GONE, "gone")}
 GROUPS = ("measured", "gone", "waits", "loops")
 
 
@@ -129,9 +116,7 @@ def step_residuals(traces: Path) -> list[tuple[str, float, float]]:
                 continue
             true, program = truth_ms(path) * 1e6, Case.of(load(path)).program
             known = program.segments.slowed.range
-            typical, slow, quick = (
-                run(EditedProgram(program), s).ns for s in (known.typical, known.low, known.high)
-            )
+            typical, slow, quick = (run(EditedProgram(program), s).ns for s in (known.typical, known.low, known.high))
             result.append(
                 (
                     f"{folder}/{path.name.split('.json')[0]}",
@@ -172,9 +157,7 @@ def conformal(values: Sequence[float], quantile: float) -> float:
     return float(np.sort(values)[min(rank, len(values)) - 1])
 
 
-def written(
-    found: Sequence[Row], steps: Sequence[tuple[str, float, float]], parts: Mapping[str, float]
-) -> str:
+def written(found: Sequence[Row], steps: Sequence[tuple[str, float, float]], parts: Mapping[str, float]) -> str:
     """The text of traceanalyzer/replay/calibration.py."""
     lines = "".join(
         f'    "{group}": ({below:.3f}, {above:.3f}),\n' for group, (below, above) in residuals(found).items()
@@ -199,9 +182,7 @@ def main() -> None:
     every = rows()
     found, steps = calibrating(every), step_residuals(Path(sys.argv[1]))
     errors = np.abs([error for _, error, _ in steps])
-    print(
-        f"steps: median error {np.median(errors):.1%}, within 20 % {np.mean(errors <= 0.2):.0%} of {len(errors)}"
-    )
+    print(f"steps: median error {np.median(errors):.1%}, within 20 % {np.mean(errors <= 0.2):.0%} of {len(errors)}")
     text = written(found, steps, interval_parts(judging(every)))
     print(text)
     if "--write" in sys.argv:

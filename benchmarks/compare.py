@@ -90,9 +90,7 @@ def noise(traces: Traces) -> None:
             exact += sum(one.word is not Word.SAME for one in found.axes.exact)
             sums &= _sums(found)
         wrong = sum(word in ("slower", "faster") for pair in told for word in pair)
-        print(
-            f"{program}: {len(told)} ordered pairs of the same: {wrong} verdicts slower or faster on an axis;"
-        )
+        print(f"{program}: {len(told)} ordered pairs of the same: {wrong} verdicts slower or faster on an axis;")
         print(f"  rows with one: {rows} of {all_rows}; counters that differ: {exact}; waterfalls sum: {sums}")
         for change in changes:
             for base in again:
@@ -103,9 +101,7 @@ def noise(traces: Traces) -> None:
                     if one.word is not Word.SAME and one.counter != "ops"
                 ]
                 print(f"  {base[6:]} -> {change}: {found.verdict.headline[:110]}")
-                print(
-                    f"      {counters[:3]}; device {found.axes.device.word}; {_shown(found.rows[0])}; {_sums(found)}"
-                )
+                print(f"      {counters[:3]}; device {found.axes.device.word}; {_shown(found.rows[0])}; {_sums(found)}")
 
 
 def _sided(row: Row) -> bool:
@@ -140,19 +136,13 @@ def pairs(traces: Traces) -> None:
                 asked += 1
                 signs += (step.word is Word.SLOWER) == (true > 0) and _told(step.word)
                 unknown += [f"{folder}/{name}{traces.overlap(*sides)}"] if not _told(step.word) else []
-            got += [
-                (fault.said_share, fault.got_share, -true)
-                for fault in found.faults
-                if fault.got_share is not None
-            ]
+            got += [(fault.said_share, fault.got_share, -true) for fault in found.faults if fault.got_share is not None]
             mark = " " if hit else "x"
             print(
                 f"{mark} {folder}/{name:20} true {true:+7.1%} said {step.difference:+7.1%} {step.word:8} {first[:100]}"
             )
     print(f"planted difference named first: {named} of {every}")
-    print(
-        f"sign of {asked} verdicts where the truth is over 10 %: right {signs}, unknown {', '.join(unknown)}"
-    )
+    print(f"sign of {asked} verdicts where the truth is over 10 %: right {signs}, unknown {', '.join(unknown)}")
     mean, median = statistics.mean(errors), statistics.median(errors)
     near = sum(error <= 10 for error in errors) / len(errors)
     print(f"step's difference: mean error {mean:.1f}, median {median:.1f} points, {near:.0%} within 10")
@@ -160,9 +150,7 @@ def pairs(traces: Traces) -> None:
     if got:
         off = [abs(gained - true) * 100 for _, gained, true in got]
         said = [abs(told - true) * 100 for told, _, true in got]
-        print(
-            f"one fault gone: {len(got)}; error {statistics.median(said):.1f} said, {statistics.median(off):.1f} got"
-        )
+        print(f"one fault gone: {len(got)}; error {statistics.median(said):.1f} said, {statistics.median(off):.1f} got")
 
 
 def _told(word: Word) -> bool:
@@ -195,9 +183,7 @@ def _told_whole(traces: Traces, base: str, new: str) -> None:
     for reason in found.verdict.because:
         print(f"    {reason[:150]}")
     counters = [
-        f"{one.counter} {one.base:.6g} -> {one.new:.6g}"
-        for one in found.axes.exact
-        if one.word is not Word.SAME
+        f"{one.counter} {one.base:.6g} -> {one.new:.6g}" for one in found.axes.exact if one.word is not Word.SAME
     ]
     print("  exact:", "; ".join(counters))
     step = found.axes.step

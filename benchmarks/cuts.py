@@ -136,8 +136,7 @@ def main() -> None:
             both += same and said.near(whole)
             if not (same and said.near(whole)):
                 print(
-                    f"  {file.parent.name}/{file.name}: cut at {share:.0%}: {_told(whole)} -> {_told(said)}",
-                    flush=True,
+                    f"  {file.parent.name}/{file.name}: cut at {share:.0%}: {_told(whole)} -> {_told(said)}", flush=True
                 )
     if not cut:
         sys.exit("no trace with more than three steps")

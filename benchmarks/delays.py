@@ -204,9 +204,7 @@ class Shifted:
         points = [(one["ts"] + min(1e-3, one["dur"] / 2), 1, index) for index, one in enumerate(rank.work)]
         points += [(ends[index], 2, index) for index in ends]
         waits = [
-            (call["ts"], end_of(call), rank.wait[index])
-            for index, call in enumerate(rank.cpu)
-            if index in rank.wait
+            (call["ts"], end_of(call), rank.wait[index]) for index, call in enumerate(rank.cpu) if index in rank.wait
         ]
         waits += rank.gaps
         points += [(max(end, ends[work]), 3, index) for index, (_, end, work) in enumerate(waits)]

@@ -27,9 +27,7 @@ def source(name: str) -> Path:
     shared, folder = _SOURCES[name]
     if shared.exists():
         return shared
-    fixtures = sorted(
-        (REPOSITORY / "fixtures" / folder).glob("*.json.gz"), key=lambda path: path.stat().st_size
-    )
+    fixtures = sorted((REPOSITORY / "fixtures" / folder).glob("*.json.gz"), key=lambda path: path.stat().st_size)
     if not fixtures:
         raise FileNotFoundError("no trace to repeat: set TRACEANALYZER_TRACES")
     return fixtures[-1]

@@ -105,9 +105,7 @@ def fitted(known: Sequence[Known], start: Numbers, refit: Callable[[Known], Prog
 
 def said(words: str, found: Errors) -> None:
     size = np.abs(np.expm1(found))
-    print(
-        f"{words}: median error {np.median(size):.1%}, within 20 % {np.mean(size <= 0.2):.0%} of {len(size)}"
-    )
+    print(f"{words}: median error {np.median(size):.1%}, within 20 % {np.mean(size <= 0.2):.0%} of {len(size)}")
 
 
 def read(traces: Path) -> tuple[list[Known], Callable[[Known], Program]]:

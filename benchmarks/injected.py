@@ -42,9 +42,7 @@ def delays_of(job: RecordedJob, rank: int, kind: str, size: float) -> dict[int, 
     if kind == "link":
         return {other: Delay(link=_slower_link(job, other, size)) for other in (rank, peer_of(job, rank))}
     computes = {
-        index: e["dur"]
-        for index, e in enumerate(one.work)
-        if e["cat"] == "kernel" and index not in one.meeting
+        index: e["dur"] for index, e in enumerate(one.work) if e["cat"] == "kernel" and index not in one.meeting
     }
     if kind == "one op":
         names = {index: one.work[index]["name"] for index in computes}
@@ -64,11 +62,7 @@ def peer_of(job: RecordedJob, rank: int) -> int:
 
 def _exchanges(one: Rank) -> dict[int, float]:
     """What each exchange takes to move its data, in us: the least that any rank takes. Of a ring all ranks are late."""
-    return {
-        at: one.work[at]["dur"] - one.spare[at]
-        for at in one.meeting
-        if "AllReduce" not in one.work[at]["name"]
-    }
+    return {at: one.work[at]["dur"] - one.spare[at] for at in one.meeting if "AllReduce" not in one.work[at]["name"]}
 
 
 def _slower_link(job: RecordedJob, rank: int, size: float) -> dict[int, float]:

@@ -76,9 +76,7 @@ class Role:
         return number % max(each, 1) == 0
 
 
-def roles_of(
-    sources: Sequence[Sequence[Event]], options: argparse.Namespace
-) -> dict[tuple[str, int], list[Event]]:
+def roles_of(sources: Sequence[Sequence[Event]], options: argparse.Namespace) -> dict[tuple[str, int], list[Event]]:
     """(role, source) -> its events at their new times."""
     names = ("straggler", "beside", "slow", "other")
     made = {(name, index): Role(events) for name in names for index, events in enumerate(sources)}
@@ -102,9 +100,7 @@ def roles_of(
         straggler.delay.pauses = [(mark + 1.0, late_us) for mark in straggler.marks]
         moved = _moved(made)
     what = "its host pauses" if straggler.delay.pauses else "its kernels take longer"
-    print(
-        f"straggler: {what} by {late_us:.0f} us a step; others later by {(_last_end(moved) - before) / steps:.0f}"
-    )
+    print(f"straggler: {what} by {late_us:.0f} us a step; others later by {(_last_end(moved) - before) / steps:.0f}")
     for one in made.values():
         _name_groups(one)
     return {key: rewritten(one.events, moved[index]) for index, (key, one) in enumerate(made.items())}
@@ -144,11 +140,7 @@ def write(options: argparse.Namespace) -> None:
         name = "straggler" if rank == options.straggler else "slow" if group == options.slow_group else beside
         off, drift = chance.uniform(-_OFFSET_US, _OFFSET_US), chance.uniform(-_DRIFT_PPM, _DRIFT_PPM) * 1e-6
         head = {key: value for key, value in documents[source].items() if key != "traceEvents"}
-        head["distributedInfo"] = {
-            **head.get("distributedInfo", {}),
-            "rank": rank,
-            "world_size": options.ranks,
-        }
+        head["distributedInfo"] = {**head.get("distributedInfo", {}), "rank": rank, "world_size": options.ranks}
         events = list(_own(roles[name, source], rank, options.ranks, off, drift))
         with gzip.open(options.folder / f"rank{rank}.json.gz", "wt", compresslevel=1) as stream:
             stream.write(json.dumps({**head, "traceEvents": events}))
@@ -166,10 +158,7 @@ def _own(events: Sequence[Event], rank: int, ranks: int, off: float, drift: floa
         if "id" in one:
             one["id"] += rank * 10_000_000
         if args := one.get("args"):
-            args = {
-                key: value + rank * 10_000_000 if key == "correlation" else value
-                for key, value in args.items()
-            }
+            args = {key: value + rank * 10_000_000 if key == "correlation" else value for key, value in args.items()}
             if (of_all := args.pop("of all", None)) is not None:
                 args |= _group("0", range(ranks)) if of_all else _group(f"dp{rank // _GROUP}", group)
             one["args"] = args
@@ -206,14 +195,10 @@ def run(options: argparse.Namespace) -> None:
         print(f"    {report['job']['verdict']}")
         first = report["findings"][0]
         named = straggler in (first["rank"], *first["ranks"]) and len(first["ranks"]) < len(files) // 2
-        print(
-            f"    straggler {straggler}: {'found' if named else 'NOT found'}: {first['rule']}: {first['message']}"
-        )
+        print(f"    straggler {straggler}: {'found' if named else 'NOT found'}: {first['rule']}: {first['message']}")
     print(f"the same bytes: {len(outputs) == 1}")
     text = _measured(["diagnose", str(options.folder), "--jobs", str(options.jobs[-1])])["out"].decode()
-    rates = json.loads(_measured(["collectives", str(options.folder), "--format", "json"])["out"])[
-        "collectives"
-    ]
+    rates = json.loads(_measured(["collectives", str(options.folder), "--format", "json"])["out"])["collectives"]
     groups = sorted({rate["group"].split()[0] for rate in rates if rate["slow"]})
     known = "found" if groups == [f"dp{slow}"] else "NOT found"
     print(f"{len(text.splitlines())} lines of text; slow links {groups}: {known}")
@@ -226,9 +211,7 @@ def _plain_bytes(file: Path) -> int:
 def _measured(arguments: Sequence[str]) -> dict[str, Any]:
     """Output, wall time, CPU time of all processes and of the parent, and the parent's own largest memory."""
     begun, before = time.perf_counter(), os.times()
-    with subprocess.Popen(
-        [sys.executable, "-m", "traceanalyzer", *arguments], stdout=subprocess.PIPE
-    ) as process:
+    with subprocess.Popen([sys.executable, "-m", "traceanalyzer", *arguments], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         out, status, ticks = b"", "", (0, 0)
         while block := process.stdout.read1(1 << 20):

@@ -147,16 +147,11 @@ def sentence(found: Iterable[Row]) -> str:
 def shortened(judged: Sequence[Row]) -> str:
     """How often the parts of the reported intervals that are reported today hold, and how wide they are."""
     ends = [
-        (
-            row.said - part * (row.said - row.low) if row.low > 0 else row.low,
-            row.said + part * (row.high - row.said),
-        )
+        (row.said - part * (row.said - row.low) if row.low > 0 else row.low, row.said + part * (row.high - row.said))
         for row in judged
         for part in (INTERVAL_PART.get(row.bound, 1.0),)
     ]
-    held = [
-        low - ALLOWED <= row.true <= high + ALLOWED for row, (low, high) in zip(judged, ends, strict=True)
-    ]
+    held = [low - ALLOWED <= row.true <= high + ALLOWED for row, (low, high) in zip(judged, ends, strict=True)]
     width = statistics.mean(100 * (high - low) for low, high in ends)
     return (
         f"The intervals of today's reports are shorter: they hold {np.mean(held):.0%} of the same faults, "
@@ -193,12 +188,7 @@ def _text(value: Any) -> str:
 
 
 def record(
-    source: str,
-    traces: Path,
-    commit: str,
-    reports: Path | None,
-    is_fitted: bool,
-    only: Sequence[str] = (),
+    source: str, traces: Path, commit: str, reports: Path | None, is_fitted: bool, only: Sequence[str] = ()
 ) -> list[Row]:
     """The rows of all pairs of a source that `FAULTS` names, and whose fault the report names.
 
@@ -246,9 +236,7 @@ def measured_share(bad: Path, good: Path) -> float:
     return 1 - after / before
 
 
-def _row(
-    report: Mapping[str, Any], bad: Path, good: Path, program: str, rules: Sequence[str]
-) -> dict[str, Any] | None:
+def _row(report: Mapping[str, Any], bad: Path, good: Path, program: str, rules: Sequence[str]) -> dict[str, Any] | None:
     trace, before = report["traces"][0], _meta(bad)
     faults = {fault["id"]: fault for fault in trace.get("faults") or []}
     own = [finding for finding in report["findings"] if finding["rule"] in rules]
@@ -278,10 +266,7 @@ def summary(found: Sequence[Row]) -> str:
     """One line on how near the rows are to the truth."""
     if not found:
         return "no rows"
-    errors, width = (
-        np.abs([row.error for row in found]),
-        np.mean([100 * (row.high - row.low) for row in found]),
-    )
+    errors, width = (np.abs([row.error for row in found]), np.mean([100 * (row.high - row.low) for row in found]))
     return (
         f"{len(found)} pairs: mean error {errors.mean():.1f} points, median {np.median(errors):.1f}, "
         f"{np.mean(errors <= 10):.0%} within 10; interval held in {np.mean([row.held for row in found]):.0%}, "

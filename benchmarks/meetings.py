@@ -49,9 +49,7 @@ def _together(ranks: Mapping[int, Rank], key: Meeting, own: Mapping[int, int]) -
         ranks[number].spare[at] = ranks[number].work[at]["dur"] - least
 
 
-def _received(
-    ranks: Mapping[int, Rank], key: Meeting, own: Mapping[int, int], sends: Mapping[int, int]
-) -> None:
+def _received(ranks: Mapping[int, Rank], key: Meeting, own: Mapping[int, int], sends: Mapping[int, int]) -> None:
     """The one before from the end is what sent: the last of these is waited for."""
     if own.keys() != sends.keys():
         return

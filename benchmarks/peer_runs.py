@@ -54,9 +54,7 @@ def hta(path: str) -> Callable[[], Numbers]:
                 continue
             if name == "get_temporal_breakdown":
                 # kernel_time holds the idle time, too.
-                numbers["busy_us"] = float(
-                    (answer["compute_time(us)"] + answer["non_compute_time(us)"]).iloc[0]
-                )
+                numbers["busy_us"] = float((answer["compute_time(us)"] + answer["non_compute_time(us)"]).iloc[0])
             elif name == "get_comm_comp_overlap":
                 overlap = float(answer["comp_comm_overlap_pctg"].iloc[0])
                 numbers["overlap"] = None if math.isnan(overlap) else overlap / 100

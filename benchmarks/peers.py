@@ -33,11 +33,7 @@ TRACELENS = "TraceLens @ git+https://github.com/AMD-AGI/TraceLens.git@171dd74"
 OURS = "diagnose, 1 process"
 _TRUTH = Path(__file__).with_name("truth")
 _FIXTURES = ("healthy/train", "exposed-communication/bad", "repeated-backward/bad")
-_SHARED = (
-    "public/tracelens_b200_eager",
-    "public2/tracelens_h100_qwen05b",
-    "public2/tracelens_h100_timesformer",
-)
+_SHARED = ("public/tracelens_b200_eager", "public2/tracelens_h100_qwen05b", "public2/tracelens_h100_timesformer")
 _LARGE = ("third/tiny_batch.bad",)  # for speed: its steps cover most of the file for both tools
 _GEMMS = ("aten::mm", "aten::addmm", "aten::bmm")
 # Two tools agree up to this: HTA rounds times to microseconds, and rates are means of calls or of sums.
@@ -65,9 +61,7 @@ def environment(name: str, requirement: str) -> str:
 def cases_of(path: Path, tools: dict[str, str]) -> list[Case]:
     """Our diagnosis and the other tools on one file."""
     size = path.stat().st_size
-    others = [
-        Case(name, name, path, size, (python, "-m", "benchmarks.peer_runs")) for name, python in tools.items()
-    ]
+    others = [Case(name, name, path, size, (python, "-m", "benchmarks.peer_runs")) for name, python in tools.items()]
     return [Case("traceanalyzer", OURS, path, size), *others]
 
 
@@ -124,18 +118,10 @@ def _whole(events: Sequence[dict[str, Any]]) -> tuple[int, int]:
 
 
 def _times_row(
-    path: Path,
-    tool: str,
-    window: tuple[int, int],
-    busy: int | None,
-    raw: dict[str, int],
-    *,
-    exposed: int | None,
+    path: Path, tool: str, window: tuple[int, int], busy: int | None, raw: dict[str, int], *, exposed: int | None
 ) -> str:
     span, all_of = window[1] - window[0], raw["communicating"]
-    overlaps = [
-        "" if ns is None or not all_of else f"{1 - ns / all_of:.1%}" for ns in (exposed, raw["exposed"])
-    ]
+    overlaps = ["" if ns is None or not all_of else f"{1 - ns / all_of:.1%}" for ns in (exposed, raw["exposed"])]
     idle = None if busy is None else span - busy
     same = busy is not None and agrees(busy, raw["busy"])
     if all_of and exposed is not None:
@@ -197,9 +183,7 @@ def gemms(paths: Sequence[Path], tools: dict[str, str]) -> Rows:
         theirs = published_gemms(path.name.removesuffix(".json.gz"))
         if python := tools.get("tracelens"):
             found = run(Case("", "tracelens", path, 0, (python, "-m", "benchmarks.peer_runs")))
-            theirs = {
-                (op, int(b), int(m), int(n), int(k)): rate for op, b, m, n, k, _, rate in found["gemms"]
-            }
+            theirs = {(op, int(b), int(m), int(n), int(k)): rate for op, b, m, n, k, _, rate in found["gemms"]}
         ours = our_gemms(load(path))
         for key, (calls, rate) in raw_gemms(events_of(path)).items():
             named = {"traceanalyzer": ours.get(key), "TraceLens": theirs.get(key)}
@@ -276,12 +260,8 @@ def _existing(names: Sequence[str]) -> list[Path]:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "traces", nargs="*", type=Path, help="default: fixtures, and shared traces that are there"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("traces", nargs="*", type=Path, help="default: fixtures, and shared traces that are there")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--tracelens", default=TRACELENS, help="what pip installs, such as a checkout")
     parser.add_argument("--write", action="store_true", help="write benchmarks/PEERS.md")

@@ -88,9 +88,7 @@ def calls_of(events: Sequence[Event], names: Sequence[str]) -> Iterator[tuple[Ev
         if event.get("cat") == "cpu_op" and event["name"] in names:
             begin, end = _ns(event)
             rows = launches.get(event["tid"], [])
-            chosen = rows[
-                bisect_left(rows, begin, key=lambda r: r[0]) : bisect_right(rows, end, key=lambda r: r[0])
-            ]
+            chosen = rows[bisect_left(rows, begin, key=lambda r: r[0]) : bisect_right(rows, end, key=lambda r: r[0])]
             if total := sum(times.get(key, 0) for _, key in chosen):
                 yield event, total
 

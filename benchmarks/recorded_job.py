@@ -60,9 +60,7 @@ class RecordedJob:
     def written(self, folder: Path, moved: Mapping[int, Shifted] | None) -> Path:
         """One file per rank."""
         for rank, document in self.documents.items():
-            events = (
-                document["traceEvents"] if moved is None else rewritten(document["traceEvents"], moved[rank])
-            )
+            events = document["traceEvents"] if moved is None else rewritten(document["traceEvents"], moved[rank])
             (folder / f"rank{rank}.json").write_text(json.dumps({**document, "traceEvents": events}))
         return folder
 
@@ -81,11 +79,7 @@ class RecordedJob:
 def _step_us(rank: Rank) -> float:
     """The mean of the device's steps but the first; without marks what the largest graph takes."""
     if marks := marks_of(rank.cpu):
-        later = [
-            at
-            for at, call in rank.launch.items()
-            if rank.cpu[call]["ts"] >= marks[min(1, len(marks) - 1)]["ts"]
-        ]
+        later = [at for at, call in rank.launch.items() if rank.cpu[call]["ts"] >= marks[min(1, len(marks) - 1)]["ts"]]
         span = max(end_of(rank.work[at]) for at in later) - min(rank.work[at]["ts"] for at in later)
         return span / max(len(marks) - 1, 1)
     by_launch: dict[int, list[int]] = {}
@@ -136,11 +130,7 @@ def _stalls(one: Rank) -> Iterator[tuple[float, float]]:
 
 def marks_of(cpu: Sequence[Event]) -> list[Event]:
     """The steps' marks."""
-    return [
-        one
-        for one in cpu
-        if str(one.get("name")).startswith("ProfilerStep") and one["cat"] == "user_annotation"
-    ]
+    return [one for one in cpu if str(one.get("name")).startswith("ProfilerStep") and one["cat"] == "user_annotation"]
 
 
 def _begins(cpu: Sequence[Event]) -> list[float]:
@@ -158,14 +148,7 @@ def _inputs(events: Sequence[Event]) -> Iterator[Event]:
         return
     marks = marks_of(cpu)
     for at in [mark["ts"] + 0.5 for mark in marks] or [at - 0.5 for at in between(Rank.of(events))]:
-        yield {
-            **(marks or cpu)[0],
-            "name": _LOADS,
-            "cat": "user_annotation",
-            "ts": at,
-            "dur": 1.0,
-            "args": {},
-        }
+        yield {**(marks or cpu)[0], "name": _LOADS, "cat": "user_annotation", "ts": at, "dur": 1.0, "args": {}}
 
 
 def rewritten(events: Sequence[Event], moved: Shifted) -> list[Event]:

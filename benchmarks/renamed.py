@@ -38,9 +38,7 @@ def jobs_in(folder: Path) -> dict[str, dict[int, Path]]:
         rank = re.search(r"rank(\d+)\.", path.name)
         job = path.name[: rank.start()] if rank else path.name
         jobs[f"{path.parent.relative_to(folder.parent)}/{job}"][int(rank[1]) if rank else 0] = path
-    return {
-        name: ranks for name, ranks in jobs.items() if all(path.suffix == ".gz" for path in ranks.values())
-    }
+    return {name: ranks for name, ranks in jobs.items() if all(path.suffix == ".gz" for path in ranks.values())}
 
 
 def renamed(trace: Trace, *, blind: bool) -> Trace:
@@ -69,8 +67,7 @@ def _measured(whole: Mapping[int, Trace], way: str) -> NDArray[np.int64]:
     if way.startswith("together"):
         introduce(Here(analyses))
     sums: NDArray[np.int64] = np.sum(
-        [_counted(analysis, _new_names(hidden[rank], whole[rank])) for rank, analysis in analyses.items()],
-        axis=0,
+        [_counted(analysis, _new_names(hidden[rank], whole[rank])) for rank, analysis in analyses.items()], axis=0
     )
     return sums
 

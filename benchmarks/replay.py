@@ -44,9 +44,7 @@ def measure(path: str) -> None:
     every = np.arange(len(indexes[0].row))
     _, saving = timed(lambda: [forecast.saving([Scale(every, 0.5)]) for _ in range(FINDINGS)])
     events = len(program.segments.cpu_ns) + len(program.launch)
-    print(
-        f"{path}: {trace.meta.events} events, {program.sample.text} replayed: {events} segments and pieces of work"
-    )
+    print(f"{path}: {trace.meta.events} events, {program.sample.text} replayed: {events} segments and pieces of work")
     print(f"  reading {reading:.3f} s, indexes {indexing:.3f} s")
     print(f"  program {building:.3f} s, three replays {base:.4f} s, {FINDINGS} savings {saving:.3f} s")
     print(f"  {3 * events / base / 1e6:.1f} M segments and pieces a second")

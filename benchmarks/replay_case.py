@@ -35,21 +35,10 @@ class Case:
     @classmethod
     def of(cls, trace: Trace) -> Self:
         analysis = Analysis(trace)
-        work, nesting, steps, syncs = (
-            analysis.index(kind) for kind in (DeviceWork, Nesting, Steps, SyncCalls)
-        )
+        work, nesting, steps, syncs = (analysis.index(kind) for kind in (DeviceWork, Nesting, Steps, SyncCalls))
         program = Program.build(trace, work, nesting, steps, syncs)
         cpu = trace.cpu["name"].astype(str).to_numpy()
-        return cls(
-            trace,
-            work,
-            nesting,
-            steps,
-            syncs,
-            program,
-            cpu,
-            trace.gpu["name"].astype(str).to_numpy()[work.row],
-        )
+        return cls(trace, work, nesting, steps, syncs, program, cpu, trace.gpu["name"].astype(str).to_numpy()[work.row])
 
     @property
     def dur_ns(self) -> Rows:
@@ -70,9 +59,7 @@ class Case:
     def inside(self, rows: Rows, outer: Rows) -> Mask:
         """Which of `rows` lie in one of the spans of `outer`, which are disjoint."""
         order = outer[np.argsort(self.nesting.start_ns[outer])]
-        position = (
-            np.searchsorted(self.nesting.start_ns[order], self.nesting.start_ns[rows], side="right") - 1
-        )
+        position = np.searchsorted(self.nesting.start_ns[order], self.nesting.start_ns[rows], side="right") - 1
         return (position >= 0) & (self.nesting.end_ns[rows] <= pick(self.nesting.end_ns[order], position, 0))
 
     def bytes(self, entries: Rows) -> NDArray[np.float64]:
@@ -83,6 +70,4 @@ def matches(names: NDArray[np.object_], pattern: str | re.Pattern[str]) -> Mask:
     """Which names hold the pattern."""
     found = re.compile(pattern)
     known: dict[str, bool] = {}
-    return np.array(
-        [known.setdefault(n, bool(found.search(n))) if n not in known else known[n] for n in names], bool
-    )
+    return np.array([known.setdefault(n, bool(found.search(n))) if n not in known else known[n] for n in names], bool)

@@ -13,9 +13,7 @@ def item(case: Case) -> list[Edit]:
     """Ops that read back a value: with their copy and wait."""
     waits = case.syncs.row
     top = case.nesting.top_op(waits)
-    reads = np.unique(
-        top[np.isin(case.cpu_name[top], ["aten::item", "aten::is_nonzero", "aten::_local_scalar_dense"])]
-    )
+    reads = np.unique(top[np.isin(case.cpu_name[top], ["aten::item", "aten::is_nonzero", "aten::_local_scalar_dense"])])
     return [Drop(reads)]
 
 

@@ -19,12 +19,7 @@ from benchmarks.replay_fixes import graph, item
 from traceanalyzer import load
 from traceanalyzer.replay.saving import Forecast
 
-HEALTHY = (
-    "pairs/clean_gemm.fixed",
-    "pairs/clean_train.fixed",
-    "pairs/unfused_pointwise.fixed",
-    "noise/gemm.a1",
-)
+HEALTHY = ("pairs/clean_gemm.fixed", "pairs/clean_train.fixed", "pairs/unfused_pointwise.fixed", "noise/gemm.a1")
 
 FIRST_OF_PAIRS4 = frozenset(
     ("amp_scaler", "checkpointing", "effnet_nchw", "float64_leak", "moe_loop", "norm_upcast", "small_h2d")

@@ -14,12 +14,7 @@ from traceanalyzer.read.load import load_file
 from traceanalyzer.report.diagnosis import report_of
 from traceanalyzer.rule.registry import all_rules
 
-_NAMES = (
-    "orjson",
-    "load, 1 process",
-    "every index of diagnose",
-    "every index, also of table, ops and memory",
-)
+_NAMES = ("orjson", "load, 1 process", "every index of diagnose", "every index, also of table, ops and memory")
 
 
 def report(runs: int, megabytes: int) -> Iterator[str]:

@@ -36,9 +36,7 @@ def shortened(events: list[Event], steps: int) -> list[Event] | None:
     }
     stay = [event for event in events if "ts" not in event or _stays(event, end, gone)]
     work = [float(event["ts"]) for event in stay if event.get("cat") in DEVICE and event["cat"] != _MARK]
-    stay = [
-        event for event in stay if event.get("cat") != _MARK or float(event["ts"]) <= max(work, default=0.0)
-    ]
+    stay = [event for event in stay if event.get("cat") != _MARK or float(event["ts"]) <= max(work, default=0.0)]
     kept = {event["id"] for event in stay if event.get("ph") == "s"}
     return [event for event in stay if event.get("ph") != "f" or event["id"] in kept]
 

@@ -97,9 +97,7 @@ def main() -> None:
         print(sentence(made))
         return
     for row in (every := rows()):
-        print(
-            f"{row.source + '/' + row.program:44} said {row.said:6.1%} error {row.error:+5.1f} named {row.named}"
-        )
+        print(f"{row.source + '/' + row.program:44} said {row.said:6.1%} error {row.error:+5.1f} named {row.named}")
     print(sentence(every))
 
 

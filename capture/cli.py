@@ -164,12 +164,7 @@ def _with_overrides(plan: Plan, args: argparse.Namespace) -> Plan:
 
 
 def _meta(
-    workload: Workload,
-    args: argparse.Namespace,
-    session: Session,
-    plan: Plan,
-    recording: Recording,
-    notes: list[str],
+    workload: Workload, args: argparse.Namespace, session: Session, plan: Plan, recording: Recording, notes: list[str]
 ) -> dict[str, Any]:
     """What `.meta.json` says; times in ms per step, three repeats, sorted."""
     window = session.window

@@ -106,12 +106,7 @@ def readme() -> str:
     for fixture in recorded:
         meta = json.loads((FOLDER / f"{fixture.folder}/{fixture.name}.meta.json").read_text())
         parts.append(_entry(fixture, meta))
-    parts += [
-        "## What the raw events show\n",
-        _explain(),
-        _line(COLUMNS),
-        "|---" + "|--:" * (len(COLUMNS) - 1) + "|",
-    ]
+    parts += ["## What the raw events show\n", _explain(), _line(COLUMNS), "|---" + "|--:" * (len(COLUMNS) - 1) + "|"]
     parts += [_row(fixture) for fixture in recorded]
     parts += ["\n## Broken\n", _broken()]
     return "\n".join(parts) + "\n"

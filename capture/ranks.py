@@ -108,9 +108,7 @@ def _join(device: Device, store: object, rank: int, size: int) -> None:
     distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=START_LIMIT)
 
 
-def _follow(
-    make: Make, device: Device, rank: int, size: int, port: int, seed: int, orders: Connection
-) -> None:
+def _follow(make: Make, device: Device, rank: int, size: int, port: int, seed: int, orders: Connection) -> None:
     """In the other process: a step for each order, until rank 0 closes the pipe."""
     import torch
     from torch import distributed

@@ -54,18 +54,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Properties try as many examples as HYPOTHESIS_PROFILE says."""
-    config.addinivalue_line(
-        "markers", "of_shared(wanted=...): of the shared traces those whose name is wanted"
-    )
+    config.addinivalue_line("markers", "of_shared(wanted=...): of the shared traces those whose name is wanted")
     config.addinivalue_line(
         "markers", "slow: one more of a kind, or seconds long; left out by `make test`, run by .ci/run"
     )
     if config.getoption("dist", "no") == "loadgroup" and not hasattr(pytest.Item, "_nodeid"):
         raise pytest.UsageError("xdist cannot group the tests with this pytest: see pyproject.toml")
     load_profile()
-    if hasattr(
-        config, "workerinput"
-    ):  # one of several processes: pytest's folder of the run is above its own
+    if hasattr(config, "workerinput"):  # one of several processes: pytest's folder of the run is above its own
         os.environ["TRACEANALYZER_TEST_RUN"] = str(Path(config.option.basetemp).parent)
 
 

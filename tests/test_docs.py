@@ -26,8 +26,7 @@ from traceanalyzer.rule.registry import all_rules
 from traceanalyzer.timeline.device_work import KINDS
 
 README, RULES, USE = (
-    (REPOSITORY / name).read_text(encoding="utf-8")
-    for name in ("README.md", "docs/rules.md", "docs/commands.md")
+    (REPOSITORY / name).read_text(encoding="utf-8") for name in ("README.md", "docs/rules.md", "docs/commands.md")
 )
 MOST_LINES = 120  # of README.md
 DOCUMENTS = [
@@ -101,9 +100,7 @@ def test_the_cheat_sheet_is_true(trace: str, rows: list[dict[str, str]]) -> None
             assert (row["rule"], row.get("cause")) in said
 
 
-def test_check_and_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_and_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     module = generator()
     (tmp_path / "docs").mkdir()
     for name, parts in module.PAGES.items():
@@ -197,9 +194,7 @@ def test_links_lead_to_files(document: str) -> None:
 def test_makefile_has_the_targets_that_documents_name() -> None:
     targets = set(re.findall(r"^(\w+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
     named = {
-        target
-        for document in DOCUMENTS
-        for target in re.findall(r"make (\w+) +#", (REPOSITORY / document).read_text())
+        target for document in DOCUMENTS for target in re.findall(r"make (\w+) +#", (REPOSITORY / document).read_text())
     }
     assert named <= targets
     assert {"demo", "test", "lint", "fixtures", "bench"} <= targets

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.expected import (
-    FOLDER,
-    Program,
-    differences,
-    expected_sections,
-    programs,
-    selected_programs,
-)
+from tests.support.expected import FOLDER, Program, differences, expected_sections, programs, selected_programs
 from tests.support.paths import SHARED
 
 SELECTED = set(selected_programs())

@@ -21,9 +21,7 @@ with (REPOSITORY / "benchmarks/truth/peers/amd_units.csv").open(encoding="utf-8"
 shared = pytest.mark.skipif(not SHARED.exists(), reason="no shared traces")
 
 
-@pytest.mark.parametrize(
-    "fixture", ["exposed-communication/bad", "needless-collectives/bad", "healthy/train"]
-)
+@pytest.mark.parametrize("fixture", ["exposed-communication/bad", "needless-collectives/bad", "healthy/train"])
 def test_times_of_the_device_are_those_of_the_raw_events(fixture: str) -> None:
     path = FIXTURES / f"{fixture}.json.gz"
     (device,) = diagnose(path).traces[0].accounting
@@ -58,9 +56,7 @@ def test_numbers_of_tracelens_come_from_its_tables(monkeypatch: pytest.MonkeyPat
 
 
 @shared
-@pytest.mark.parametrize(
-    ("name", "gemms"), [("tracelens_h100_qwen05b", 5), ("tracelens_h100_timesformer", 10)]
-)
+@pytest.mark.parametrize(("name", "gemms"), [("tracelens_h100_qwen05b", 5), ("tracelens_h100_timesformer", 10)])
 def test_rates_of_gemms_are_those_that_tracelens_expects(name: str, gemms: int) -> None:
     ours, theirs = our_gemms(load(SHARED / "public2" / f"{name}.json.gz")), published_gemms(name)
     assert len(theirs) == gemms

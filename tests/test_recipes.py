@@ -92,9 +92,7 @@ def fit_with_lightning(lightning: Any, callback: Any) -> None:
     trainer.fit(Module(), torch.utils.data.DataLoader(torch.ones(BATCHES, 8)))
 
 
-def test_hugging_face_trainer(
-    training: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hugging_face_trainer(training: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if importlib.util.find_spec("transformers") is None:
         monkeypatch.setitem(sys.modules, "transformers", with_class("TrainerCallback"))
     exec(recipe("Hugging Face Trainer"), training)
@@ -152,9 +150,7 @@ def wait_for_threads() -> None:
 
 
 @pytest.fixture
-def project(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[str], subprocess.CompletedProcess[str]]:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], subprocess.CompletedProcess[str]]:
     """A folder with a program and a baseline of `implicit-sync`; runs lines of a shell in it."""
     monkeypatch.chdir(tmp_path)
     bin_ = tmp_path / "bin"
@@ -167,13 +163,7 @@ def project(
 
     def run(line: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["sh", "-c", line],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=tmp_path,
-            env=env,
-            timeout=240,
+            ["sh", "-c", line], capture_output=True, text=True, check=False, cwd=tmp_path, env=env, timeout=240
         )
 
     (tmp_path / "train.py").write_text(

@@ -18,11 +18,7 @@ def test_shortened_recording_keeps_first_steps_and_launches() -> None:
     assert kept is not None
 
     def marks(events: list[dict[str, object]]) -> set[object]:
-        return {
-            one["name"]
-            for one in events
-            if str(one.get("name")).startswith("ProfilerStep") and one["ph"] == "X"
-        }
+        return {one["name"] for one in events if str(one.get("name")).startswith("ProfilerStep") and one["ph"] == "X"}
 
     def launched(events: list[dict[str, object]], *kinds: str) -> set[int]:
         return {

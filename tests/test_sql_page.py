@@ -54,7 +54,5 @@ def test_idle_time_in_sql_is_that_of_the_analyzer(tables: Tables) -> None:
     ((_, _, idle_ms, _),) = tables.duckdb(query)[1]
     gaps = idle_gaps(load(Path(ANSWERED)))
     work = load(Path(ANSWERED)).kernels
-    inner = (gaps["start_ns"] > work["start_ns"].min()) & (
-        gaps["end_ns"] < (work["start_ns"] + work["dur_ns"]).max()
-    )
+    inner = (gaps["start_ns"] > work["start_ns"].min()) & (gaps["end_ns"] < (work["start_ns"] + work["dur_ns"]).max())
     assert idle_ms == pytest.approx(gaps.loc[inner, "dur_ns"].sum() / 1e6)

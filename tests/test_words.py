@@ -14,12 +14,7 @@ from traceanalyzer.rule.registry import all_rules
 PHRASES = tomllib.loads((REPOSITORY / "tools/words.toml").read_text("utf-8"))["prose"]
 PACKAGE = REPOSITORY / "traceanalyzer"
 PAGES = sorted(
-    [
-        *REPOSITORY.glob("*.md"),
-        *REPOSITORY.glob("docs/*.md"),
-        *PACKAGE.rglob("*.md"),
-        *PACKAGE.rglob("*.toml"),
-    ]
+    [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"), *PACKAGE.rglob("*.md"), *PACKAGE.rglob("*.toml")]
 )
 NOT_CHECKED = ("CHANGELOG.md",)
 
@@ -27,18 +22,14 @@ NOT_CHECKED = ("CHANGELOG.md",)
 def avoided(text: str) -> list[str]:
     """`told apart: write separated` for each phrase that the text has."""
     flat = " ".join(text.split())
-    return [
-        f"{found[0]}: write {what}" for phrase, what in PHRASES.items() for found in re.finditer(phrase, flat)
-    ]
+    return [f"{found[0]}: write {what}" for phrase, what in PHRASES.items() for found in re.finditer(phrase, flat)]
 
 
 def texts_in(file: Path) -> Iterator[tuple[int, str]]:
     """(line, text) of the string literals with several words, without docstrings of what is no command."""
     tree = ast.parse(file.read_text("utf-8"))
     notes = {
-        id(node.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
     commands = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
     for command in commands:

@@ -133,15 +133,11 @@ def main() -> int:
         inputs = json.loads(Path(sys.argv[3]).read_text())
         Path(sys.argv[2]).write_text(json.dumps(answers(inputs)))
         return 0
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("base", help="a commit, or a file written by --record")
     parser.add_argument("paths", type=Path, nargs="*", default=[ROOT / "fixtures"], help="traces and folders")
     parser.add_argument("--record", action="store_true", help="write this tree's answers to BASE")
-    parser.add_argument(
-        "--texts", action="store_true", help="compare messages, remedies, costs and evidence, too"
-    )
+    parser.add_argument("--texts", action="store_true", help="compare messages, remedies, costs and evidence, too")
     parser.add_argument("--share", type=int, default=1, help="only every n-th trace, chosen by its name")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     options = parser.parse_args()
@@ -156,17 +152,11 @@ def main() -> int:
         before = at_commit(options.base, inputs, options.jobs)
     changed = 0
     for name in map(_name, inputs):
-        lines = (
-            list(differences(before[name], after[name], options.texts))
-            if name in before
-            else ["not recorded"]
-        )
+        lines = list(differences(before[name], after[name], options.texts)) if name in before else ["not recorded"]
         changed += bool(lines)
         if lines:
             first, *others = name.split(os.pathsep)
-            print(
-                f"{Path(first).parent.name}/{Path(first).name}{f' and {len(others)} more' if others else ''}"
-            )
+            print(f"{Path(first).parent.name}/{Path(first).name}{f' and {len(others)} more' if others else ''}")
             print(*(f"    {line}" for line in lines), sep="\n", flush=True)
     print(f"{changed} of {len(inputs)} traces and jobs differ")
     return int(changed > 0)

@@ -46,9 +46,7 @@ def picture() -> str:
 
 def rules() -> str:
     """One row per rule."""
-    rows = [
-        f"| `{rule.slug}` | {rule.group} | {rule.title.replace('|', chr(92) + '|')} |" for rule in all_rules()
-    ]
+    rows = [f"| `{rule.slug}` | {rule.group} | {rule.title.replace('|', chr(92) + '|')} |" for rule in all_rules()]
     return "\n".join(["| rule | group | what it finds |", "|---|---|---|", *rows])
 
 
@@ -63,10 +61,7 @@ def judged() -> str:
 
 
 def _cause_table(table: Sequence[Cause[Any]]) -> str:
-    lines = [
-        "| | cause | whose time | how sure | holds for | stands here because |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines = ["| | cause | whose time | how sure | holds for | stands here because |", "|---|---|---|---|---|---|"]
     lines += [
         f"| {i} | `{row.cause}` | {row.group} | {row.sure} | {row.holds} | {row.why} |"
         for i, row in enumerate(table, start=1)
@@ -134,9 +129,7 @@ def _whole(_: str, make: Callable[[], str]) -> str:
 
 def main() -> int:
     """0 where all pages are current or have been written."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     choice = parser.add_mutually_exclusive_group(required=True)
     choice.add_argument("--write", action="store_true", help="rewrite what is not current")
     choice.add_argument("--check", action="store_true", help="exit with 1 if something is not current")

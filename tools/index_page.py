@@ -51,10 +51,7 @@ _INDEXES = """
 def index_page() -> str:
     """The whole page as Markdown."""
     shown = [_view_row(getattr(views, name)) for name in views.__all__]
-    named = {
-        "kinds": ", ".join(f"`{kind}`" for kind in KINDS),
-        "causes": ", ".join(f"`{cause}`" for cause in CAUSES),
-    }
+    named = {"kinds": ", ".join(f"`{kind}`" for kind in KINDS), "causes": ", ".join(f"`{cause}`" for cause in CAUSES)}
     kinds = sorted(all_indexes(), key=lambda kind: (kind.__module__.split(".")[1], kind.__name__))
     return _HEAD + "".join(shown) + _INDEXES.format(**named) + "".join(map(_index_row, kinds))
 

@@ -159,10 +159,7 @@ def check(slug: str) -> int:
     failed = []
     for command in commands:
         print("$", " ".join(command).replace(sys.executable, "python"), flush=True)
-        if subprocess.run(command, cwd=REPOSITORY, check=False).returncode not in (
-            0,
-            5 if "-k" in command else 0,
-        ):
+        if subprocess.run(command, cwd=REPOSITORY, check=False).returncode not in (0, 5 if "-k" in command else 0):
             failed.append(command)
     files.append(str(TITLES.relative_to(REPOSITORY)))
     todo = [file for file in files if "TODO" in (REPOSITORY / file).read_text(encoding="utf-8")]
@@ -174,9 +171,7 @@ def check(slug: str) -> int:
 
 def main() -> int:
     """0 if files are written or all checks pass."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("slug", help="name of the rule, in kebab-case")
     parser.add_argument("--group", default="host", help="folder of traceanalyzer/rules (host)")
     parser.add_argument("--check", action="store_true", help="run all checks for an existing rule")

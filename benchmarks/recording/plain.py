@@ -89,9 +89,7 @@ def accelerate_bert(steps: int) -> None:
         for n in range(2 * steps * batch)
     ]
     clock = Clock()
-    accelerator = Accelerator(
-        gradient_accumulation_steps=2, mixed_precision="no" if SMALL else "bf16", cpu=SMALL
-    )
+    accelerator = Accelerator(gradient_accumulation_steps=2, mixed_precision="no" if SMALL else "bf16", cpu=SMALL)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     model, optimizer, loader = accelerator.prepare(model, optimizer, DataLoader(data, batch))
     for entry in loader:
@@ -197,8 +195,7 @@ def infer_towers(steps: int) -> None:
 
 
 PROGRAMS = {
-    run.__name__: run
-    for run in (timm_resnet, hf_trainer, accelerate_bert, lightning_vit, compiled_llama, infer_towers)
+    run.__name__: run for run in (timm_resnet, hf_trainer, accelerate_bert, lightning_vit, compiled_llama, infer_towers)
 }
 
 if __name__ == "__main__":

@@ -14,9 +14,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 from traceanalyzer.recorder.launch import run
 
 if __name__ == "__main__":
-    outcome = run(
-        sys.argv[2:], json.loads(sys.argv[1]), lambda text: print(text, file=sys.stderr, flush=True)
-    )
+    outcome = run(sys.argv[2:], json.loads(sys.argv[1]), lambda text: print(text, file=sys.stderr, flush=True))
     if outcome.problem:
         print(f"nothing is recorded: {outcome.problem}", file=sys.stderr)
     sys.exit(outcome.exit_code)

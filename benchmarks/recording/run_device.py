@@ -80,15 +80,7 @@ class Driver:
         if left < 20:
             return {**result, "skipped": "no time is left"}
         report, trace = self.folder / f"{wanted.name}.own.json", self.folder / f"{wanted.name}.json.gz"
-        command = [
-            *(
-                self.python,
-                *wanted.words,
-                str(HERE / f"{wanted.script}.py"),
-                wanted.program,
-                str(wanted.steps),
-            )
-        ]
+        command = [*(self.python, *wanted.words, str(HERE / f"{wanted.script}.py"), wanted.program, str(wanted.steps))]
         if wanted.options is not None:
             options = {"path": str(trace), "force": True, **wanted.options}
             command = [self.python, str(HERE / "record_only.py"), json.dumps(options), *command]
@@ -103,12 +95,7 @@ class Driver:
         began = time.time()
         with open(self.folder / f"{wanted.name}.err", "w+", encoding="utf-8", errors="replace") as errors:
             started = subprocess.Popen(
-                command,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=errors,
-                stderr=errors,
-                start_new_session=True,
+                command, env=env, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, start_new_session=True
             )
             try:
                 result["exit"] = started.wait(min(SECONDS, left))
@@ -160,18 +147,7 @@ class Driver:
             archive.close()
 
 
-_SHOWN = (
-    "name",
-    "exit",
-    "wall_s",
-    "own_ms",
-    "own_last_ms",
-    "before_ms",
-    "unit",
-    "doubt",
-    "skipped",
-    "problem",
-)
+_SHOWN = ("name", "exit", "wall_s", "own_ms", "own_last_ms", "before_ms", "unit", "doubt", "skipped", "problem")
 
 
 def _end_of(text: str) -> str:
@@ -273,18 +249,13 @@ SWITCHES = ("shapes", "stacks", "memory")
 
 def _plain() -> list[Run]:
     return [
-        Run("plain", program, number, options)
-        for number in (1, 2, 3)
-        for program in PLAIN
-        for options in (None, {})
+        Run("plain", program, number, options) for number in (1, 2, 3) for program in PLAIN for options in (None, {})
     ]
 
 
 def _faults() -> list[Run]:
     few = {"busy_thread": 84}  # its steps take 0.7 s
-    runs = [
-        Run("faulty", program, number, {}, few.get(program, STEPS)) for number in (1, 2) for program in FAULTS
-    ]
+    runs = [Run("faulty", program, number, {}, few.get(program, STEPS)) for number in (1, 2) for program in FAULTS]
     return runs + [Run("faulty", program, 1, None, few.get(program, STEPS)) for program in FAULTS]
 
 
@@ -303,9 +274,7 @@ def _again() -> list[Run]:
     slow = [Run("faulty", "slow_loader", number, {}) for number in (1, 2)]
     kinds = [(1, {}, "recorded"), (1, {"tensors": False}, "no-tensors"), (2, {}, "recorded")]
     pairs = [
-        Run(script, name, number, options, label=label)
-        for number, options, label in kinds
-        for script, name in programs
+        Run(script, name, number, options, label=label) for number, options, label in kinds for script, name in programs
     ]
     switches = [
         Run("plain", name, 1, {"tensors": False, switch: True}, label=switch)
@@ -328,9 +297,7 @@ PARTS = {"plain": _plain, "faults": _faults, "steps": _steps, "again": _again, "
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=PARTS, required=True)
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))

@@ -174,9 +174,7 @@ def own_profiler(steps: int) -> None:
     network = _network()
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4)
     rows = torch.randn(64, WIDTH, device=DEVICE)
-    with torch.profiler.profile(
-        schedule=torch.profiler.schedule(wait=20, warmup=2, active=2, repeat=3)
-    ) as profiler:
+    with torch.profiler.profile(schedule=torch.profiler.schedule(wait=20, warmup=2, active=2, repeat=3)) as profiler:
         for _ in range(steps):
             network(rows).square().mean().backward()
             optimizer.step()

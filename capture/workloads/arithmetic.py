@@ -187,8 +187,7 @@ def outside_autocast(device: Device, bad: bool) -> Callable[[], object]:
     width = device.pick(2048, 32)
     with torch.device(device.kind):
         encoder, decoder = (
-            nn.Sequential(*(m for _ in range(4) for m in (nn.Linear(width, width), nn.GELU())))
-            for _ in range(2)
+            nn.Sequential(*(m for _ in range(4) for m in (nn.Linear(width, width), nn.GELU()))) for _ in range(2)
         )
         x = torch.randn(device.pick(8192, 8), width)
     optimizer = torch.optim.AdamW([*encoder.parameters(), *decoder.parameters()], 1e-4, fused=True)

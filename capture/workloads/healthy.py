@@ -12,9 +12,7 @@ from capture.workloads.training import training_step, transformer
 
 def add_options(parser: ArgumentParser) -> None:
     """Sizes; the defaults make the device's time several times that of the CPU."""
-    parser.add_argument(
-        "--width", type=int, help="features (gemm 8192, train 2048, cuda_graphs 4096; CPU 32)"
-    )
+    parser.add_argument("--width", type=int, help="features (gemm 8192, train 2048, cuda_graphs 4096; CPU 32)")
     parser.add_argument("--rows", type=int, help="rows or tokens per step (8192; CPU 32)")
     parser.add_argument("--layers", type=int, default=0, help="per step (gemm 6, train 1, cuda_graphs 12)")
 

@@ -44,11 +44,7 @@ def launch_bound(device: Device, bad: bool) -> Callable[[], object]:
     import torch
     from torch import nn
 
-    layers = [
-        m
-        for n in range(20)
-        for m in (nn.Linear(256 + 8 * n, 264 + 8 * n), nn.LayerNorm(264 + 8 * n), nn.SiLU())
-    ]
+    layers = [m for n in range(20) for m in (nn.Linear(256 + 8 * n, 264 + 8 * n), nn.LayerNorm(264 + 8 * n), nn.SiLU())]
     model = nn.Sequential(*layers).to(device.kind).requires_grad_(False)
     x = torch.randn(64, 256, device=device.kind)
     if bad or not device.is_gpu:

@@ -22,9 +22,7 @@ def build(args: Namespace, device: Device) -> Plan:
 
     width = args.width or device.pick(4096, 64)
     dtype = device.pick(torch.bfloat16, torch.float32)
-    layers = [
-        nn.Sequential(nn.Linear(width, width), nn.GELU()).to(device.kind, dtype) for _ in range(args.layers)
-    ]
+    layers = [nn.Sequential(nn.Linear(width, width), nn.GELU()).to(device.kind, dtype) for _ in range(args.layers)]
     rows = torch.randn(args.rows or device.pick(2048, 32), width, device=device.kind, dtype=dtype)
 
     def step() -> None:

@@ -16,9 +16,7 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--size", type=int, help="rows and columns of the matrices (4096; CPU 128)")
     parser.add_argument("--matmuls", type=int, default=4, metavar="N", help="per step (4)")
     parser.add_argument("--entries", type=int, help="entries parsed before each matmul (1000; CPU 100)")
-    parser.add_argument(
-        "--pause-ms", type=float, default=8.0, metavar="MS", help="the one pause of variant once (8)"
-    )
+    parser.add_argument("--pause-ms", type=float, default=8.0, metavar="MS", help="the one pause of variant once (8)")
 
 
 def build(args: Namespace, device: Device) -> Plan:

@@ -17,9 +17,7 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--width", type=int, help="channels or features (cnn 64, transformer 1024; CPU 16)")
     parser.add_argument("--layers", type=int, default=2, help="transformer layers (2)")
     parser.add_argument("--tokens", type=int, help="length of a sequence (1024; CPU 16)")
-    parser.add_argument(
-        "--no-fused", action="store_true", help="optimizer with one kernel per group, not fused"
-    )
+    parser.add_argument("--no-fused", action="store_true", help="optimizer with one kernel per group, not fused")
 
 
 def cnn(width: int, device: Device) -> Any:
@@ -81,9 +79,7 @@ def build(args: Namespace, device: Device) -> Plan:
         labels = torch.randint(0, 10, (count,), device=device.kind)
         images = torch.randn(count, 3, 32, 32, device=device.kind)
         model = cnn(args.width or device.pick(64, 16), device)
-        step = training_step(
-            model, lambda out: functional.cross_entropy(out, labels), images, not args.no_fused
-        )
+        step = training_step(model, lambda out: functional.cross_entropy(out, labels), images, not args.no_fused)
         return Plan(step, Window(active=3))
     width = args.width or device.pick(1024, 16)
     shape = (args.batch or device.pick(8, 4), args.tokens or device.pick(1024, 16), width)

@@ -19,9 +19,7 @@ class HeadTuner:
     def __init__(self, model, lr):
         self.model = model
         self.device = next(model.parameters()).device
-        self.optimizer = torch.optim.SGD(
-            model.classifier.parameters(), lr=lr, momentum=0.9, weight_decay=1e-4
-        )
+        self.optimizer = torch.optim.SGD(model.classifier.parameters(), lr=lr, momentum=0.9, weight_decay=1e-4)
         self.scheduler = torch.optim.lr_scheduler.PolynomialLR(self.optimizer, total_iters=100_000, power=0.9)
 
     def set_train_mode(self):

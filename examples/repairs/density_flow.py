@@ -11,11 +11,7 @@ class VelocityField(nn.Module):
     def __init__(self, dim, hidden):
         super().__init__()
         self.net = nn.Sequential(
-            nn.Linear(dim + 1, hidden),
-            nn.Tanh(),
-            nn.Linear(hidden, hidden),
-            nn.Tanh(),
-            nn.Linear(hidden, dim),
+            nn.Linear(dim + 1, hidden), nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh(), nn.Linear(hidden, dim)
         )
 
     def forward(self, t, z):
@@ -56,9 +52,7 @@ class ContinuousFlow(nn.Module):
 
     def log_prob(self, x):
         start = (x, x.new_zeros(x.shape[0]))
-        z, delta = odeint(
-            self.dynamics, start, self.times, method="rk4", options={"step_size": self.step_size}
-        )
+        z, delta = odeint(self.dynamics, start, self.times, method="rk4", options={"step_size": self.step_size})
         z, delta = z[-1], delta[-1]
         log_base = -0.5 * (z.square().sum(1) + self.dim * math.log(2 * math.pi))
         return log_base - delta

@@ -94,8 +94,7 @@ def make(device, small):
     model = GaitNet(9, channels, depth, num_classes=12).to(device)
     trainer = ActivityTrainer(model, build_metrics(12).to(device))
     batches = [
-        (torch.randn(batch, 9, length, device=device), torch.randint(12, (batch,), device=device))
-        for _ in range(4)
+        (torch.randn(batch, 9, length, device=device), torch.randint(12, (batch,), device=device)) for _ in range(4)
     ]
     counter = 0
 

@@ -55,9 +55,7 @@ def make(device, small):
     model = build_model(small).to(device=device, dtype=dtype).eval()
     reranker = Reranker(model, yes_id=1, no_id=2)
     n_queries, n_passages, length = (2, 2, 32) if small else (3, 16, 512)
-    batches = [
-        candidate_batch(n_queries * n_passages, length, model.config.vocab_size, device) for _ in range(4)
-    ]
+    batches = [candidate_batch(n_queries * n_passages, length, model.config.vocab_size, device) for _ in range(4)]
     state = {"i": 0}
 
     def step():

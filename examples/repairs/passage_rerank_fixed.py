@@ -30,9 +30,7 @@ class Reranker:
 
     @torch.inference_mode()
     def relevance(self, input_ids, attention_mask):
-        out = self.model(
-            input_ids=input_ids, attention_mask=attention_mask, use_cache=False, logits_to_keep=1
-        )
+        out = self.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False, logits_to_keep=1)
         last = out.logits[:, -1, :]
         pair = torch.stack([last[:, self.no_id], last[:, self.yes_id]], dim=1).float()
         return pair.softmax(dim=1)[:, 1]
@@ -57,9 +55,7 @@ def make(device, small):
     model = build_model(small).to(device=device, dtype=dtype).eval()
     reranker = Reranker(model, yes_id=1, no_id=2)
     n_queries, n_passages, length = (2, 2, 32) if small else (3, 16, 512)
-    batches = [
-        candidate_batch(n_queries * n_passages, length, model.config.vocab_size, device) for _ in range(4)
-    ]
+    batches = [candidate_batch(n_queries * n_passages, length, model.config.vocab_size, device) for _ in range(4)]
     state = {"i": 0}
 
     def step():

@@ -13,9 +13,7 @@ class ResBlock(nn.Module):
     def __init__(self, channels, kernel_size=3, dilations=(1, 3)):
         super().__init__()
         self.convs = nn.ModuleList(
-            weight_norm(
-                nn.Conv1d(channels, channels, kernel_size, dilation=d, padding=d * (kernel_size - 1) // 2)
-            )
+            weight_norm(nn.Conv1d(channels, channels, kernel_size, dilation=d, padding=d * (kernel_size - 1) // 2))
             for d in dilations
         )
 
@@ -32,9 +30,7 @@ class Generator(nn.Module):
         self.ups, self.blocks = nn.ModuleList(), nn.ModuleList()
         for rate in rates:
             self.ups.append(
-                weight_norm(
-                    nn.ConvTranspose1d(channels, channels // 2, 2 * rate, stride=rate, padding=rate // 2)
-                )
+                weight_norm(nn.ConvTranspose1d(channels, channels // 2, 2 * rate, stride=rate, padding=rate // 2))
             )
             channels //= 2
             self.blocks.append(ResBlock(channels))
@@ -56,9 +52,9 @@ class MultiScaleMelLoss(nn.Module):
         self.eps = eps
 
     def log_mel(self, wave, n_fft, n_mels):
-        transform = MelSpectrogram(
-            SAMPLE_RATE, n_fft=n_fft, hop_length=n_fft // 4, n_mels=n_mels, power=1.0
-        ).to(wave.device)
+        transform = MelSpectrogram(SAMPLE_RATE, n_fft=n_fft, hop_length=n_fft // 4, n_mels=n_mels, power=1.0).to(
+            wave.device
+        )
         return transform(wave).clamp_min(self.eps).log10()
 
     def forward(self, fake, real):

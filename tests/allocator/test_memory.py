@@ -137,12 +137,7 @@ def test_the_text_names_all_of_it() -> None:
     text = render_memory(view, ops, origin_ns=0, limit=1)
     for part in ("CUDA:0: peak 1.14 KiB at 0.002 ms", "aten::mm, train.py(7): step", "other places (1)"):
         assert part in text
-    for part in (
-        "allocated before the recording",
-        "cudaMalloc",
-        "Out of memory: 1 time.",
-        "4.81 KiB at most",
-    ):
+    for part in ("allocated before the recording", "cudaMalloc", "Out of memory: 1 time.", "4.81 KiB at most"):
         assert part in text
     assert max(map(len, text.splitlines())) <= 80
     long = ops.assign(name="void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast>")
@@ -268,15 +263,7 @@ def test_allocation_names_innermost_op_and_line_of_its_thread() -> None:
 def test_calls_of_the_driver_that_allocate_come_by_their_time() -> None:
     trace = TraceBuilder(profile_memory=1)
     trace.memory(0, 64)
-    names = (
-        "cudaMalloc",
-        "cudaFree",
-        "cudaHostAlloc",
-        "cuMemMap",
-        "cudaMemcpyAsync",
-        "cuMemcpyAsync",
-        "cudaMalloc",
-    )
+    names = ("cudaMalloc", "cudaFree", "cudaHostAlloc", "cuMemMap", "cudaMemcpyAsync", "cuMemcpyAsync", "cudaMalloc")
     for number, name in enumerate(names):
         trace.launch(name, 1_000 * number, 10 * (number + 1), number + 1)
     trace.op("cudaMalloc", 9_000, 500)  # of the user's, called so

@@ -31,9 +31,7 @@ def test_page_and_folder_agree() -> None:
 
 @measured
 def test_page_is_current() -> None:
-    assert (FOLDER / "README.md").read_text(encoding="utf-8") == readme(), (
-        "run: python -m capture.fixtures --readme"
-    )
+    assert (FOLDER / "README.md").read_text(encoding="utf-8") == readme(), "run: python -m capture.fixtures --readme"
 
 
 @measured
@@ -96,9 +94,7 @@ def test_healthy_traces_keep_the_device_busy(fixture: Fixture) -> None:
 
 def test_broken_files_are_reproduced() -> None:
     made = damaged((FOLDER / SOURCE).read_bytes())
-    assert made == {
-        path.name: path.read_bytes() for path in (FOLDER / "broken").iterdir() if path.name in made
-    }
+    assert made == {path.name: path.read_bytes() for path in (FOLDER / "broken").iterdir() if path.name in made}
     assert set(made) == {kind.file for kind in KINDS}
 
 

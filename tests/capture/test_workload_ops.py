@@ -62,9 +62,7 @@ def ops_of_a_step(plan: Plan) -> dict[str, int]:
     calls: Counter[str] = Counter()
 
     class Counted(TorchDispatchMode):
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-        ) -> Any:
+        def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
             name, first = str(func).removeprefix("aten."), args[0] if args else None
             if isinstance(first, list | tuple) and any(isinstance(one, torch.Tensor) for one in first):
                 name += f" of {len(first)}"

@@ -59,9 +59,7 @@ def test_one_json_keeps_the_traces_own_events(layout: str, tmp_path: Path) -> No
         merged, own = merged["traceEvents"], own["traceEvents"]
     assert merged[-len(own) :] == own
     assert all(event["pid"] == 1_900_000_000 for event in merged[: -len(own)])
-    assert {"Idle: device 0"} <= {
-        event["args"].get("name") for event in merged if event["name"] == "thread_name"
-    }
+    assert {"Idle: device 0"} <= {event["args"].get("name") for event in merged if event["name"] == "thread_name"}
 
 
 def test_ranks_go_into_one_archive(tmp_path: Path) -> None:
@@ -127,9 +125,7 @@ def test_how_many_slices_were_drawn_is_said_of_all_ranks(tmp_path: Path) -> None
         ("a.JSON.GZ", b"\x1f\x8b\x08\0\0\0\0\0"),  # without the time of day: always the same bytes
     ],
 )
-def test_each_ending_in_either_case_has_its_format(
-    name: str, begins: bytes, trace: Path, tmp_path: Path
-) -> None:
+def test_each_ending_in_either_case_has_its_format(name: str, begins: bytes, trace: Path, tmp_path: Path) -> None:
     printed("annotate", trace, "-o", tmp_path / name)
     assert (tmp_path / name).read_bytes().startswith(begins)
 

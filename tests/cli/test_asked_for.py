@@ -42,11 +42,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int | None, str | 
 @pytest.mark.parametrize("command", ["diagnose", "collectives", "export"])
 @pytest.mark.parametrize("scheduler", [None, "tcp://host:8786"])
 def test_a_job_is_read_by_the_scheduler_that_is_named(
-    command: str,
-    scheduler: str | None,
-    job: Path,
-    tmp_path: Path,
-    asked: list[tuple[int, int | None, str | None]],
+    command: str, scheduler: str | None, job: Path, tmp_path: Path, asked: list[tuple[int, int | None, str | None]]
 ) -> None:
     more = [tmp_path / "out", "--results"] if command == "export" else []
     given = ["--scheduler", scheduler] if scheduler else []
@@ -55,9 +51,7 @@ def test_a_job_is_read_by_the_scheduler_that_is_named(
 
 
 @pytest.mark.parametrize(("cores", "jobs"), [(1, 1), (3, 1), (4, 2), (9, 4)])
-def test_processes_of_a_job_share_the_cores(
-    cores: int, jobs: int, job: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_of_a_job_share_the_cores(cores: int, jobs: int, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of two that read a rank may take half of them, and one at least."""
     files = sorted(job.iterdir())
     pools: list[Here] = []
@@ -69,9 +63,7 @@ def test_processes_of_a_job_share_the_cores(
     monkeypatch.setattr(ranks, "_pool", pool)
     monkeypatch.setattr(ranks, "cores", lambda: cores)
     ranks.with_ranks(files, (0, 900), lambda found, view: found.all, cache=False)
-    assert {(one.file.jobs, one.file.cache, one.file.window) for one in pools[0].asked} == {
-        (jobs, False, (0, 900))
-    }
+    assert {(one.file.jobs, one.file.cache, one.file.window) for one in pools[0].asked} == {(jobs, False, (0, 900))}
     with ranks.readers(files, None, None) as found:
         found.once(rank_tables, [str(files[0])])
     assert {one.file.jobs for one in pools[1].asked} == {jobs}

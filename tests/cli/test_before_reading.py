@@ -28,9 +28,7 @@ ALONE = {
 }
 
 
-@pytest.mark.parametrize(
-    ("command", "option"), [(name, one) for name, options in SEVERAL.items() for one in options]
-)
+@pytest.mark.parametrize(("command", "option"), [(name, one) for name, options in SEVERAL.items() for one in options])
 @pytest.mark.parametrize("which", [0, 1])
 def test_neither_of_two_traces_is_written_over(command: str, option: str, which: int, tmp_path: Path) -> None:
     """None of the files is a trace, which nobody came to see."""
@@ -57,9 +55,7 @@ def test_nor_the_trace_of_a_baseline(tmp_path: Path) -> None:
     assert trace.read_text() == "no trace"
 
 
-@pytest.mark.parametrize(
-    ("command", "option"), [(name, one) for name, options in ALONE.items() for one in options]
-)
+@pytest.mark.parametrize(("command", "option"), [(name, one) for name, options in ALONE.items() for one in options])
 def test_nor_the_only_one(command: str, option: str, tmp_path: Path) -> None:
     (trace := tmp_path / "a.json").write_text("no trace")
     assert "would overwrite the trace" in refused(command, trace, option, trace, "--force")

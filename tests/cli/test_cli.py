@@ -37,9 +37,7 @@ def test_json_and_lines_go_to_standard_output(trace: Path) -> None:
     document = json.loads(diagnosed(trace, "--format", "json"))
     lines = diagnosed(trace, "--format", "jsonl").splitlines()
     assert document["traces"][0]["source"] == str(trace)
-    assert len(lines) == 1 + sum(
-        len(document[key]) for key in ("traces", "accounting", "findings", "outcomes")
-    )
+    assert len(lines) == 1 + sum(len(document[key]) for key in ("traces", "accounting", "findings", "outcomes"))
 
 
 def test_every_output_at_once(trace: Path, tmp_path: Path) -> None:
@@ -54,9 +52,7 @@ def test_every_output_at_once(trace: Path, tmp_path: Path) -> None:
     assert books["ns"].sum() == sum(document["accounting"][0]["parts_ns"].values())
 
 
-def test_a_report_in_a_file_is_always_eighty_wide(
-    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_in_a_file_is_always_eighty_wide(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     assert diagnosed(trace, "--output", tmp_path / "report.txt") == ""
     assert len((tmp_path / "report.txt").read_text().splitlines()[0]) == 80
@@ -85,9 +81,7 @@ def test_fail_on_is_the_exit_code(trace: Path, level: str, code: int) -> None:
 
 
 def test_fail_on_looks_at_severity(trace: Path) -> None:
-    assert (
-        call("diagnose", trace, "--fail-on", "low", "--ignore", "idle-device,always-failing").exit_code == 0
-    )
+    assert call("diagnose", trace, "--fail-on", "low", "--ignore", "idle-device,always-failing").exit_code == 0
 
 
 def test_select_ignore_and_set(trace: Path) -> None:
@@ -196,7 +190,5 @@ def test_profile_says_how_long_each_part_took(trace: Path) -> None:
         assert f"  {name}\n" in result.stderr
     for part in ("DeviceWork", "idle-device"):
         assert f"  {part}\n" in result.stderr
-    assert "-" not in "".join(
-        line.split()[0] for line in result.stderr.splitlines()
-    )  # nothing took less than 0
+    assert "-" not in "".join(line.split()[0] for line in result.stderr.splitlines())  # nothing took less than 0
     assert result.stdout == call("diagnose", trace).stdout

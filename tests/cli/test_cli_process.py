@@ -149,9 +149,7 @@ def test_colour_is_forced_in_pipes_and_never_in_files(
     assert (tmp_path / "report.txt").read_bytes() == diagnosed.stdout
 
 
-def test_a_dumb_terminal_gets_the_text_of_a_pipe(
-    trace: Path, here: Here, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dumb_terminal_gets_the_text_of_a_pipe(trace: Path, here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "90")
     _, piped, _ = here("diagnose", trace)
     assert on_a_terminal("diagnose", trace, TERM="dumb").replace("\r\n", "\n") == piped.decode()

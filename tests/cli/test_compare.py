@@ -104,9 +104,7 @@ def test_gates_that_make_no_sense_are_refused(traces: tuple[Path, Path]) -> None
     assert "needs a share" in refused("compare", *traces, "--gate", "step=5")
 
 
-def test_a_missing_file_and_an_output_that_is_there_are_refused(
-    traces: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_a_missing_file_and_an_output_that_is_there_are_refused(traces: tuple[Path, Path], tmp_path: Path) -> None:
     assert "no such file" in refused("compare", traces[0], tmp_path / "none.json")
     assert "overwrite" in refused("compare", *traces, "--output", traces[0], "--force")
     there = tmp_path / "there.json"
@@ -127,9 +125,7 @@ def test_a_baseline_is_saved_once_and_compared(
 
 
 def test_a_baseline_of_several_captures_knows_all_of_them(tmp_path: Path) -> None:
-    captures = [
-        built([MM, ADDED], jitter=seed).write(tmp_path / f"{seed}.json") for seed in (7, 11, 13, 17, 19)
-    ]
+    captures = [built([MM, ADDED], jitter=seed).write(tmp_path / f"{seed}.json") for seed in (7, 11, 13, 17, 19)]
     kept = tmp_path / "kept.parquet"
     said = call("baseline", "save", kept, *captures[:3])
     assert (said.exit_code, said.stdout) == (0, "")

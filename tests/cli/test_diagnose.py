@@ -19,9 +19,7 @@ from traceanalyzer.model.finding import Severity
 from traceanalyzer.report import diagnosis
 
 
-def test_ranks_that_should_be_like_their_peers_are_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_that_should_be_like_their_peers_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     traces = [
         made.write(tmp_path / f"rank{rank}.json")
         for rank, made in Reductions({0: (500,) * 5, 1: (900,) * 5}).traces().items()
@@ -60,9 +58,7 @@ def test_the_start_is_before_what_the_process_worked_so_far(monkeypatch: pytest.
     assert runpy.run_path(str(report_output.__file__))["_STARTED_NS"] == 6_000_000_000
 
 
-TIMED = (
-    Path(__file__).parents[2] / "fixtures" / "exposed-copy" / "bad.json.gz"
-)  # 3.39 ms a step, 3.29 ms busy
+TIMED = Path(__file__).parents[2] / "fixtures" / "exposed-copy" / "bad.json.gz"  # 3.39 ms a step, 3.29 ms busy
 
 
 def test_a_step_longer_than_the_recorded_one_is_doubted(tmp_path: Path) -> None:
@@ -139,9 +135,7 @@ run(["diagnose", sys.argv[1]])
 
 def test_reading_begins_before_the_analysis_is_imported(tmp_path: Path) -> None:
     path = written(tmp_path / "trace.json")
-    done = subprocess.run(
-        [sys.executable, "-c", _AT_READING, path], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", _AT_READING, path], capture_output=True, text=True, check=True)
     imported = set(done.stdout.split())
     assert "traceanalyzer.read.load" in imported
     assert imported.isdisjoint({"pandas", "traceanalyzer.rule.registry", "traceanalyzer.report.diagnosis"})

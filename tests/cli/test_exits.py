@@ -56,9 +56,7 @@ def test_nor_one_that_leaves_the_warnings(trace: Path, tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_full_disk_is_told_in_a_line(trace: Path) -> None:
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
-            [*PROGRAM, "diagnose", str(trace)], stdout=full, stderr=subprocess.PIPE, check=False
-        )
+        done = subprocess.run([*PROGRAM, "diagnose", str(trace)], stdout=full, stderr=subprocess.PIPE, check=False)
     assert done.returncode == COULD_NOT_RUN
     assert done.stderr.startswith(b"traceanalyzer: error: standard output cannot be written: No space left")
     assert done.stderr.count(b"\n") == 1
@@ -157,16 +155,13 @@ def test_silenced_streams_lead_nowhere() -> None:
 
 
 @pytest.mark.parametrize("error", [AttributeError, TypeError], ids=["another C library", "Windows"])
-def test_memory_of_other_systems_is_left_alone(
-    error: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_of_other_systems_is_left_alone(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", Mock(side_effect=error))
     assert not reuse_freed_memory()
 
 
 @pytest.mark.parametrize(
-    ("answers", "kept", "asked"),
-    [((1, 1), True, 2), ((1, 0), False, 2), ((0, 1), False, 1), ((0, 0), False, 1)],
+    ("answers", "kept", "asked"), [((1, 1), True, 2), ((1, 0), False, 2), ((0, 1), False, 1), ((0, 0), False, 1)]
 )
 def test_memory_is_kept_where_both_settings_are_taken(
     answers: tuple[int, int], kept: bool, asked: int, monkeypatch: pytest.MonkeyPatch

@@ -16,9 +16,7 @@ SEE = ": see traceanalyzer explain "
 def rules_in(page: str) -> set[str]:
     """The rules whose pages are here, and those whose pages are named."""
     return {line.partition(SEE)[2] for line in page.splitlines() if SEE in line} | {
-        line.partition("  (")[0]
-        for line in page.splitlines()
-        if "  (" in line and ", added in version " in line
+        line.partition("  (")[0] for line in page.splitlines() if "  (" in line and ", added in version " in line
     }
 
 
@@ -63,11 +61,7 @@ def test_words_that_rules_merely_contain_are_not_their_causes(cause: str) -> Non
 
 @pytest.mark.parametrize(
     ("cause", "rule"),
-    [
-        ("synchronisation", "long-device-sync"),
-        ("host work", "host-hotspot"),
-        ("host-collective", "host-collectives"),
-    ],
+    [("synchronisation", "long-device-sync"), ("host work", "host-hotspot"), ("host-collective", "host-collectives")],
 )
 def test_idle_cause_leads_to_rules_that_claim_its_time(cause: str, rule: str) -> None:
     """Though no finding of theirs has it as its own cause."""
@@ -115,7 +109,5 @@ def test_verbose_pages_explain_thresholds() -> None:
 def test_group_named_like_a_cause_leads_to_its_rules() -> None:
     compile_page = call("explain", "compile").stdout
     assert rules_in(compile_page) == {"compile", "launch-bound"}
-    assert " ".join(compile_page.splitlines()[-2:]).endswith(
-        f'launch-bound also has a case "compile"{SEE}launch-bound'
-    )
+    assert " ".join(compile_page.splitlines()[-2:]).endswith(f'launch-bound also has a case "compile"{SEE}launch-bound')
     assert SEE not in call("explain", "host").stdout

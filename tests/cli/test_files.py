@@ -27,9 +27,7 @@ def test_outputs_must_differ_from_each_other_and_from_the_trace(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["trace.json", "sub/../trace.json", "link.json"])
-def test_a_file_is_known_by_its_other_names(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_known_by_its_other_names(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Below the working folder, by way of another folder, and through a link."""
     trace, report = tmp_path / "trace.json", tmp_path / "report.json"
     trace.write_text("{}")
@@ -98,10 +96,7 @@ def test_devices_are_written_to_and_need_no_force() -> None:
 
 
 def test_what_the_system_refuses_is_said(tmp_path: Path) -> None:
-    with (
-        pytest.raises(TraceAnalyzerError, match="cannot be written: No such file"),
-        written(tmp_path / "a" / "b"),
-    ):
+    with pytest.raises(TraceAnalyzerError, match="cannot be written: No such file"), written(tmp_path / "a" / "b"):
         pass
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(TraceAnalyzerError, match="cannot be created"):

@@ -27,9 +27,7 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 PLACED = FIXTURES / "implicit-sync" / "bad.json.gz"  # low, at capture/workloads/reading_back.py(19)
 SEVERE = FIXTURES / "exposed-copy" / "bad.json.gz"
 
-COMMAND = re.compile(
-    r"^::(error|warning|notice) ((?:[a-zA-Z]+=[^,:\r\n]*)(?:,[a-zA-Z]+=[^,:\r\n]*)*)::([^\r\n]+)$"
-)
+COMMAND = re.compile(r"^::(error|warning|notice) ((?:[a-zA-Z]+=[^,:\r\n]*)(?:,[a-zA-Z]+=[^,:\r\n]*)*)::([^\r\n]+)$")
 """What GitHub's runner reads (ActionCommand.cs): properties with escaped colons and commas, one line."""
 
 
@@ -39,9 +37,7 @@ def output(*arguments: object, code: int = 0) -> str:
     return result.stdout
 
 
-def test_github_reads_each_line_as_a_command_at_the_users_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_github_reads_each_line_as_a_command_at_the_users_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     summary = tmp_path / "summary.md"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
     lines = output(PLACED, "--format", "github").splitlines()
@@ -120,9 +116,7 @@ def test_junit_fails_the_rules_that_fail_the_run(tmp_path: Path) -> None:
 
 
 def test_junit_fails_rules_by_findings_of_their_rank() -> None:
-    outcomes = tuple(
-        Outcome(rule, Status.FOUND, None, rank) for rule, rank in (("a", None), ("b", 0), ("b", 1))
-    )
+    outcomes = tuple(Outcome(rule, Status.FOUND, None, rank) for rule, rank in (("a", None), ("b", 0), ("b", 1)))
     failing = [replace(samples.finding(0), rule=rule, rank=rank) for rule, rank in (("a", 1), ("b", 1))]
     job = replace(samples.two_ranks(), outcomes=outcomes)
     suites = {suite.get("name"): suite for suite in ElementTree.fromstring(render_junit(job, failing))}
@@ -198,9 +192,7 @@ VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["rule", "cause", "severity", "evidence", "lines", "findings", "by"]), inner
-        )
+        | st.dictionaries(st.sampled_from(["rule", "cause", "severity", "evidence", "lines", "findings", "by"]), inner)
     ),
     max_leaves=12,
 )
@@ -218,9 +210,7 @@ def test_any_baseline_is_read_or_refused(document: Any, whole: bool, tmp_path: P
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(text=st.text(max_size=60))
 def test_any_table_is_read_or_refused(text: str, tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_bytes(
-        f"[tool.traceanalyzer]\n{text}".encode("utf-8", "surrogatepass")
-    )
+    (tmp_path / "pyproject.toml").write_bytes(f"[tool.traceanalyzer]\n{text}".encode("utf-8", "surrogatepass"))
     with contextlib.suppress(BadOption):
         read_config(tmp_path, datetime.date(2026, 1, 1))
 
@@ -257,9 +247,7 @@ KNOWN = {
         ({"by": None}, False),
     ],
 )
-def test_finding_is_recognised_after_lines_have_moved(
-    changes: dict[str, Any], same: bool, tmp_path: Path
-) -> None:
+def test_finding_is_recognised_after_lines_have_moved(changes: dict[str, Any], same: bool, tmp_path: Path) -> None:
     """By its rule, cause and what it names, and by the name of the file and the function that have most of its time."""
     names = []
     for finding in (KNOWN, {**KNOWN, **changes}):

@@ -42,12 +42,8 @@ def test_a_named_pipe_is_read_as_a_file(command: str, tmp_path: Path) -> None:
 
 
 def test_two_pipes_of_compressed_ranks_are_a_job(tmp_path: Path) -> None:
-    ranks = [
-        written(tmp_path / f"{rank}.json", distributedInfo={"rank": rank, "world_size": 2}) for rank in (0, 1)
-    ]
-    pipes = [
-        piped(tmp_path / f"pipe{rank}", gzip.compress(trace.read_bytes())) for rank, trace in enumerate(ranks)
-    ]
+    ranks = [written(tmp_path / f"{rank}.json", distributedInfo={"rank": rank, "world_size": 2}) for rank in (0, 1)]
+    pipes = [piped(tmp_path / f"pipe{rank}", gzip.compress(trace.read_bytes())) for rank, trace in enumerate(ranks)]
     result = call("diagnose", "--cache", *pipes)
     assert result.exit_code == 0
     assert "2 ranks" in result.stdout
@@ -75,9 +71,7 @@ def test_closed_streams_raise_no_error(closed: str, code: int, said: str, tmp_pa
 @pytest.mark.usefixtures("sample_rules")
 def test_a_failed_rule_is_reported_and_passes_no_gate(tmp_path: Path) -> None:
     trace = written(tmp_path / "trace.json")
-    said = (
-        "warning: rule always-failing failed, so its fault may be there: ZeroDivisionError: division by zero"
-    )
+    said = "warning: rule always-failing failed, so its fault may be there: ZeroDivisionError: division by zero"
     plain, gate = call("diagnose", trace), call("diagnose", trace, "--fail-on", "high")
     assert (plain.exit_code, gate.exit_code) == (0, 2)
     assert said in plain.stderr
@@ -85,9 +79,7 @@ def test_a_failed_rule_is_reported_and_passes_no_gate(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("sample_rules")
-def test_a_hit_out_of_bounds_is_left_out_and_shown_by_profile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hit_out_of_bounds_is_left_out_and_shown_by_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     odd = described(yielding(lambda work, _: hit(work, evidence={"wait_ns": -3})), slug="odd")
     monkeypatch.setattr(registry, "all_rules", lambda: (odd,))
     result = call("diagnose", written(tmp_path / "trace.json"), "--fail-on", "high", "--profile")
@@ -119,15 +111,10 @@ class Unreachable:
         raise self.error
 
 
-@pytest.mark.parametrize(
-    "error", [ImportError("Install s3fs to access S3"), RuntimeError("connection refused")]
-)
+@pytest.mark.parametrize("error", [ImportError("Install s3fs to access S3"), RuntimeError("connection refused")])
 def test_why_a_url_is_not_fetched_is_one_line(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "as_path", lambda url: Unreachable(error))
-    with (
-        pytest.raises(load.UnreadableTrace, match=f"cannot be fetched: {error}"),
-        fetched("s3://bucket/x.json.gz"),
-    ):
+    with pytest.raises(load.UnreadableTrace, match=f"cannot be fetched: {error}"), fetched("s3://bucket/x.json.gz"):
         pass
 
 
@@ -156,17 +143,13 @@ def test_a_leftover_of_a_killed_run_is_in_nobodys_way(tmp_path: Path) -> None:
     assert leftover.read_text() == "half"
 
 
-def test_memory_that_does_not_suffice_is_named_with_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_that_does_not_suffice_is_named_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def read(*_: object) -> None:
         raise MemoryError
 
     monkeypatch.setattr(load, "_read", read)
     trace = written(tmp_path / "trace.json")
-    assert refused("diagnose", trace).startswith(
-        f"{trace}: needs more memory than there is\n  Record fewer steps"
-    )
+    assert refused("diagnose", trace).startswith(f"{trace}: needs more memory than there is\n  Record fewer steps")
 
 
 def test_names_of_files_with_odd_digits_are_ordered(tmp_path: Path) -> None:
@@ -202,18 +185,12 @@ def test_a_long_name_of_many_words_keeps_the_first_screen_short(tmp_path: Path) 
 
 def test_names_and_grids_of_5000_digits_fail_no_rule(tmp_path: Path) -> None:
     digits = "9" * 5_000
-    names = (
-        f"vectorized_gather_kernel<{digits}",
-        f"elementwise_kernel<128, {digits}",
-        f"step[DECODE bs={digits}]",
-    )
+    names = (f"vectorized_gather_kernel<{digits}", f"elementwise_kernel<128, {digits}", f"step[DECODE bs={digits}]")
     trace = TraceBuilder()
     for number, name in enumerate(names):
         begin = number * 1_000_000
         trace.annotation(name, begin, 900_000)
-        trace.op(
-            "aten::index", begin, 500_000, **{"Input Dims": [[int("9" * 18), 4]], "Input type": ["float"]}
-        )
+        trace.op("aten::index", begin, 500_000, **{"Input Dims": [[int("9" * 18), 4]], "Input type": ["float"]})
         trace.launched((begin + 1_000, 5_000), (begin + 20_000, 800_000), number + 1, name=name)
         trace.events[-1]["args"]["grid"] = f"[{digits}, {digits}, 1]"
     assert "failed" not in call("diagnose", trace.write(tmp_path / "trace.json")).stderr
@@ -250,9 +227,7 @@ def test_durations_of_nothing_fail_no_rule(dur: float, tmp_path: Path) -> None:
 def test_names_of_files_put_no_command_on_standard_error(tmp_path: Path) -> None:
     path = tmp_path / "nl\n::error::pwn\x1b[31m.json"
     path.write_text("x")
-    process = subprocess.run(
-        [*PROGRAM.split(), "diagnose", str(path)], capture_output=True, check=False, text=True
-    )
+    process = subprocess.run([*PROGRAM.split(), "diagnose", str(path)], capture_output=True, check=False, text=True)
     assert process.stderr.startswith(f"traceanalyzer: {tmp_path}/nl ::error::pwn\\x1b[31m.json: is not JSON")
 
 

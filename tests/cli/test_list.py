@@ -49,8 +49,7 @@ def test_rows_name_the_region_of_most_of_their_time() -> None:
 
 def test_one_step_has_its_part_of_the_kernels() -> None:
     whole, step = (
-        json.loads(printed("list", "kernels", str(TRACE), "--format", "json", *more))
-        for more in ((), ("--step", "6"))
+        json.loads(printed("list", "kernels", str(TRACE), "--format", "json", *more)) for more in ((), ("--step", "6"))
     )
     counts = [sum(row["count"] for row in one["events"]) for one in (whole, step)]
     assert step["step"] == 6

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from tests.cli.commands import call
 from traceanalyzer.model.step_times import RECORDING, measured_step
 
-TRACE = (
-    Path(__file__).parents[2] / "fixtures" / "exposed-copy" / "bad.json.gz"
-)  # 3.39 ms a step, 3.29 ms busy
+TRACE = Path(__file__).parents[2] / "fixtures" / "exposed-copy" / "bad.json.gz"  # 3.39 ms a step, 3.29 ms busy
 
 
 def recorded(folder: Path, before: Any, after: Any) -> Path:
@@ -34,9 +32,7 @@ def said(text: str) -> str:
 def test_it_is_the_step_without_the_profiler(tmp_path: Path) -> None:
     trace = recorded(tmp_path, [3.2, 3.21, 3.19], [3.2, 3.22, 3.18])
     result = call("diagnose", trace)
-    assert "3.39 ms recorded, 3.20 ms without the profiler, as the recorder measured it" in said(
-        result.stdout
-    )
+    assert "3.39 ms recorded, 3.20 ms without the profiler, as the recorder measured it" in said(result.stdout)
     assert "warning" not in result.stderr
     own = call("diagnose", trace, "--step-ms", "3.3")
     assert "3.30 ms without the profiler, as you measured it" in said(own.stdout)
@@ -55,9 +51,7 @@ def test_it_is_the_step_without_the_profiler(tmp_path: Path) -> None:
 
 def test_times_that_differ_are_said_and_the_first_is_taken(tmp_path: Path) -> None:
     result = call("diagnose", recorded(tmp_path, [3.2, 3.21, 3.19], [3.6, 3.61, 3.62]))
-    assert "as the recorder measured it: 3.2 ms before the recorded steps, 3.61 ms after" in said(
-        result.stdout
-    )
+    assert "as the recorder measured it: 3.2 ms before the recorded steps, 3.61 ms after" in said(result.stdout)
     assert "a step took 3.2 ms before the recorded steps and 3.61 ms after them" in said(result.stderr)
 
 
@@ -68,9 +62,7 @@ def test_a_time_that_cannot_be_of_this_trace_is_not_used(before: list[float], tm
     assert f"its measured step of {before[0]:.3g} ms is not used" in said(result.stderr)
 
 
-def test_a_job_takes_the_time_that_all_its_ranks_were_timed_at(
-    shared: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_a_job_takes_the_time_that_all_its_ranks_were_timed_at(shared: Callable[[str], Path], tmp_path: Path) -> None:
     """Predicted from the traces alone are 15.4 ms: one of the ranks waits for the other most of the time."""
     for rank, told in enumerate(([14.66, 14.82], [14.7, 14.88])):
         document = json.loads(gzip.decompress(shared(f"ranks2/slow_gpu.bad.rank{rank}").read_bytes()))

@@ -127,8 +127,7 @@ def test_finding_of_another_rank_opens_its_own_trace(tmp_path: Path, viewer: Vie
     paths = []
     for rank in (0, 1):
         made = TraceBuilder(
-            distributedInfo={"rank": rank, "world_size": 2},
-            baseTimeNanoseconds=1790857026000000000 + rank * 5 * MS,
+            distributedInfo={"rank": rank, "world_size": 2}, baseTimeNanoseconds=1790857026000000000 + rank * 5 * MS
         )
         for at, begin in enumerate((0, (3 + 9 * rank) * MS)):
             made.launched((begin, 10_000), (begin + 20_000, MS), at + 1)
@@ -158,16 +157,8 @@ def test_a_window_is_shown_alone(trace: Path, viewer: Viewer) -> None:
 @pytest.mark.parametrize(
     ("address", "begin", "origin"),
     [
-        (
-            "https://perfetto.example.org/",
-            "https://perfetto.example.org/#!/?url=",
-            "https://perfetto.example.org",
-        ),
-        (
-            "https://Tools.example:443/perfetto",
-            "https://Tools.example:443/perfetto/#!/?",
-            "https://tools.example",
-        ),
+        ("https://perfetto.example.org/", "https://perfetto.example.org/#!/?url=", "https://perfetto.example.org"),
+        ("https://Tools.example:443/perfetto", "https://Tools.example:443/perfetto/#!/?", "https://tools.example"),
         ("http://[::1]:10000", "http://[::1]:10000/#!/?", "http://[::1]:10000"),
         ("http://host:80", "http://host:80/#!/?", "http://host"),
         ("http://host:443", "http://host:443/#!/?", "http://host:443"),
@@ -199,9 +190,7 @@ def test_what_is_no_page_is_refused(address: str, trace: Path) -> None:
     assert "no address of a page" in refused("open", trace, "--viewer", address)
 
 
-def test_the_carried_viewer_is_served_from_here(
-    trace: Path, viewer: Viewer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_carried_viewer_is_served_from_here(trace: Path, viewer: Viewer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "QUIET_S", 0)
     monkeypatch.setattr(command, "carried_viewer", lambda: trace.parent)
     viewer.headers = {}
@@ -264,9 +253,7 @@ def test_the_port_is_taken(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        monkeypatch.setattr(
-            file_server, "OneFile", lambda origin, viewer, user: OneFile(origin, port, viewer, user)
-        )
+        monkeypatch.setattr(file_server, "OneFile", lambda origin, viewer, user: OneFile(origin, port, viewer, user))
         broken = trace.with_name("broken.json")
         broken.write_bytes(b"{")
         said = refused("open", broken, "--print-url")
@@ -300,10 +287,7 @@ def test_a_trace_that_is_too_large_for_a_zip_is_served_as_a_tar(
 def test_without_findings_there_is_nothing_to_show_first() -> None:
     bare, own = samples.report(findings=()), "https://perfetto.example.org"
     assert command._chosen(bare, None) is None
-    assert (
-        command._address(bare, (), None, own, "http://here/a.zip")
-        == f"{own}/#!/?url=http%3A%2F%2Fhere%2Fa.zip"
-    )
+    assert command._address(bare, (), None, own, "http://here/a.zip") == f"{own}/#!/?url=http%3A%2F%2Fhere%2Fa.zip"
     with pytest.raises(TraceAnalyzerError, match=r"no such finding\n  The report has none\."):
         command._chosen(bare, 1)
 

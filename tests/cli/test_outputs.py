@@ -25,8 +25,7 @@ NARROW = {"COLUMNS": "60", "FORCE_COLOR": "1", "NO_COLOR": ""}
 
 
 @pytest.mark.parametrize(
-    "command",
-    ["diagnose", "diagnose --quiet", "compare", "facts", "memory", "ops", "ops --format markdown", "table"],
+    "command", ["diagnose", "diagnose --quiet", "compare", "facts", "memory", "ops", "ops --format markdown", "table"]
 )
 def test_a_file_has_the_same_bytes_whatever_the_terminal_is(command: str, tmp_path: Path) -> None:
     """Which is narrow, coloured and shows ASCII alone."""
@@ -107,9 +106,7 @@ def test_the_collectives_go_into_a_file_in_each_form(tmp_path: Path) -> None:
         assert call("collectives", *traces, "--format", form, "-o", tmp_path / form).stdout == ""
         assert (tmp_path / form).read_bytes() == shown != b""
     call("collectives", *traces, "--format", "parquet", "-o", tmp_path / "table.parquet")
-    assert (
-        pq.read_schema(tmp_path / "table.parquet").metadata[b"traceanalyzer.source"].endswith(b"rank0.json")
-    )
+    assert pq.read_schema(tmp_path / "table.parquet").metadata[b"traceanalyzer.source"].endswith(b"rank0.json")
     alone = [written(tmp_path / f"{name}.json", distributedInfo={"rank": at}) for at, name in enumerate("ab")]
     assert refused("collectives", *alone).startswith(f"{alone[0]}: the traces have no collective in common")
 

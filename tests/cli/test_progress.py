@@ -87,9 +87,7 @@ def test_the_time_until_now_counts_for_the_rate() -> None:
         for at, done in ((101.0, 10), (101.1, 11), (101.2, 12), (105.0, 50)):
             now[0] = at
             progress(done << 20, 0, 1_000)
-    assert [line.rpartition(", ")[2] for line in stream.getvalue().split("\r\x1b[K")[1:-1]] == [
-        "10.0 MiB/s"
-    ] * 3
+    assert [line.rpartition(", ")[2] for line in stream.getvalue().split("\r\x1b[K")[1:-1]] == ["10.0 MiB/s"] * 3
 
 
 class Timed:
@@ -147,15 +145,12 @@ def test_timings_are_doubted_per_trace_in_order(capsys: pytest.CaptureFixture[st
     longer = replace(same, unused="the GPU alone is busy longer")
     every = (None, replace(apart, unused=GIVEN), same, longer, apart)
     traces = tuple(
-        samples.trace(rank, meta=samples.meta(f"rank{rank}.json"), measured=one)
-        for rank, one in enumerate(every)
+        samples.trace(rank, meta=samples.meta(f"rank{rank}.json"), measured=one) for rank, one in enumerate(every)
     )
     warn_of_measured(samples.report(traces=traces))
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
-    assert lines[0] == (
-        "warning: rank3.json: its measured step of 3.2 ms is not used: the GPU alone is busy longer"
-    )
+    assert lines[0] == ("warning: rank3.json: its measured step of 3.2 ms is not used: the GPU alone is busy longer")
     assert lines[1].startswith(
         "warning: rank4.json: a step took 3.2 ms before the recorded steps and 3.6 ms after them: the profiler's"
     )

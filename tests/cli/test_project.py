@@ -28,9 +28,7 @@ def project(folder: Path, table: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("until", "ignored"), [("2026-06-14", False), ("2026-06-15", True), ("2026-06-16", True)]
-)
+@pytest.mark.parametrize(("until", "ignored"), [("2026-06-14", False), ("2026-06-15", True), ("2026-06-16", True)])
 def test_a_rule_is_ignored_up_to_the_last_day_of_its_entry(until: str, ignored: bool, tmp_path: Path) -> None:
     table = f'ignore = [{{rule = "cold-start", reason = "known", until = {until}}}]'
     config = read_config(project(tmp_path, table), TODAY)
@@ -103,9 +101,7 @@ def test_a_step_of_a_project_may_take_almost_a_day(tmp_path: Path) -> None:
         ('[tool.traceanalyzer]\nignore = [{rule = "a", until = 2030-01-01}]', "without rule, reason"),
     ],
 )
-def test_missing_table_is_empty_and_wrong_table_is_refused(
-    text: str, said: str | None, tmp_path: Path
-) -> None:
+def test_missing_table_is_empty_and_wrong_table_is_refused(text: str, said: str | None, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(text)
     if said is None:
         read_config(tmp_path, TODAY)
@@ -173,9 +169,7 @@ def test_job_summary_is_appended_and_never_fails_the_run(
     summary.write_text("of another step\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
     report_output.rendered("github", samples.report(), [])
-    assert summary.read_bytes() == b"of another step\n" + report_output.rendered(
-        "markdown", samples.report(), []
-    )
+    assert summary.read_bytes() == b"of another step\n" + report_output.rendered("markdown", samples.report(), [])
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path))
     assert report_output.rendered("github", samples.report(), [])
     assert "summary cannot be written: Is a directory" in capsys.readouterr().err

@@ -10,8 +10,7 @@ from traceanalyzer.cli.app import cli
 
 FIXTURES = REPOSITORY / "fixtures"
 COPY, GAP, WAIT, TRAIN = (
-    f"{FIXTURES}/{name}.json.gz"
-    for name in ("exposed-copy/bad", "host-gap/bad", "implicit-sync/bad", "healthy/train")
+    f"{FIXTURES}/{name}.json.gz" for name in ("exposed-copy/bad", "host-gap/bad", "implicit-sync/bad", "healthy/train")
 )
 
 

@@ -43,12 +43,7 @@ def of_sizes(folder: Path, *sizes: int) -> list[Path]:
         ((12 * MB,) * 6, None, 1 << 40, 4),  # one per core
         ((12 * MB,) * 6, 3, 1 << 40, 3),
         ((64 * MB,), None, 1 << 40, 0),
-        (
-            (171 * MB, 171 * MB),
-            1,
-            1 << 40,
-            1,
-        ),  # more than 4 GiB by this measure are too much for this process
+        ((171 * MB, 171 * MB), 1, 1 << 40, 1),  # more than 4 GiB by this measure are too much for this process
         ((170 * MB, 170 * MB), 1, 1 << 40, 0),
         ((24 * MB, 24 * MB), 1, 961 * MB, 0),
         ((24 * MB, 24 * MB), 1, 959 * MB, 1),  # 576 MB are 0.6 of 960
@@ -93,9 +88,7 @@ def test_remote_files_are_read_by_processes_except_memory(
     assert ranks._processes(paths, None) == (processes, None)
 
 
-def test_beside_large_files_standard_input_is_read_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_beside_large_files_standard_input_is_read_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranks, "cores", lambda: 4)
     monkeypatch.setattr(ranks, "free_bytes", lambda: None)
     files = of_sizes(tmp_path, 40 * MB, 40 * MB)
@@ -111,9 +104,7 @@ def test_beside_large_files_standard_input_is_read_here(
         ("MemAvailable: much kB\n", None),
     ],
 )
-def test_free_memory_is_what_is_available(
-    told: str, free: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_free_memory_is_what_is_available(told: str, free: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "read_text", lambda _: told)
     assert ranks.free_bytes() == free
 
@@ -154,9 +145,7 @@ def test_how_to_read_is_passed_on(
         return load_all([tmp_path / "trace.json"], quiet=True)
 
     def say(ranks_: Any, view: object) -> None:
-        threads.extend(
-            ranks_.each(lambda analysis, _, __: analysis.threads, dict.fromkeys(ranks_.all)).values()
-        )
+        threads.extend(ranks_.each(lambda analysis, _, __: analysis.threads, dict.fromkeys(ranks_.all)).values())
 
     written(tmp_path / "trace.json")
     monkeypatch.setattr(ranks, "load_all", load)
@@ -291,9 +280,7 @@ def test_json_and_parquet_have_every_field(folder: Path, tmp_path: Path) -> None
 
 def test_all_collectives_are_listed_and_files_are_not_replaced(tmp_path: Path) -> None:
     """Twelve sizes, each once: in CSV as in JSON, in the same order."""
-    traces = Reductions(
-        dict.fromkeys((0, 1), (500,) * 12), elements=tuple(1 << 8 + at for at in range(12))
-    ).traces()
+    traces = Reductions(dict.fromkeys((0, 1), (500,) * 12), elements=tuple(1 << 8 + at for at in range(12))).traces()
     paths = []
     for rank, trace in traces.items():
         for event in trace.events:

@@ -48,11 +48,7 @@ def begun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[list[st
         (("--", "python", "run.py", "-m", "--steps", "3"), ["python", "run.py", "-m", "--steps", "3"], {}),
         (("python", "train.py", "--stop"), ["python", "train.py", "--stop"], {}),
         (("-m", "package.train", "--batch", "64"), ["-m", "package.train", "--batch", "64"], {}),
-        (
-            ("--steps", "1", "--skip", "0", "--timed", "1", "a.py"),
-            ["a.py"],
-            {"steps": 1, "skip": 0, "timed": 1},
-        ),
+        (("--steps", "1", "--skip", "0", "--timed", "1", "a.py"), ["a.py"], {"steps": 1, "skip": 0, "timed": 1}),
         (("--shapes", "--memory", "a.py"), ["a.py"], {"shapes": True, "memory": True}),
         (("--stacks", "--stop", "a.py"), ["a.py"], {"stacks": True, "stop": True}),
         (("--every-call-of", "serve:answer", "a.py"), ["a.py"], {"every_call_of": "serve:answer"}),
@@ -62,10 +58,7 @@ def begun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[list[st
     ],
 )
 def test_options_before_the_command_go_to_the_recorder(
-    given: tuple[str, ...],
-    words: list[str],
-    changed: dict[str, Any],
-    begun: list[tuple[list[str], dict[str, Any]]],
+    given: tuple[str, ...], words: list[str], changed: dict[str, Any], begun: list[tuple[list[str], dict[str, Any]]]
 ) -> None:
     result = call("record", *given)
     assert begun == [(words, {"path": "trace.json.gz", **OPTIONS, **changed})]
@@ -89,9 +82,7 @@ def test_an_existing_file_is_replaced_only_with_force(
     assert call("record", "--force", "a.py").exit_code == 7
 
 
-@pytest.mark.parametrize(
-    "name", ["trace.json.gz", "trace-rank1.json.gz", "trace-2.json.gz", "trace.et.json.gz"]
-)
+@pytest.mark.parametrize("name", ["trace.json.gz", "trace-rank1.json.gz", "trace-2.json.gz", "trace.et.json.gz"])
 def test_no_file_of_another_recording_is_replaced(
     name: str, begun: list[tuple[list[str], dict[str, Any]]], tmp_path: Path
 ) -> None:
@@ -110,9 +101,7 @@ def test_require_makes_no_recording_an_error(
     assert call("record", "-o", tmp_path / "t.json", "--require", "a.py").exit_code == required
 
 
-def test_the_trace_of_the_programs_profiler_is_diagnosed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_trace_of_the_programs_profiler_is_diagnosed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = written(tmp_path / "theirs.json")
     problem = "the program has a profiler of its own"
     monkeypatch.setattr(launch, "run", lambda *_: Outcome(0, (), problem, (theirs,)))
@@ -132,8 +121,7 @@ def test_a_diagnosis_that_fails_keeps_the_exit_code(tmp_path: Path, monkeypatch:
 def test_every_rank_is_diagnosed_on_standard_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Standard output is the program's, and so is the exit code."""
     ranks = tuple(
-        written(tmp_path / f"trace-rank{rank}.json", distributedInfo={"rank": rank, "world_size": 2})
-        for rank in (0, 1)
+        written(tmp_path / f"trace-rank{rank}.json", distributedInfo={"rank": rank, "world_size": 2}) for rank in (0, 1)
     )
 
     def run(words: list[str], options: dict[str, Any], say: Callable[[str], None]) -> Outcome:
@@ -148,9 +136,7 @@ def test_every_rank_is_diagnosed_on_standard_error(tmp_path: Path, monkeypatch: 
     assert not result.stderr.endswith("\n\n")
 
 
-def test_a_command_that_fails_to_start_is_named_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_that_fails_to_start_is_named_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(words: list[str], options: dict[str, Any], say: Callable[[str], None]) -> Outcome:
         raise FileNotFoundError(2, "No such file or directory")
 
@@ -209,9 +195,7 @@ def test_skill_does_not_replace_files_without_force(name: str, tmp_path: Path) -
     assert b"mine" not in contents
 
 
-@pytest.mark.parametrize(
-    "name", ["absent.json", "absent.json.gz", "absent.json.zst", "no/such", "./absent", "-"]
-)
+@pytest.mark.parametrize("name", ["absent.json", "absent.json.gz", "absent.json.zst", "no/such", "./absent", "-"])
 def test_a_trace_that_is_absent_is_missed_as_a_trace(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,9 +205,7 @@ def test_a_trace_that_is_absent_is_missed_as_a_trace(
 
 
 @pytest.mark.parametrize("name", ["absent.txt", "absent.zst", "absent.json.xz"])
-def test_another_word_is_an_unknown_command(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_word_is_an_unknown_command(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert f"No such command '{name}'. No file has this name either." in call(name).stderr
 

@@ -102,9 +102,7 @@ def test_another_ending_is_refused_before_reading(name: str, tmp_path: Path) -> 
 
 def test_findings_and_doubts_go_to_standard_error(tmp_path: Path) -> None:
     """A step of 90 s is longer than the recording; it is the user's own, and the recorder's is not doubted then."""
-    trace = written(
-        tmp_path / "t.json", **{RECORDING: {"before_ms": [3.0], "after_ms": [9.0], "unit": "step"}}
-    )
+    trace = written(tmp_path / "t.json", **{RECORDING: {"before_ms": [3.0], "after_ms": [9.0], "unit": "step"}})
     page = tmp_path / "p.html"
     plain = call("report", trace, "-o", page)
     assert plain.stdout == ""

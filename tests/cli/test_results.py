@@ -134,16 +134,9 @@ def test_another_version_does_all_again(job: Path, tmp_path: Path, monkeypatch: 
     assert "6 written, 0 done before" in call("export", job, tmp_path / "out", "--results").stdout
 
 
-@pytest.mark.parametrize(
-    "writes", [0, 3, 11, *(pytest.param(one, marks=pytest.mark.slow) for one in (1, 4, 5, 24))]
-)
+@pytest.mark.parametrize("writes", [0, 3, 11, *(pytest.param(one, marks=pytest.mark.slow) for one in (1, 4, 5, 24))])
 def test_a_run_that_is_broken_off_goes_on(
-    writes: int,
-    job: Path,
-    whole: dict[str, bytes],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    reads: list[str],
+    writes: int, job: Path, whole: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: list[str]
 ) -> None:
     put, left = export._put_bytes, writes
 
@@ -253,9 +246,7 @@ def test_jobs_and_results_may_be_in_a_bucket(job: Path, in_memory: str, tmp_path
         assert table.select(kept).equals(expected.select(kept))
 
     (bucket / "jobs" / "job" / "iteration_20" / "rank1_trace.json").write_bytes(b"[]")
-    lost = next(
-        one for name, one in there.items() if name.startswith("steps/") and "iteration=10/rank=0" in name
-    )
+    lost = next(one for name, one in there.items() if name.startswith("steps/") and "iteration=10/rank=0" in name)
     lost.unlink()
     again = call("export", source, results, "--results")
     assert again.stdout == f"{results}: 1 written, 4 done before, 1 failed\n"
@@ -355,9 +346,7 @@ def test_speedscope_names_ranks_and_refuses_empty_traces(tmp_path: Path) -> None
     marks = TraceBuilder()
     marks.gpu_annotation("only a mark", 0, 1_000, external_id=1)
     empty = marks.write(tmp_path / "empty.json")
-    assert "no GPU work, ops or calls to draw" in refused(
-        "export", empty, "--speedscope", tmp_path / "none.json"
-    )
+    assert "no GPU work, ops or calls to draw" in refused("export", empty, "--speedscope", tmp_path / "none.json")
     assert not (tmp_path / "none.json").exists()
 
 
@@ -419,7 +408,5 @@ def test_flame_graphs_of_a_job_name_its_first_trace(tmp_path: Path) -> None:
 def test_results_go_into_a_folder_and_beside_no_flame_graph(tmp_path: Path) -> None:
     trace, flame = written(tmp_path / "job.json"), tmp_path / "flame.json"
     for options in ((), ("--speedscope", flame), (tmp_path / "out", "--speedscope", flame)):
-        assert "--results takes a folder, and no --speedscope" in refused(
-            "export", trace, *options, "--results"
-        )
+        assert "--results takes a folder, and no --speedscope" in refused("export", trace, *options, "--results")
     assert "job.json: is a file, not a folder" in refused("export", trace, trace, "--results")

@@ -25,15 +25,11 @@ def server(tmp_path: Path) -> Iterator[OneFile]:
         yield made
 
 
-def asked(
-    server: OneFile, method: str = "GET", path: str | None = None, **headers: str
-) -> http.client.HTTPResponse:
+def asked(server: OneFile, method: str = "GET", path: str | None = None, **headers: str) -> http.client.HTTPResponse:
     """The answer to one request."""
     connection = http.client.HTTPConnection(server.host, timeout=10)
     given = {"Origin": ORIGIN} | headers
-    connection.request(
-        method, server.path if path is None else path, headers={k: v for k, v in given.items() if v}
-    )
+    connection.request(method, server.path if path is None else path, headers={k: v for k, v in given.items() if v})
     return connection.getresponse()
 
 
@@ -102,9 +98,7 @@ def test_nobody_else_gets_it(server: OneFile, headers: dict[str, str]) -> None:
     assert not server.served.is_set()
 
 
-@pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="no other system tells whose a connection is"
-)
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="no other system tells whose a connection is")
 def test_a_program_of_another_user_gets_nothing(server: OneFile, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has read the whole address on the browser's command line, and sends what the viewer would."""
     server.user = os.getuid()
@@ -190,15 +184,7 @@ def test_parts_of_the_viewer_and_nothing_else_are_served(tmp_path: Path) -> None
         assert (part.read(), part.headers["Content-Type"]) == (b"2", "application/octet-stream")
         assert part.headers["Content-Length"] == "1"
         assert made.asked_s > begun
-        for path in (
-            "/a%20b",
-            "/link.js",
-            "/../trace.zip",
-            "/%2e%2e/trace.zip",
-            "//etc/passwd",
-            "/a%00b",
-            "/none",
-        ):
+        for path in ("/a%20b", "/link.js", "/../trace.zip", "/%2e%2e/trace.zip", "//etc/passwd", "/a%00b", "/none"):
             assert asked(made, path=path, Origin="").status == 404
         assert asked(made, path="/", Origin="", Host="rebound.example:9001").status == 404
         assert asked(made, Origin="https://evil.example").status == 404

@@ -87,9 +87,7 @@ def test_every_command_says_what_is_wrong_with_its_trace(command: str, tmp_path:
 
 def test_export_into_a_file_is_refused_before_reading(tmp_path: Path) -> None:
     (tmp_path / "frames").touch()
-    assert "frames: is a file, not a folder\n  Name" in refused(
-        "export", tmp_path / "absent", tmp_path / "frames"
-    )
+    assert "frames: is a file, not a folder\n  Name" in refused("export", tmp_path / "absent", tmp_path / "frames")
 
 
 def test_damage_is_said_also_where_no_report_shows_it(trace: Path) -> None:
@@ -154,9 +152,7 @@ def test_blas_threads_are_one_unless_the_user_sets_them(
     os.environ.pop(name, None)
 
 
-def test_the_code_of_a_command_is_that_of_the_program(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_code_of_a_command_is_that_of_the_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = written(tmp_path / "trace.json")
     assert app.run(["diagnose", str(trace), "--fail-on", "low", "--select", "idle-device"]) == 1
     assert app.run(["diagnose", str(trace)]) == 0

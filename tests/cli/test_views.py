@@ -66,9 +66,7 @@ def test_memory_owners_are_limited_and_times_start_at_zero(tmp_path: Path) -> No
     said = call("memory", trace, "--limit", "1").stdout
     assert "peak 12.0 KiB at 0.043 ms" in said
     assert named(said.partition("Net allocation")[0]) == ["aten::a"]
-    assert named(call("memory", trace).stdout.partition("Net allocation")[0]) == named(
-        "aten::a aten::b aten::c"
-    )
+    assert named(call("memory", trace).stdout.partition("Net allocation")[0]) == named("aten::a aten::b aten::c")
 
 
 def test_the_curve_goes_into_a_file_beside_what_is_printed(tmp_path: Path) -> None:
@@ -167,9 +165,7 @@ def test_depth_limits_the_text_only(shared: Shared) -> None:
     assert len(printed("regions", path, "--depth", "1").splitlines()) < len(
         printed("regions", path, "--depth", "3").splitlines()
     )
-    whole, flat = (
-        json.loads(printed("regions", path, "--format", "json", "--depth", depth)) for depth in (9, 1)
-    )
+    whole, flat = (json.loads(printed("regions", path, "--format", "json", "--depth", depth)) for depth in (9, 1))
     assert whole["regions"] == flat["regions"]
 
 

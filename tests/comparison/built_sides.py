@@ -25,14 +25,7 @@ HOST = ["name", "part", "count", "mean_ns"]
 def fault(rule: str, key: str, ns: int | None, step_ns: float = 10_000.0) -> KnownFault:
     share = None if ns is None else ns / step_ns
     return KnownFault(
-        key=key,
-        rules=(rule,),
-        title=key,
-        severity="low",
-        share=share,
-        low_share=share,
-        high_share=share,
-        step_ns=ns,
+        key=key, rules=(rule,), title=key, severity="low", share=share, low_share=share, high_share=share, step_ns=ns
     )
 
 
@@ -111,13 +104,7 @@ def work(op: str, count: float, ns: float, **more: Any) -> Any:
 
 
 def of(count: float = 1, ns: float = 1_000, **more: Any) -> WorkSide:
-    told: dict[str, Any] = {
-        "exposed_ns": ns,
-        "median_ns": None,
-        "kernels": ("k",),
-        "shapes": "",
-        "types": "",
-    } | more
+    told: dict[str, Any] = {"exposed_ns": ns, "median_ns": None, "kernels": ("k",), "shapes": "", "types": ""} | more
     return WorkSide(count=count, ns=ns, **told)
 
 

@@ -15,16 +15,12 @@ from traceanalyzer.comparison.matching import matched
 
 US = 1_000
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3> >"
-TANH = (
-    "void at::native::vectorized_elementwise_kernel<4, at::native::tanh_kernel_cuda(at::TensorIteratorBase&)>"
-)
+TANH = "void at::native::vectorized_elementwise_kernel<4, at::native::tanh_kernel_cuda(at::TensorIteratorBase&)>"
 MM = Op("aten::mm", NVJET, 500, [[512, 512], [512, 512]], [BF16, BF16])
 ADDED = Op("aten::add", ADD, 120, [[512, 512], [512, 512]], ["float", "float"])
 
 
-def built(
-    ops: Sequence[Op], *, steps: int = 8, syncs: int = 0, copies: int = 0, jitter: int = 7
-) -> TraceBuilder:
+def built(ops: Sequence[Op], *, steps: int = 8, syncs: int = 0, copies: int = 0, jitter: int = 7) -> TraceBuilder:
     """The same ops in each step, the device never idle; then so many read-backs, and copies on the device."""
     trace, number, cpu, gpu = TraceBuilder(record_shapes=1), 0, 0, 0
     for step in range(steps):

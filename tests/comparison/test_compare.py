@@ -19,9 +19,7 @@ from traceanalyzer.render.data.comparison import COLUMNS, ledger_rows, ledger_te
 from traceanalyzer.render.text.comparison import render_comparison
 
 PAIRS = [folder for folder in sorted(FIXTURES.iterdir()) if (folder / "good.json.gz").exists()]
-SHOWN = [
-    folder for folder in PAIRS if folder.name in ("implicit-sync", "no-tensor-cores", "unfused-optimizer")
-]
+SHOWN = [folder for folder in PAIRS if folder.name in ("implicit-sync", "no-tensor-cores", "unfused-optimizer")]
 
 
 def counter(found: Comparison, name: str) -> Counted:
@@ -135,9 +133,7 @@ def test_a_slower_kernel_is_told_by_the_device_axis() -> None:
 
 
 def test_less_than_the_floor_is_no_difference_however_sure() -> None:
-    found = compare(
-        built([MM, ADDED], jitter=1).load(), built([replace(MM, dur=520), ADDED], jitter=1).load()
-    )
+    found = compare(built([MM, ADDED], jitter=1).load(), built([replace(MM, dur=520), ADDED], jitter=1).load())
     row = next(row for row in found.rows if row.op == "aten::mm")
     assert row.p is not None
     assert row.p < 0.01
@@ -235,12 +231,7 @@ def test_fixed_fault_has_a_ledger_row_predicted_and_measured() -> None:
     assert gone.got_share == pytest.approx(0.7)
     (row,) = ledger_rows(found, 0.02)
     assert tuple(row) == COLUMNS
-    assert (row["rule"], row["true"], row["spread"], row["fitted"]) == (
-        "no-tensor-cores",
-        "0.7000",
-        "0.0200",
-        "no",
-    )
+    assert (row["rule"], row["true"], row["spread"], row["fitted"]) == ("no-tensor-cores", "0.7000", "0.0200", "no")
     text = ledger_text([row], ledger_text([row], ""))
     assert text.count("\n") == 3
     assert ledger_text([row], text.removesuffix("\n")) == ledger_text([row], text)
@@ -288,9 +279,7 @@ def test_float32_stage_is_slower_on_device_and_in_step(shared: Shared) -> None:
     assert found.verdict.word is Word.SLOWER
     assert found.rows[0].note.startswith("bfloat16 became float32 of 192x256x10x10, 256x256x3x3; kernel ")
     assert any("became float32 of 192x256x10x10" in line for line in render_comparison(found).splitlines())
-    assert "287 µs -> 682 µs, bfloat16 became float32 of 192x256x10x10" in " ".join(
-        render_comparison(found).split()
-    )
+    assert "287 µs -> 682 µs, bfloat16 became float32 of 192x256x10x10" in " ".join(render_comparison(found).split())
 
 
 def test_a_wider_input_is_other_shapes(shared: Shared) -> None:
@@ -343,10 +332,7 @@ def test_what_differs_is_named_first(shared: Shared, program: str, named: str) -
     found = compare(shared(f"{program}.bad"), shared(f"{program}.fixed"))
     assert re.search(named, found.verdict.because[0])
     assert found.waterfall is not None
-    assert (
-        found.waterfall.base_ns + sum(part.delta_ns for part in found.waterfall.parts)
-        == found.waterfall.new_ns
-    )
+    assert found.waterfall.base_ns + sum(part.delta_ns for part in found.waterfall.parts) == found.waterfall.new_ns
 
 
 @pytest.mark.slow
@@ -378,9 +364,6 @@ def test_steps_of_two_machines_differ_if_intervals_do(shared: Shared) -> None:
     ],
 )
 def test_the_late_rank_is_the_one_of_the_report(shared: Shared, folder: str, job: str, told: str) -> None:
-    sides = [
-        {rank: load(shared(f"{folder}/{job}.{side}.rank{rank}")) for rank in (0, 1)}
-        for side in ("bad", "fixed")
-    ]
+    sides = [{rank: load(shared(f"{folder}/{job}.{side}.rank{rank}")) for rank in (0, 1)} for side in ("bad", "fixed")]
     late = [note for note in compare(*sides).notes if "late" in note]
     assert [note.partition(":")[0] for note in late] == ([told] if told else [])

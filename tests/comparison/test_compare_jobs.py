@@ -45,9 +45,7 @@ def with_modules(*names: str) -> Trace:
     ops = [event for event in trace.events if event.get("name") == "aten::mm"]
     for at, event in enumerate(ops):
         begin = round(event["ts"] * 1_000)
-        trace.python(
-            f"nn.Module: {names[at % 2]}", begin - 500, round(event["dur"] * 1_000) + 900, python_id=at
-        )
+        trace.python(f"nn.Module: {names[at % 2]}", begin - 500, round(event["dur"] * 1_000) + 900, python_id=at)
     return trace.load()
 
 
@@ -116,8 +114,7 @@ def changes(*waits: tuple[float | None, float | None], other_work: tuple[int, ..
     """Ranks from 0 on, with the ms that they wait in BASE and in NEW."""
     ns = [[None if ms is None else round(ms * MS) for ms in one] for one in waits]
     return [
-        RankChange(at, at in other_work, 10 * MS, 10 * MS, base, new, Word.SAME)
-        for at, (base, new) in enumerate(ns)
+        RankChange(at, at in other_work, 10 * MS, 10 * MS, base, new, Word.SAME) for at, (base, new) in enumerate(ns)
     ]
 
 
@@ -129,12 +126,7 @@ def side(*late: int, ranks: int = 3, captures: int = 1) -> Any:
 @pytest.mark.parametrize(
     ("before", "after", "waits", "told"),
     [
-        (
-            (),
-            (2,),
-            [(1, 5), (2, 9), (7, 3)],
-            ["rank 2 became late: others wait up to 6.00 ms a step more than it"],
-        ),
+        ((), (2,), [(1, 5), (2, 9), (7, 3)], ["rank 2 became late: others wait up to 6.00 ms a step more than it"]),
         (
             (2,),
             (),
@@ -155,12 +147,7 @@ def side(*late: int, ranks: int = 3, captures: int = 1) -> Any:
         ((1,), (), [(1, 5), (None, 2), (3, 4)], ["rank 1 is late no more"]),
         ((1,), (1,), [(1, 5), (None, 2), (3, 4)], ["rank 1 is late in both"]),
         ((1,), (1,), [(1, 5), (2, None), (3, 4)], ["rank 1 is late in both"]),
-        (
-            (),
-            (1,),
-            [(1, None), (2, 4), (3, 6)],
-            ["rank 1 became late: others wait up to 2.00 ms a step more than it"],
-        ),
+        ((), (1,), [(1, None), (2, 4), (3, 6)], ["rank 1 became late: others wait up to 2.00 ms a step more than it"]),
     ],
 )
 @pytest.mark.parametrize("captures", [1, 2])
@@ -200,20 +187,14 @@ def test_ranks_of_one_side_are_named_where_there_are_several(
             "mm add mm",
             (),
             (0, 1),
-            [
-                "rank 0 in BASE and rank 1 in NEW set the pace and do other work: "
-                "the comparison is not of the same work"
-            ],
+            ["rank 0 in BASE and rank 1 in NEW set the pace and do other work: the comparison is not of the same work"],
         ),
         ("mm add mm", (), (1, 1), []),
     ],
 )
-def test_ranks_of_other_work(
-    ops: str, other: tuple[int, ...], slow: tuple[int, int], told: list[str]
-) -> None:
+def test_ranks_of_other_work(ops: str, other: tuple[int, ...], slow: tuple[int, int], told: list[str]) -> None:
     sides: Any = [
-        {at: rank(20 if at == longest else 10, 0, op=op) for at, op in enumerate(ops.split())}
-        for longest in slow
+        {at: rank(20 if at == longest else 10, 0, op=op) for at, op in enumerate(ops.split())} for longest in slow
     ]
     assert job_notes(sides[0], sides[1], changes((0, 0), (0, 0), (0, 0), other_work=other)) == told
 

@@ -71,10 +71,7 @@ def test_work_is_the_same_by_the_most_that_it_has_in_common(changed: dict[str, A
 def test_kernels_of_other_ops_pair_by_similar_grid() -> None:
     """Of as many bits: 100 blocks are like 64 and like 127, and unlike 63 and 128."""
     for alike, unlike in ((64, 63), (127, 128)):
-        new = [
-            {"outer": name, "op": name, "dims": "", "blocks": size}
-            for name, size in (("a", unlike), ("b", alike))
-        ]
+        new = [{"outer": name, "op": name, "dims": "", "blocks": size} for name, size in (("a", unlike), ("b", alike))]
         assert pairs([{}], new)[0] == ("kernel", {0: 1.0}, {1: 1.0})
 
 
@@ -185,12 +182,7 @@ def judged(p: float | None, *, tested: bool) -> ComparedRow:
 
 
 def test_only_rows_that_a_test_decided_are_corrected() -> None:
-    rows = [
-        judged(None, tested=False),
-        judged(0.04, tested=True),
-        judged(0.001, tested=True),
-        judged(0.2, tested=True),
-    ]
+    rows = [judged(None, tested=False), judged(0.04, tested=True), judged(0.001, tested=True), judged(0.2, tested=True)]
     found = [row.word for row in corrected(rows, comparable=True)]
     assert found == [Word.SLOWER, Word.SAME, Word.SLOWER, Word.SAME]
 
@@ -205,8 +197,7 @@ def test_a_row_is_named_by_what_takes_longest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("base", "new", "other"),
-    [((4, "a"), (4, "b"), True), ((4, "a"), (5, "b"), False), ((4, "a"), (4, ""), False)],
+    ("base", "new", "other"), [((4, "a"), (4, "b"), True), ((4, "a"), (5, "b"), False), ((4, "a"), (4, ""), False)]
 )
 def test_other_sizes_need_equal_counts(base: tuple[float, str], new: tuple[float, str], other: bool) -> None:
     sides = [of(count, shapes=shapes and f"[[{shapes}]]") for count, shapes in (base, new)]
@@ -220,9 +211,7 @@ def test_the_ratio_is_of_one_execution() -> None:
     assert (found.ratio, found.word) == (1.0, Word.MORE)
 
 
-@pytest.mark.parametrize(
-    ("real", "word"), [(10, Word.SAME), (11, Word.SLOWER), (-10, Word.SAME), (-11, Word.FASTER)]
-)
+@pytest.mark.parametrize(("real", "word"), [(10, Word.SAME), (11, Word.SLOWER), (-10, Word.SAME), (-11, Word.FASTER)])
 def test_work_differs_by_a_hundredth_of_the_gpu_s_time(real: int, word: Word) -> None:
     rows = [row(of(ns=500), of(ns=500 + real), word=Word.SLOWER), row(of(ns=500), of(ns=600))]
     found = device_axis(rows)
@@ -234,9 +223,12 @@ def test_more_captures_of_one_recording_are_not_identical() -> None:
     table = dict.fromkeys(TABLES, pd.DataFrame({"a": [1]}))
     one: Any = SimpleNamespace(step=1, tables=table)
     once, twice = Captures((one,), one), Captures((one, one), one)
-    assert [
-        are_identical(*sides) for sides in ((once, once), (once, twice), (twice, once), (twice, twice))
-    ] == [True, False, False, True]
+    assert [are_identical(*sides) for sides in ((once, once), (once, twice), (twice, once), (twice, twice))] == [
+        True,
+        False,
+        False,
+        True,
+    ]
 
 
 def test_rungs_are_shares_of_the_time_of_both_sides() -> None:
@@ -267,9 +259,7 @@ def test_types_are_compared_of_the_same_op_alone(alike: bool, note: str) -> None
 
 
 def test_what_waits_is_told_at_its_outer_op() -> None:
-    call = CallRow(
-        "synchronisations", "aten::item", "aten::is_nonzero", "cudaStreamSynchronize", 1, 3, Word.MORE
-    )
+    call = CallRow("synchronisations", "aten::item", "aten::is_nonzero", "cudaStreamSynchronize", 1, 3, Word.MORE)
     (found,) = reasons([], [row(1, 1, outer="aten::is_nonzero")], [call], None, None, "")
     assert found.startswith("aten::is_nonzero: ")
 

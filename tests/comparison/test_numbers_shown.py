@@ -19,16 +19,7 @@ from traceanalyzer.comparison.compared_rows import word_by_time, work_side
 from traceanalyzer.comparison.formatting import source_line
 from traceanalyzer.comparison.gates import broken, gates_of
 from traceanalyzer.comparison.reasons import changed_functions_note, fault_changes, reasons
-from traceanalyzer.comparison.result import (
-    CallRow,
-    Counted,
-    FaultChange,
-    Part,
-    RegionChange,
-    Waterfall,
-    Word,
-    WorkSide,
-)
+from traceanalyzer.comparison.result import CallRow, Counted, FaultChange, Part, RegionChange, Waterfall, Word, WorkSide
 from traceanalyzer.comparison.snapshot import StepTime
 from traceanalyzer.comparison.step_axis import (
     at_pace,
@@ -47,14 +38,7 @@ MS = 1_000_000
 
 @pytest.mark.parametrize(
     ("value", "said"),
-    [
-        (0, "0"),
-        (1234, "1,234"),
-        (2.5, "2.5"),
-        (0.33333, "0.3333"),
-        (999_999_999, "999,999,999"),
-        (2e9, "2e+09"),
-    ],
+    [(0, "0"), (1234, "1,234"), (2.5, "2.5"), (0.33333, "0.3333"), (999_999_999, "999,999,999"), (2e9, "2e+09")],
 )
 def test_a_large_count_is_in_powers_of_ten(value: float, said: str) -> None:
     assert formatting.number(value) == said
@@ -414,10 +398,6 @@ def test_faults_pair_by_subject_before_rule() -> None:
     """The largest first of one status; an op that got another name is the same fault."""
     base = [fault("a", "x", 1_000), fault("a", "y", 3_000), fault("c", "old", 500)]
     found = fault_changes(base, [fault("a", "y", 3_000), fault("c", "new", 500)], None)
-    assert [(one.status, one.title) for one in found] == [
-        ("gone", "x"),
-        ("unchanged", "y"),
-        ("unchanged", "old"),
-    ]
+    assert [(one.status, one.title) for one in found] == [("gone", "x"), ("unchanged", "y"), ("unchanged", "old")]
     both = fault_changes(base[:2], [], None)
     assert [one.title for one in both] == ["y", "x"]

@@ -61,8 +61,6 @@ def test_a_function_that_is_gone_stands_before_the_ops() -> None:
 def test_the_regions_of_recorded_programs(shared: Shared) -> None:
     sides = [str(shared(f"seventh/denoise_unet.{side}")) for side in ("bad", "fixed")]
     text = CliRunner().invoke(cli, ["compare", *sides]).output
-    assert text.index("corpus9.py: hook()                                 7.4") < text.index(
-        "Work that changed"
-    )
+    assert text.index("corpus9.py: hook()                                 7.4") < text.index("Work that changed")
     rows = json.loads(CliRunner().invoke(cli, ["compare", *sides, "--format", "json"]).output)["regions"]
     assert [(row["name"], row["of"]) for row in rows] == [("corpus9.py: hook", "CPU")]

@@ -101,12 +101,7 @@ def test_what_the_host_does_after_the_last_step_is_of_none() -> None:
 def test_driver_call_inside_a_runtime_call_is_no_launch() -> None:
     trace = built([MM, ADDED], steps=3)
     for event in [one for one in trace.events if one.get("name") == "cudaLaunchKernel"]:
-        inner = {
-            "name": "cuLaunchKernel",
-            "cat": "cuda_driver",
-            "ts": event["ts"] + 1,
-            "dur": event["dur"] - 2,
-        }
+        inner = {"name": "cuLaunchKernel", "cat": "cuda_driver", "ts": event["ts"] + 1, "dur": event["dur"] - 2}
         trace.events.append({**event, **inner, "args": {}})
     totals = snapshot(trace).tables["totals"].set_index("counter")
     assert totals.loc[["launches"]].to_numpy().tolist() == [[2, 2, 2]]
@@ -188,16 +183,8 @@ def test_the_mean_step_is_of_the_captures_that_have_one() -> None:
     ("base", "new", "said"),
     [
         (("decode", 4), ("decode", 4), ""),
-        (
-            ("decode", 4),
-            ("decode", 8),
-            "the steps are of decode with 4 requests and of decode with 8 requests",
-        ),
-        (
-            ("prefill", 4),
-            ("decode", 4),
-            "the steps are of prefill with 4 requests and of decode with 4 requests",
-        ),
+        (("decode", 4), ("decode", 8), "the steps are of decode with 4 requests and of decode with 8 requests"),
+        (("prefill", 4), ("decode", 4), "the steps are of prefill with 4 requests and of decode with 4 requests"),
         ((None, None), ("decode", 0), "the steps are of no phase and of decode with 0 requests"),
     ],
 )
@@ -251,10 +238,7 @@ STEP = StepTime(100, 90, 120, 150, True, 60, "cpu", ((0.5, 70.0), (2.0, 180.0)),
 
 def test_all_that_a_snapshot_says_comes_back(tmp_path: Path) -> None:
     fault = KnownFault("k", ("a", "b"), "a: x", "high", 0.2, 0.1, 0.3, 20)
-    first, second = (
-        kept(0, step=STEP, faults=(fault,)),
-        kept(3, step=None, phase=None, batch=None, culprit=True),
-    )
+    first, second = (kept(0, step=STEP, faults=(fault,)), kept(3, step=None, phase=None, batch=None, culprit=True))
     path = tmp_path / "job.parquet"
     path.write_bytes(baseline_bytes([{0: first, 3: second}]))
     (found,) = load_baseline(str(path))

@@ -196,9 +196,7 @@ def test_prediction_shorter_than_its_work_is_a_separate_part() -> None:
 HALVES = ((0.5, 2_000.0), (1.0, 1_000.0), (2.0, 500.0))  # all of it is the CPU's
 
 
-def side(
-    ns: int = 1_000, *, mm_us: float = 10.0, captures: int = 1, gpu: str = "H200", **more: Any
-) -> Captures:
+def side(ns: int = 1_000, *, mm_us: float = 10.0, captures: int = 1, gpu: str = "H200", **more: Any) -> Captures:
     """Captures whose host takes so long for a product."""
     recorded = more.pop("recorded", ("shapes",))
     fields = {"predicted": True, "bound": "cpu", "paces": HALVES, "low_ns": ns, "high_ns": ns, **more}

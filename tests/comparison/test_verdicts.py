@@ -31,11 +31,7 @@ def test_the_side_without_work_on_a_gpu_is_named(there: tuple[bool, bool], who: 
 
 @pytest.mark.parametrize(
     ("kinds", "known"),
-    [
-        (("ProfilerStep", "ProfilerStep"), True),
-        (("window", "window"), True),
-        (("ProfilerStep", "window"), False),
-    ],
+    [(("ProfilerStep", "ProfilerStep"), True), (("window", "window"), True), (("ProfilerStep", "window"), False)],
 )
 def test_steps_that_one_side_alone_marks_are_not_compared(kinds: tuple[str, str], known: bool) -> None:
     found = judged(axis(Word.SLOWER, 0.5), sides=tuple(side(kind) for kind in kinds))
@@ -173,8 +169,7 @@ def test_four_fifths_run_more_often(counts: Sequence[tuple[int, int | None]], sa
 
 
 @pytest.mark.parametrize(
-    ("word", "idle_ms", "told"),
-    [(Word.SLOWER, 11, True), (Word.SLOWER, 10, False), (Word.UNKNOWN, 11, False)],
+    ("word", "idle_ms", "told"), [(Word.SLOWER, 11, True), (Word.SLOWER, 10, False), (Word.UNKNOWN, 11, False)]
 )
 def test_idle_time_is_a_reason_from_a_tenth_of_the_difference(word: Word, idle_ms: int, told: bool) -> None:
     parts = [SimpleNamespace(group="idle", name="late: aten::item", delta_ns=idle_ms * MS)]
@@ -336,8 +331,7 @@ def test_interval_misses_the_truth_equally_on_both_sides(base: int, new: int) ->
 
 
 @pytest.mark.parametrize(
-    ("fewer", "wider"),
-    [(1, 1.0), (2, 1.41), (3, 1.74), (4, 1.44), (5, 1.32), (6, 1.10), (8, 1.07), (20, 1.07)],
+    ("fewer", "wider"), [(1, 1.0), (2, 1.41), (3, 1.74), (4, 1.44), (5, 1.32), (6, 1.10), (8, 1.07), (20, 1.07)]
 )
 def test_side_with_fewer_captures_widens_the_interval(fewer: int, wider: float) -> None:
     """Of eight captures that differ, and of others all alike; on whichever side these are."""

@@ -8,14 +8,7 @@ Event = dict[str, Any]
 
 _FIELDS = ("ph", "cat", "name", "pid", "tid", "ts", "dur", "args", "id", "s")
 _PHASES = ("X", "M", "C", "i", "s", "f", "B", "E", "", "XX")
-_NAMES = (
-    "ProfilerStep#3",
-    f"ProfilerStep#{2**63}",
-    "ProfilerStep#" + "9" * 5000,
-    "[memory]",
-    "a\x1b[31mb",
-    "cudaFree",
-)
+_NAMES = ("ProfilerStep#3", f"ProfilerStep#{2**63}", "ProfilerStep#" + "9" * 5000, "[memory]", "a\x1b[31mb", "cudaFree")
 
 
 def odd(rng: random.Random) -> Any:

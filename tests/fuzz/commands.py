@@ -18,9 +18,7 @@ from tests.fuzz.cases import SEEDS_OF_ONE, changed, sources
 from tests.support.paths import REPOSITORY
 from traceanalyzer.cli.app import run
 
-MAX_GROWTH_BYTES = (
-    240 << 20
-)  # beyond the process with all imports: 4 times what clean traces of this size take
+MAX_GROWTH_BYTES = 240 << 20  # beyond the process with all imports: 4 times what clean traces of this size take
 MAX_SECONDS = 20  # of the CPU
 _MAX_ADDRESSES_BYTES = 6 << 30
 _LARGE_BYTES = 20_000  # traces that are broken as a whole are smaller
@@ -79,9 +77,7 @@ def check_command(seed: int, folder: Path) -> None:
     name = rng.choice(list(COMMANDS))
     places = {"trace": trace, "clean": _CLEAN, "out": folder / "out"}
     ran = run_apart([part.format(**places) for part in COMMANDS[name]], folder)
-    told = (
-        f"{name}: exit {ran.code}, {ran.growth_bytes >> 20} MB, {ran.err[-2000:].decode('utf-8', 'replace')}"
-    )
+    told = f"{name}: exit {ran.code}, {ran.growth_bytes >> 20} MB, {ran.err[-2000:].decode('utf-8', 'replace')}"
     assert ran.code in (0, 1, 2), told
     assert b"Traceback" not in ran.err, told
     assert not re.search(rb"rule \S+ failed", ran.err), told

@@ -41,22 +41,7 @@ step-ms = 2.5
 "scheduler-gap.min_gap_ns" = 20000
 """
 _TOML_VALUES = (
-    *(
-        '""',
-        '"x"',
-        "0",
-        "-1",
-        "1e400",
-        "nan",
-        "inf",
-        "true",
-        "[]",
-        "{}",
-        "[[]]",
-        "9" * 400,
-        "0.0",
-        '"\\u0000"',
-    ),
+    *('""', '"x"', "0", "-1", "1e400", "nan", "inf", "true", "[]", "{}", "[[]]", "9" * 400, "0.0", '"\\u0000"'),
     *("1979-05-27", "1979-05-27T07:32:00Z", "07:32:00", '{a = {b = ["c"]}}', "[{rule = 1}]", '["a", 2]'),
 )
 
@@ -76,9 +61,7 @@ def _configuration(rng: random.Random, folder: Path) -> None:
         at = rng.randrange(len(lines))
         key = lines[at].partition("=")[0].strip()
         value = rng.choice((*_TOML_VALUES, json.dumps(str(odd(rng)))))
-        lines[at] = rng.choice(
-            (f"{key} = {value}", "", f"{value} = {value}", lines[at].replace("[", "[[", 1))
-        )
+        lines[at] = rng.choice((f"{key} = {value}", "", f"{value} = {value}", lines[at].replace("[", "[[", 1)))
     data = "\n".join(lines).encode("utf-8", "surrogatepass")
     (folder / "pyproject.toml").write_bytes(_damaged(rng, data))
     _use(folder, "diagnose", _TRACE, *(("--fail-on", "low") if rng.random() < 0.3 else ()))
@@ -106,12 +89,7 @@ def _known_findings(rng: random.Random, folder: Path) -> None:
 
 
 def _recording(rng: random.Random, folder: Path) -> None:
-    told = {
-        "before_ms": [2.0, 2.1],
-        "after_ms": [2.2],
-        "unit": "optimizer step",
-        "environment": {"RANK": "0"},
-    }
+    told = {"before_ms": [2.0, 2.1], "after_ms": [2.2], "unit": "optimizer step", "environment": {"RANK": "0"}}
     header, events = content(_TRACE)
     header = {**header, RECORDING: json.loads(_changed_json(rng, orjson.dumps(told), deep=False))}
     (folder / "trace.json").write_bytes(_damaged(rng, written(rng, header, events), often=0.1))
@@ -135,9 +113,7 @@ def _archive(rng: random.Random, folder: Path) -> None:
     with tarfile.open(fileobj=made, mode=rng.choice(("w", "w:gz"))) as archive:
         for number in range(rng.choice((0, 1, 1, 1, 1, 1, 2))):
             data = case(rng.randrange(10**6))
-            entry = tarfile.TarInfo(
-                rng.choice((f"{number}.json", f"{number}.json.gz", f"a/{number}.json", "readme"))
-            )
+            entry = tarfile.TarInfo(rng.choice((f"{number}.json", f"{number}.json.gz", f"a/{number}.json", "readme")))
             entry.size = len(data)
             archive.addfile(entry, io.BytesIO(data))
     (path := folder / "trace.tar").write_bytes(_damaged(rng, packed(rng, made.getvalue())))

@@ -171,12 +171,7 @@ def wrong(quotes: Sequence[tuple[str, str, str | None, str]], documents: Mapping
 def quotes(page: Parsed) -> list[tuple[str, str, str | None, str]]:
     """(path, unit, exact value, text) of all that a page quotes."""
     return [
-        (
-            str(one.attributes["data-path"]),
-            str(one.attributes["data-unit"]),
-            one.attributes.get("value"),
-            one.text,
-        )
+        (str(one.attributes["data-path"]), str(one.attributes["data-unit"]), one.attributes.get("value"), one.text)
         for one in page.having("data-path")
     ]
 

@@ -87,9 +87,7 @@ def test_cards_expand(opened: Visit) -> None:
     assert not card.locator(".picture canvas").is_visible()
     card.locator("summary").first.click()
     assert card.locator(".picture canvas").is_visible()
-    opened.page.wait_for_function(
-        "document.querySelectorAll('.picture canvas')[1].style.height.endsWith('px')"
-    )
+    opened.page.wait_for_function("document.querySelectorAll('.picture canvas')[1].style.height.endsWith('px')")
     card.locator("summary").first.click()
     assert not card.locator(".picture canvas").is_visible()
     opened.page.evaluate("location.hash = '#finding-3'")
@@ -115,9 +113,7 @@ def test_the_flame_graph_zooms_and_moves_the_timeline(opened: Visit) -> None:
     page.keyboard.press("Escape")
     assert graph.locator("[aria-selected=true]").inner_text() == "step"
     page.locator("select.which").select_option("idle")
-    assert "of idle time of the GPU a step" in str(
-        graph.locator("[role=treeitem]").nth(1).get_attribute("aria-label")
-    )
+    assert "of idle time of the GPU a step" in str(graph.locator("[role=treeitem]").nth(1).get_attribute("aria-label"))
     page.locator("select.which").select_option("gpu")
 
 
@@ -256,9 +252,7 @@ WANTED = ("public/hta_cpu_only", "public/tracelens_mi210_gpu_only", "real/gpt2_t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WANTED)
-def test_shared_traces_open(
-    browser: Browser, shared: Callable[[str], Path], tmp_path: Path, name: str
-) -> None:
+def test_shared_traces_open(browser: Browser, shared: Callable[[str], Path], tmp_path: Path, name: str) -> None:
     trace = shared(name)
     path = tmp_path / "report.html"
     path.write_bytes(rendered(trace))

@@ -294,9 +294,7 @@ def test_places_in_a_document_follow_the_rfc() -> None:
 
 
 def test_quoted_values_say_where_they_stand_exactly() -> None:
-    assert number("d#/a", 1_500, "ns") == (
-        '<data value="1500" data-path="d#/a" data-unit="ns">1.50 µs</data>'
-    )
+    assert number("d#/a", 1_500, "ns") == ('<data value="1500" data-path="d#/a" data-unit="ns">1.50 µs</data>')
     assert quoted("d#/a", "a/b", "code", class_="x") == (
         '<code data-path="d#/a" data-unit="text" class="x">a/<wbr>b</code>'
     )

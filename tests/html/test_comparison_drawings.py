@@ -14,12 +14,7 @@ from tests.support.comparison_samples import SOURCE, STEP, VERDICT, WORK, compar
 from traceanalyzer.comparison.result import Axes, Comparison, DeviceAxis, Waterfall, Word
 from traceanalyzer.comparison.snapshot import Piece, StepStrip
 from traceanalyzer.render.data.comparison import comparison_json
-from traceanalyzer.render.html.comparison import (
-    difference_flame,
-    fall_drawing,
-    render_comparison_page,
-    strips_drawing,
-)
+from traceanalyzer.render.html.comparison import difference_flame, fall_drawing, render_comparison_page, strips_drawing
 from traceanalyzer.version import __version__
 
 EXACT = (counted("launches", 3, 5), counted("copies", 7, 2, Word.FEWER))
@@ -226,9 +221,7 @@ def strips(*of: StepStrip | None) -> Any:
     return SimpleNamespace(strips=of)
 
 
-BASE = StepStrip(
-    10 * MS, (Piece(0, 0, 4 * MS, "compute", "gemm"), Piece(1, 5 * MS, 5 * MS, "copy_h2d", "Memcpy")), 2
-)
+BASE = StepStrip(10 * MS, (Piece(0, 0, 4 * MS, "compute", "gemm"), Piece(1, 5 * MS, 5 * MS, "copy_h2d", "Memcpy")), 2)
 
 
 NEW = StepStrip(5 * MS, (Piece(0, MS, 4 * MS, "compute", "gemm"),), 3)
@@ -244,13 +237,7 @@ def test_both_steps_are_on_the_axis_of_the_longer_one() -> None:
         ("b b-compute", 100, 400),
     ]
     rects = [one.attributes for one in page.named("rect")]
-    assert [one["y"] for one in rects] == [
-        "18.0",
-        "18.0",
-        "42.0",
-        "102.0",
-        "102.0",
-    ]  # below 2 lines, and 36 px
+    assert [one["y"] for one in rects] == ["18.0", "18.0", "42.0", "102.0", "102.0"]  # below 2 lines, and 36 px
     assert [one["height"] for one in rects] == ["48", "18", "18", "24", "18"]
     (svg,) = page.named("svg")
     assert svg.attributes["viewbox"] == "0 0 1000 144"
@@ -304,12 +291,7 @@ def test_what_takes_most_is_drawn_first() -> None:
 
 @pytest.mark.parametrize(
     ("new_ns", "word", "said"),
-    [
-        (1e6, Word.FASTER, "faster"),
-        (3e6, Word.SLOWER, "slower"),
-        (3e6, Word.SAME, "same"),
-        (3e6, Word.UNKNOWN, "same"),
-    ],
+    [(1e6, Word.FASTER, "faster"), (3e6, Word.SLOWER, "slower"), (3e6, Word.SAME, "same"), (3e6, Word.UNKNOWN, "same")],
 )
 def test_what_is_within_noise_is_the_same(new_ns: float, word: Word, said: str) -> None:
     rows = (row("aten::mm", word, new=replace(WORK, ns=new_ns)),)
@@ -344,9 +326,7 @@ def test_the_heading_and_the_title_name_both_sides() -> None:
     assert page.texts("title") == ["slower: a.json and b.json, traceanalyzer compare"]
     text = page.elements[0].text
     assert "From a.json to b.json" in text
-    named = {
-        one.text: str(one.attributes["data-path"]) for one in page.having("data-path") if ".json" in one.text
-    }
+    named = {one.text: str(one.attributes["data-path"]) for one in page.having("data-path") if ".json" in one.text}
     assert named == {"a.json": "compare#/base/names/0", "b.json": "compare#/new/names/0"}
     assert "To settle it: record again." in text
     assert "To settle it" not in page_of().elements[0].text

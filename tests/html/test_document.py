@@ -37,9 +37,7 @@ def test_script_and_style_are_small() -> None:
 def test_every_style_sheet_is_in_the_page() -> None:
     """What is for narrow windows and paper overrules the rest, so it stands last."""
     sheets = sorted(files("traceanalyzer.render.html").iterdir(), key=lambda file: file.name)
-    own = [
-        file for file in sheets if file.name.endswith(".css") and file.name != "comparison.css"
-    ]  # of another page
+    own = [file for file in sheets if file.name.endswith(".css") and file.name != "comparison.css"]  # of another page
     texts = [file.read_text(encoding="utf-8") for file in own]
     assert len(texts) > 1
     assert all(text in style() for text in texts)
@@ -193,9 +191,7 @@ def test_the_command_refuses_what_cannot_be(tmp_path: Path, capsys: pytest.Captu
 
 def test_the_shown_commands_are_those_of_the_finding() -> None:
     codes = parsed(rendered(ONE)).texts_of("open-command")
-    assert codes == [
-        f"traceanalyzer open bad.json.gz --finding {at + 1}" for at in range(len(reported(ONE).findings))
-    ]
+    assert codes == [f"traceanalyzer open bad.json.gz --finding {at + 1}" for at in range(len(reported(ONE).findings))]
 
 
 # -- notebooks --------------------------------------------------------------------------------------------

@@ -12,18 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.html.pages import (
-    NASTY,
-    Parsed,
-    documents,
-    hostile_trace,
-    page,
-    page_of_job,
-    parsed,
-    quotes,
-    rendered,
-    wrong,
-)
+from tests.html.pages import NASTY, Parsed, documents, hostile_trace, page, page_of_job, parsed, quotes, rendered, wrong
 from tests.report import report_samples as samples
 from tests.support.cached_reports import analysed, loaded
 from tests.support.fixtures import FIXTURES, name_of
@@ -58,10 +47,7 @@ def page_with(name: str) -> Page:
     evidence = {name: name, "of": {name: 3}}
     found = replace(found, cause=name, by=name, message=name, advice=name, evidence=evidence)
     head = samples.trace(
-        meta=samples.meta(source=name),
-        verdict=name,
-        unavailable={"step": name},
-        accounting=(samples.accounting(),),
+        meta=samples.meta(source=name), verdict=name, unavailable={"step": name}, accounting=(samples.accounting(),)
     )
     owners = (Owner(name, name, 1, 5),)
     curve = MemoryCurve(0, name, 1 << 30, 5, None, 0, (0, 5), (0, 1 << 30), None, owners, 1, 3)
@@ -298,14 +284,7 @@ def test_of_names_that_hold_one_another_nothing_is_left() -> None:
 
 PAGES = [
     FIXTURES / name / "bad.json.gz"
-    for name in (
-        "implicit-sync",
-        "exposed-copy",
-        "kernel-variance",
-        "allocator-thrash",
-        "host-gap",
-        "compile",
-    )
+    for name in ("implicit-sync", "exposed-copy", "kernel-variance", "allocator-thrash", "host-gap", "compile")
 ]
 
 

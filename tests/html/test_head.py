@@ -18,9 +18,7 @@ from traceanalyzer.model.trace import Damage, Device
 from traceanalyzer.render.html.head import ranks, recorded, shown_first, step_bars, verdict
 
 
-def page_of(
-    *traces: TraceReport, findings: Sequence[Finding] = (), job: object = None, drawn: int = 9
-) -> Any:
+def page_of(*traces: TraceReport, findings: Sequence[Finding] = (), job: object = None, drawn: int = 9) -> Any:
     """Of these traces, the first so many of which have a timeline."""
     report = replace(samples.report(), traces=traces, findings=tuple(findings))
     if job is not None:
@@ -119,10 +117,7 @@ def test_of_a_job_the_slowest_rank_s_verdict_stands_first() -> None:
 def test_ranks_stand_beside_each_other() -> None:
     causes = (IdleCause("idle:python", None, 9), IdleCause("idle:unknown", None, 1))
     busy = samples.trace(
-        1,
-        step=samples.estimate(),
-        accounting=(samples.accounting(idle_causes=causes),),
-        busy=(DeviceBusy(0, 1, 0.5),),
+        1, step=samples.estimate(), accounting=(samples.accounting(idle_causes=causes),), busy=(DeviceBusy(0, 1, 0.5),)
     )
     bare = samples.trace(0, busy=(), accounting=())
     info = samples.finding(0, rank=1, severity=Severity.INFO)
@@ -139,9 +134,7 @@ def test_ranks_stand_beside_each_other() -> None:
 @pytest.mark.parametrize(("count", "others"), [(5, []), (6, ["idle: other causes"])])
 def test_bars_of_ranks_name_five_causes_and_the_others(count: int, others: list[str]) -> None:
     causes = tuple(IdleCause(f"cause {at}", None, 9 - at) for at in range(count))
-    time = samples.accounting(
-        parts_ns={f"idle:cause {at}": 9 - at for at in range(count)}, idle_causes=causes
-    )
+    time = samples.accounting(parts_ns={f"idle:cause {at}": 9 - at for at in range(count)}, idle_causes=causes)
     page = shown(ranks(page_of(samples.trace(0, accounting=(time,)))))
     assert [one.text for one in page.elements if one.text.startswith("idle: other")] == others
 

@@ -15,9 +15,7 @@ from traceanalyzer.render.html import head
 from traceanalyzer.render.html.document import job_drawings
 
 STEPS = {"step": (7, 8), "start_ns": (0, 10 * MS), "dur_ns": (10 * MS, 10 * MS)}
-ONE = RankReport(
-    0, 1_000 * MS, Clock(0, uncertainty_ns=2_000), waits_ns=(4 * MS, 0), holds_up_ns=(0, 1 * MS), **STEPS
-)
+ONE = RankReport(0, 1_000 * MS, Clock(0, uncertainty_ns=2_000), waits_ns=(4 * MS, 0), holds_up_ns=(0, 1 * MS), **STEPS)
 BARE = replace(ONE, step=(), start_ns=(), dur_ns=(), waits_ns=(), holds_up_ns=())
 # It began half a step later, and its clock reads 2 s more.
 LATER = {"start_ns": (2_005 * MS, 2_012 * MS), "dur_ns": (7 * MS, 8 * MS)}
@@ -44,9 +42,7 @@ def test_cells_are_as_dark_as_the_wait_and_lead_to_the_step() -> None:
     assert [one.attributes["href"] for one in links] == ["#trace-0"] * 2 + ["#trace-1"] * 2
     assert [one.attributes.get("data-holds") for one in links] == [None, "1.00 ms", "4.00 ms", None]
     assert page.texts_of("culprit") == ["rank 1, and the others wait for it"]
-    assert page.values("data-path") == [
-        f"diagnose#/job/ranks/{rank}/waits_ns/{k}" for rank in (0, 1) for k in (0, 1)
-    ]
+    assert page.values("data-path") == [f"diagnose#/job/ranks/{rank}/waits_ns/{k}" for rank in (0, 1) for k in (0, 1)]
     assert not drawn([ONE, TWO], detailed=False).having("data-at")
 
 
@@ -56,9 +52,7 @@ def test_culprits_and_longest_waiters_of_many_ranks_are_drawn(count: int, left: 
     page = drawn(ranks, culprits=(0,))
     names = [text.partition(",")[0] for text in page.texts("th") if text.startswith("rank ")]
     assert names == [f"rank {rank}" for rank in (0, *range(1 + left, count))]
-    assert page.texts_of("note") == [f"{left} rank{'s' * (left != 1)} with less waiting left out."] * bool(
-        left
-    )
+    assert page.texts_of("note") == [f"{left} rank{'s' * (left != 1)} with less waiting left out."] * bool(left)
 
 
 def test_ranks_without_steps_have_no_drawing() -> None:
@@ -74,9 +68,7 @@ def step(waits: int, holds: int = 0, **more: Any) -> RankReport:
     return replace(ONE, step=(7,), **{**times, **more})
 
 
-@pytest.mark.parametrize(
-    ("waits", "holds", "late"), [(2, 3, True), (3, 3, False), (4, 3, False), (4, 0, False)]
-)
+@pytest.mark.parametrize(("waits", "holds", "late"), [(2, 3, True), (3, 3, False), (4, 3, False), (4, 0, False)])
 def test_step_is_late_if_others_wait_longer_for_it(waits: int, holds: int, late: bool) -> None:
     page = drawn([step(waits * MS, holds * MS)])
     assert len(page.of_class("holds")) == late

@@ -79,9 +79,7 @@ def test_an_op_leads_to_its_work(opened: Visit) -> None:
     assert drawn is not None
     row = opened.page.locator(".ops-table tbody").first
     name = str(row.get_attribute("data-name"))
-    places = [
-        at for one in drawn.tracks if one.kind == "stream" for at in range(one.first, one.first + one.size)
-    ]
+    places = [at for one in drawn.tracks if one.kind == "stream" for at in range(one.first, one.first + one.size)]
     pieces = sum(drawn.events.op[at] == drawn.texts.index(name) for at in places)
     assert pieces > 1
     opened.page.locator("#ops-0 summary").first.click()
@@ -196,13 +194,9 @@ def test_jobs_of_many_ranks_and_findings_stay_small(job: Page) -> None:
     many = replace(
         job.report,
         traces=tuple(replace(traces[i % 2], rank=i) for i in range(64)),
-        findings=tuple(
-            replace(job.report.findings[i % len(job.report.findings)], rank=i % 64) for i in range(400)
-        ),
+        findings=tuple(replace(job.report.findings[i % len(job.report.findings)], rank=i % 64) for i in range(400)),
     )
-    pages = tuple(
-        replace(drawn[i % 2], rank=i) if i < MOST_RANKS else TracePage(i, detailed=False) for i in range(64)
-    )
+    pages = tuple(replace(drawn[i % 2], rank=i) if i < MOST_RANKS else TracePage(i, detailed=False) for i in range(64))
     html = render_html(replace(job, report=many, traces=pages))
     assert len(html) <= MOST_BYTES
     made = parsed(html)

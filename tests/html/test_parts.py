@@ -283,9 +283,7 @@ def test_a_spread_goes_from_the_least_to_the_most() -> None:
 
 def test_causes_are_ranked_by_the_idle_time_of_all_devices() -> None:
     parts = ({"idle:a": 10, "idle:b": 30, "compute": 99}, {"idle:a": 25, "idle:c": 30, "idle:d": 0})
-    traces = (
-        samples.trace(rank, accounting=(samples.accounting(parts_ns=ns),)) for rank, ns in enumerate(parts)
-    )
+    traces = (samples.trace(rank, accounting=(samples.accounting(parts_ns=ns),)) for rank, ns in enumerate(parts))
     assert ranked_causes(replace(samples.report(), traces=tuple(traces))) == ["idle:a", "idle:b", "idle:c"]
 
 

@@ -49,10 +49,7 @@ def table(*inputs: Inputs, others: int = 0, names: tuple[str, ...] = ("aten::mm"
 
 def test_op_has_inputs_with_rates_and_share_of_the_peak() -> None:
     page = shown(ops(table(KNOWN, UNKNOWN), 2))
-    assert rows_of(page) == [
-        "aten::mm1,2003.00 ms25.0 %",
-        "[8x8] bf16402.00 ms12 TFLOP/s, 8.8 GB/s 50.0 % of memory",
-    ]
+    assert rows_of(page) == ["aten::mm1,2003.00 ms25.0 %", "[8x8] bf16402.00 ms12 TFLOP/s, 8.8 GB/s 50.0 % of memory"]
     assert page.of_class("saved")[0].attributes["width"] == "50.0%"
     bodies = [one.attributes for one in page.named("tbody")]
     assert [(one["id"], one["data-name"]) for one in bodies] == [("op-2-0", "aten::mm")]
@@ -102,10 +99,7 @@ def test_a_step_has_what_the_gpu_and_the_cpu_did() -> None:
     page = shown(steps(StepSeries(0, 9 * MS, 1, (first, second)), 2))
     heads = ["step", "time", "kernel", "runtime", "most idle time by", "most GPU time in"]
     assert page.texts("th", "thead") == heads
-    assert rows_of(page) == [
-        f"310.0 ms7.00 ms3.00 ms{in_words('idle:python')}aten::mm 5.00 ms",
-        "48.00 ms8.00 ms",
-    ]
+    assert rows_of(page) == [f"310.0 ms7.00 ms3.00 ms{in_words('idle:python')}aten::mm 5.00 ms", "48.00 ms8.00 ms"]
     assert page.values("data-at") == ["#step-2-3", "#step-2-4"]
     assert page.texts("li") == ["kernel", "runtime"]
     assert page.texts_of("level") == ["5.00 ms", "10.0 ms"]
@@ -236,9 +230,7 @@ def test_owners_that_differ_late_in_long_names_are_distinct() -> None:
 
 def page_of(*sources: str, confidential: bool = False, **drawn: Any) -> Any:
     ranks = range(len(sources)) if len(sources) > 1 else [None]
-    traces = tuple(
-        samples.trace(rank, meta=samples.meta(source)) for rank, source in zip(ranks, sources, strict=True)
-    )
+    traces = tuple(samples.trace(rank, meta=samples.meta(source)) for rank, source in zip(ranks, sources, strict=True))
     names = ("flame", "steps", "memory", "ops", "timeline", "stretches", "kernels", "facts")
     parts = dict.fromkeys(names, None)
     own = [SimpleNamespace(rank=one.rank, detailed=True, **{**parts, **drawn}) for one in traces]

@@ -118,10 +118,7 @@ def check_frame(books: Books, device: int) -> None:
     """The table's rows sum to the parts, and to each step's."""
     frame = books.accounting.frame(books.trace, books.idle, books.steps)
     rows = frame[frame["device"] == device]
-    steps = [
-        None if missing else int(step)
-        for step, missing in zip(rows["step"], rows["step"].isna(), strict=True)
-    ]
+    steps = [None if missing else int(step) for step, missing in zip(rows["step"], rows["step"].isna(), strict=True)]
     summed: dict[str, int] = defaultdict(int)
     by_step: dict[int | None, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for step, name, cause, ns in zip(steps, rows["class"], rows["cause"], rows["ns"], strict=True):

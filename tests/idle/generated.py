@@ -31,11 +31,7 @@ OPS = (
     "Torch-Compiled Region: 0/0",
     "_compile.inner (dynamo_timed)",
 )
-MARKS = (
-    "## forward ##",
-    "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
-    "Optimizer.step#SGD.step",
-)
+MARKS = ("## forward ##", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "Optimizer.step#SGD.step")
 OVERHEADS = ("Activity Buffer Request", "Buffer Flush", "Lazy Function Loading", "Command Buffer Full")
 
 _starts = st.integers(0, HORIZON)

@@ -22,16 +22,7 @@ BUSY = {
 }
 CALLS = {"cuda_runtime", "cuda_driver", "Runtime"}
 COMMUNICATION = ("nccldevkernel", "ncclkernel", "multimem_all_reduce")
-HIDDEN_BY = (
-    "compute",
-    "communication",
-    "copy_h2d",
-    "copy_d2h",
-    "copy_p2p",
-    "copy_d2d",
-    "copy_other",
-    "memset",
-)
+HIDDEN_BY = ("compute", "communication", "copy_h2d", "copy_d2h", "copy_p2p", "copy_d2d", "copy_other", "memset")
 
 
 class Work(NamedTuple):
@@ -84,9 +75,7 @@ def work_of(events: Iterable[dict[str, Any]]) -> list[Work]:
             if kind == "copy_d2d" and event["args"].get("External id") in reading:
                 kind = "copy_d2h"  # ROCm calls the copy of an .item() so
             found.append(Work(start, start + ns(event["dur"]), *where, kind, call))
-    return sorted(
-        found, key=lambda w: (w.start, w.device, w.stream, -1 if w.launched is None else w.launched)
-    )
+    return sorted(found, key=lambda w: (w.start, w.device, w.stream, -1 if w.launched is None else w.launched))
 
 
 def kind_of(event: dict[str, Any]) -> str:

@@ -120,9 +120,7 @@ def test_the_books_are_exact(shared_trace: Path) -> None:
     begins = books.steps.cpu_start_ns.tolist()
     if books.steps.kind == "ProfilerStep":
         assert begins == sorted(
-            reference.ns(event["ts"])
-            for event in events
-            if STEP_MARK.match(str(event.get("name"))) and is_cpu(event)
+            reference.ns(event["ts"]) for event in events if STEP_MARK.match(str(event.get("name"))) and is_cpu(event)
         )
     check_against_reference(books, work, begins)
 

@@ -126,10 +126,7 @@ def test_copy_to_host_is_awaited_by_earlier_call(launched_us: int, sync_us: int,
 
 @pytest.mark.parametrize(
     ("name", "cause"),
-    [
-        ("Memcpy HtoD (Pageable -> Device)", "blocking-upload"),
-        ("Memcpy DtoH (Device -> Pageable)", "synchronisation"),
-    ],
+    [("Memcpy HtoD (Pageable -> Device)", "blocking-upload"), ("Memcpy DtoH (Device -> Pageable)", "synchronisation")],
 )
 def test_a_call_that_copies_outside_any_op_holds_up_by_itself(name: str, cause: str) -> None:
     trace = gap()
@@ -255,9 +252,7 @@ def test_part_of_the_optimizer_loop_is_the_profilers(shared: Shared) -> None:
     assert parts["idle:profiler-overhead"] == pytest.approx(request_and_flush, rel=0.05)
 
 
-@pytest.mark.parametrize(
-    "name", ["clean_gemm.fixed", "clean_train.fixed", "fp32_gemm.bad", "low_occupancy.bad"]
-)
+@pytest.mark.parametrize("name", ["clean_gemm.fixed", "clean_train.fixed", "fp32_gemm.bad", "low_occupancy.bad"])
 def test_busy_traces_are_hardly_idle(shared: Shared, name: str) -> None:
     assert Books.within(analysed(shared(f"pairs/{name}"))).idle_share(0) < 0.05
 

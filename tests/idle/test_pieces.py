@@ -188,8 +188,7 @@ def test_running_compiled_code_and_allocating_is_no_host_work(name: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("inner", "cause"),
-    [("aten::narrow", "dispatching"), ("aten::view", "dispatching"), ("aten::add_", "host-work")],
+    ("inner", "cause"), [("aten::narrow", "dispatching"), ("aten::view", "dispatching"), ("aten::add_", "host-work")]
 )
 def test_an_op_that_only_makes_views_does_not_compute(inner: str, cause: str) -> None:
     trace = gap()
@@ -217,8 +216,7 @@ def test_waiting_for_an_event_in_a_convolution_is_autotuning(op: str, call: str,
 
 
 @pytest.mark.parametrize(
-    ("call", "cause"),
-    [("cudaStreamSynchronize", "blocking-upload"), ("cudaEventSynchronize", "synchronisation")],
+    ("call", "cause"), [("cudaStreamSynchronize", "blocking-upload"), ("cudaEventSynchronize", "synchronisation")]
 )
 def test_an_upload_holds_up_by_its_own_wait_only(call: str, cause: str) -> None:
     trace = gap()

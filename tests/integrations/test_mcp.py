@@ -79,9 +79,7 @@ def test_an_answer_ends_at_a_line_and_says_what_was_cut() -> None:
     assert capped("short\n", "") == "short\n"
 
 
-@pytest.mark.parametrize(
-    "path", ["/etc/passwd", "../secret.json", "link.json", "missing.json", "a\0b", "x" * 5_000]
-)
+@pytest.mark.parametrize("path", ["/etc/passwd", "../secret.json", "link.json", "missing.json", "a\0b", "x" * 5_000])
 def test_nothing_outside_the_folders_is_read(path: str, tmp_path: Path) -> None:
     (tmp_path / "secret.json").write_text("{}")
     root = tmp_path / "root"
@@ -96,9 +94,7 @@ def test_events_of_a_window_are_those_that_overlap_it() -> None:
     whole, part = (answers.events(roots, TRACE, window) for window in ("0ms:", "1ms:1.2ms"))
     assert "the longest 60 at most" in whole
     starts = [float(line.split("  ")[2]) for line in part.splitlines()[2:]]
-    ends = [
-        start + float(line.split("  ")[3]) for start, line in zip(starts, part.splitlines()[2:], strict=True)
-    ]
+    ends = [start + float(line.split("  ")[3]) for start, line in zip(starts, part.splitlines()[2:], strict=True)]
     assert starts
     assert all(start < 1_200 for start in starts)
     assert all(end > 1_000 for end in ends)

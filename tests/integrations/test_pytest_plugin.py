@@ -62,9 +62,7 @@ def run_pytest(folder: Path, tests: str, *arguments: str) -> subprocess.Complete
     env = {**os.environ, "PYTHONPATH": paths, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     plugin = ["-p", "traceanalyzer.integrations.pytest_plugin", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", "-q", "--strict-markers", *plugin, *arguments, "test_it.py"]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=folder, env=env, timeout=240
-    )
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=env, timeout=240)
 
 
 def test_limits_pass_and_fail_with_op_line_and_place(tmp_path: Path) -> None:
@@ -73,9 +71,7 @@ def test_limits_pass_and_fail_with_op_line_and_place(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     assert "2 failed, 1 passed" in done.stdout
     assert "limit_launches: 20 launches in a step, 19 allowed: aten::mm (10), aten::sum (10)" in done.stdout
-    assert (
-        "limit_syncs: 10 waits for the device in a step, 0 allowed: aten::_local_scalar_dense" in done.stdout
-    )
+    assert "limit_syncs: 10 waits for the device in a step, 0 allowed: aten::_local_scalar_dense" in done.stdout
     assert "capture/workloads/reading_back.py:19" in done.stdout
     assert "limit_idle: idle for " in done.stdout  # all that a test is beyond
     assert "the trace: " in done.stdout
@@ -140,9 +136,7 @@ def test_of_two_devices_the_one_that_idles_least_keeps_the_limit(tmp_path: Path)
     trace.kernel(0, 100_000, 2, device=1)
     path = trace.write(tmp_path / "two.json")
     assert broken(path, "limit_idle", ("50 %",), {}) == []
-    assert broken(path, "limit_idle", ("49 %",), {}) == [
-        "limit_idle: idle for 50% of the window, 49% allowed"
-    ]
+    assert broken(path, "limit_idle", ("49 %",), {}) == ["limit_idle: idle for 50% of the window, 49% allowed"]
 
 
 def test_counts_are_of_the_largest_step_with_top_ops(tmp_path: Path) -> None:
@@ -151,10 +145,7 @@ def test_counts_are_of_the_largest_step_with_top_ops(tmp_path: Path) -> None:
     for step in range(6):
         at = step * 1_000_000
         trace.step(step, at, 1_000_000)
-        for way, size in (
-            ("DtoH (Device -> Pinned)", 500),
-            ("HtoD (Pinned -> Device)", 1_000 + 2_000 * (step == 3)),
-        ):
+        for way, size in (("DtoH (Device -> Pinned)", 500), ("HtoD (Pinned -> Device)", 1_000 + 2_000 * (step == 3))):
             number += 1
             trace.launch("cudaMemcpyAsync", at + number % 2 * 10_000, 5_000, number)
             trace.memcpy(at + number % 2 * 10_000 + 20_000, 2_000, number, name=f"Memcpy {way}", size=size)
@@ -197,9 +188,7 @@ def waiting(folder: Path, waits: int = 7) -> Path:
         at = 10_000 + 50_000 * number
         trace.op(f"aten::op{number}", at, 40_000)
         for twice in range(1 + (number == 2)):
-            trace.launch(
-                "cudaStreamSynchronize", at + 1_000 + 15_000 * twice, 10_000, 100 + 2 * number + twice
-            )
+            trace.launch("cudaStreamSynchronize", at + 1_000 + 15_000 * twice, 10_000, 100 + 2 * number + twice)
     return trace.write(folder / "waits.json")
 
 
@@ -232,9 +221,7 @@ def test_findings_break_a_limit_that_are_as_severe_or_more(severity: str, kept: 
     """A finding that is low, at a line."""
     said = broken(SYNCS, "no_findings", (severity,), {})
     assert (said == []) is kept
-    assert kept or (
-        said[0].startswith("no_findings: implicit-sync: ") and said[0].endswith("reading_back.py:19")
-    )
+    assert kept or (said[0].startswith("no_findings: implicit-sync: ") and said[0].endswith("reading_back.py:19"))
     with pytest.raises(BadOption, match="is no severity"):
         broken(SYNCS, "no_findings", ("info",), {})
 

@@ -68,9 +68,7 @@ def test_ranks_leave_summaries_in_a_folder_and_rank_0_tells_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines: list[str] = []
-    monkeypatch.setattr(
-        watching, "_CLOCKS_S", 600.0
-    )  # the analysis of rank 1 comes first, and may take long here
+    monkeypatch.setattr(watching, "_CLOCKS_S", 600.0)  # the analysis of rank 1 comes first, and may take long here
     as_rank(monkeypatch, 1, 2)
     told(Watch(tmp_path / "shared", lines.append), SYNCS)
     assert lines == []
@@ -92,12 +90,7 @@ def test_ranks_leave_summaries_in_a_folder_and_rank_0_tells_them(
 
 def test_the_rank_that_waits_least_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     window = watching._Window(3, 0, 2, 0.0, "cost 0.1 s", None)
-    one = {
-        "lines": {"Step": "of 0"},
-        "step_ns": 10_000_000,
-        "communication": 0.5,
-        "findings": {"a": "x", "b": "y"},
-    }
+    one = {"lines": {"Step": "of 0"}, "step_ns": 10_000_000, "communication": 0.5, "findings": {"a": "x", "b": "y"}}
     two = {"lines": {"Step": "of 1"}, "step_ns": 12_000_000, "communication": 0.1, "findings": {"c": "z"}}
     lines = watching.told_lines(window, {0: one, 1: two}, {0: one, 1: {**two, "step_ns": 0, "findings": {}}})
     assert lines[0] == "traceanalyzer: window 3, 2 of 2 ranks; rank 1 waits least; it cost 0.1 s"
@@ -173,9 +166,7 @@ def test_stored_rank_summary_replaces_the_previous_one() -> None:
     assert exchange.get("rank2") is None
 
 
-def test_what_a_killed_training_left_is_removed_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_killed_training_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     as_rank(monkeypatch, 0, 1)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     left = [tmp_path / name for name in ("traceanalyzer-watch-old", "traceanalyzer-watch-new", "others-old")]
@@ -225,9 +216,7 @@ def test_a_summary_is_small_whatever_was_found() -> None:
     assert len(json.loads(encoded(many))["findings"]) > 300
 
 
-def test_broken_window_is_reported_and_slow_analysis_skips(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broken_window_is_reported_and_slow_analysis_skips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     as_rank(monkeypatch, 0, 1)
     lines: list[str] = []
     handler = watch(log=lines.append)
@@ -272,13 +261,7 @@ def test_torchrun_ranks_reach_rank_0_through_torch(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
-        [*command, "train.py"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        env=env,
-        timeout=240,
+        [*command, "train.py"], capture_output=True, text=True, check=False, cwd=tmp_path, env=env, timeout=240
     )
     assert done.returncode == 0, done.stderr
     heads = [line for line in done.stderr.splitlines() if line.startswith("traceanalyzer: ")]

@@ -74,9 +74,7 @@ def test_a_window_is_compared_to_the_last_that_was_told() -> None:
 
 
 @pytest.mark.parametrize(("rank", "said"), [(0, 1), (1, 0)])
-def test_a_window_that_is_left_out_is_said_once(
-    rank: int, said: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_window_that_is_left_out_is_said_once(rank: int, said: int, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     monkeypatch.setattr(watching, "rank_and_world", lambda: (rank, 2))
     watch = Watch(None, lines.append)
@@ -121,9 +119,7 @@ def test_summaries_use_the_job_store_if_there_is_a_job(monkeypatch: pytest.Monke
     assert isinstance(Watch(None, print)._exchange(), watching.JobStore)
 
 
-def test_a_window_that_cannot_be_written_leaves_no_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_window_that_cannot_be_written_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(path: str) -> None:
         raise OSError("disk is full")
 
@@ -176,8 +172,7 @@ def test_uncountable_limit_skips_and_broken_limit_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("world", "ranks"),
-    [(1, ""), (2, ", 1 of 2 ranks; rank 0 waits least"), (4, ", 1 of 4 ranks; rank 0 waits least")],
+    ("world", "ranks"), [(1, ""), (2, ", 1 of 2 ranks; rank 0 waits least"), (4, ", 1 of 4 ranks; rank 0 waits least")]
 )
 def test_a_rank_whose_others_are_late_says_how_many_are_missing(world: int, ranks: str) -> None:
     lines = watching.told_lines(window(0, world), {0: SUMMARY}, {})
@@ -206,9 +201,7 @@ def test_without_a_log_what_is_told_goes_to_standard_error(
     assert capsys.readouterr() == ("", said)
 
 
-def test_ranks_may_leave_their_summaries_at_the_same_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_may_leave_their_summaries_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rank 1 leaves all of its own while rank 0 has written its part, and has not called it what it is."""
     folder, replace = Folder(tmp_path), Path.replace
 

@@ -58,9 +58,7 @@ class Reductions:
     def traces(self) -> dict[int, TraceBuilder]:
         """One trace per rank."""
         world = sorted(self.compute_us)
-        made = {
-            rank: TraceBuilder(distributedInfo={"rank": rank, "world_size": len(world)}) for rank in world
-        }
+        made = {rank: TraceBuilder(distributedInfo={"rank": rank, "world_size": len(world)}) for rank in world}
         begin = 1_000_000
         for step in range(len(self.compute_us[world[0]])):
             arrived = {rank: begin + self.compute_us[rank][step] * US for rank in world}
@@ -72,9 +70,7 @@ class Reductions:
             begin = end + 20 * US
         return made
 
-    def _step(
-        self, trace: TraceBuilder, step: int, begin: int, arrived: int, end: int, recording: Recording
-    ) -> None:
+    def _step(self, trace: TraceBuilder, step: int, begin: int, arrived: int, end: int, recording: Recording) -> None:
         """Launched at its begin: 5 us for each call, and the kernels run without gaps."""
         shift, number = recording.ahead_ns + round(begin * recording.drift_ppm * 1e-6), 2 * step + 1
         at = begin + shift
@@ -177,12 +173,7 @@ def view_of(runs: Mapping[int, CollectiveRuns]) -> JobView:
 def reduced(*, desc: str = "", args: dict[str, Any] | None = None, around: str = "") -> Analysis:
     """An all-reduce of 100 us from 20 us on, and kernels that run beside it until 40 and from 70 to 80 us."""
     trace = TraceBuilder()
-    told = {
-        "Collective name": "allreduce",
-        "In msg nelems": 1_000,
-        "Out msg nelems": 1_000,
-        "dtype": "BFloat16",
-    }
+    told = {"Collective name": "allreduce", "In msg nelems": 1_000, "Out msg nelems": 1_000, "dtype": "BFloat16"}
     told |= {"Process Group Name": "0", "Process Group Ranks": "[0, 1]"} | (args or {})
     if desc:
         told["Process Group Description"] = desc

@@ -40,9 +40,7 @@ def runs_of(start_ns: np.ndarray, end_ns: np.ndarray) -> CollectiveRuns:
     return CollectiveRuns(every, start_ns, end_ns, what, group, np.full(count, 1_000), every, every)
 
 
-def recorded(
-    offset_ns: int, drift_ppm: float, count: int, apart_ns: int, seed: int
-) -> dict[int, CollectiveRuns]:
+def recorded(offset_ns: int, drift_ppm: float, count: int, apart_ns: int, seed: int) -> dict[int, CollectiveRuns]:
     """Two ranks: the second one's clock is off and drifts, and it comes early or late at random."""
     chance = np.random.default_rng(seed)
     end = np.cumsum(chance.integers(apart_ns // 2, apart_ns * 2, count)) + 10**15
@@ -104,9 +102,7 @@ def test_overlays_of_a_job_are_on_one_clock(ahead_ns: int, tmp_path: Path) -> No
 
 @pytest.mark.slow
 @settings(max_examples=6, deadline=None)
-@given(
-    ahead_ns=st.sampled_from([-3_000_000, 0, 2_345_678]), drift_ppm=st.sampled_from([40.0, -40.0, 150.0, 0.0])
-)
+@given(ahead_ns=st.sampled_from([-3_000_000, 0, 2_345_678]), drift_ppm=st.sampled_from([40.0, -40.0, 150.0, 0.0]))
 @example(ahead_ns=-3_000_000, drift_ppm=40.0)
 def test_collectives_of_an_archive_end_together(ahead_ns: int, drift_ppm: float) -> None:
     """In the traces themselves, from the first to the last of 0.6 s, beside slices of the same steps."""
@@ -178,9 +174,7 @@ def test_collective_after_another_rank_left_it_is_broken(base_ns: int) -> None:
 SEND = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
 
 
-@pytest.mark.parametrize(
-    ("steps", "compute_ns", "waiting_ns"), [(2, 505.0, 50.5), (3, 10.0, 1.0), (4, 10.0, 1.0)]
-)
+@pytest.mark.parametrize(("steps", "compute_ns", "waiting_ns"), [(2, 505.0, 50.5), (3, 10.0, 1.0), (4, 10.0, 1.0)])
 def test_first_step_is_left_out_of_three_or_more(steps: int, compute_ns: float, waiting_ns: float) -> None:
     class Steps(SimpleNamespace):
         bounds_ns: dict[int, int] = {}  # noqa: RUF012

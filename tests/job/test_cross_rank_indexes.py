@@ -128,12 +128,7 @@ def test_collectives_have_callers(outer: tuple[str, str], inner: tuple[str, str]
     trace = TraceBuilder()
     for (kind, name), start, dur in ((outer, 500, 18_000), (inner, 1_000, 15_000)):
         getattr(trace, kind)(name, start, dur)
-    told: dict[str, Any] = {
-        "Collective name": "allreduce",
-        "In msg nelems": 8,
-        "Out msg nelems": 8,
-        "dtype": "Float",
-    }
+    told: dict[str, Any] = {"Collective name": "allreduce", "In msg nelems": 8, "Out msg nelems": 8, "dtype": "Float"}
     trace.op("record_param_comms", 2_000, 9_000, **told)
     trace.launched((3_000, 5_000), (20_000, 100_000), 1, name=REDUCES)
     assert role_of(Analysis(trace.load())) == role
@@ -246,9 +241,7 @@ def test_kernels_that_take_as_long_wherever_they_start_compute() -> None:
 def test_durations_that_differ_by_chance_compute() -> None:
     chance = np.random.default_rng(1)
     ranks = {
-        number: rank(
-            EARLY, [one + int(took) for one, took in zip(EARLY, chance.integers(50, 90, 5), strict=True)]
-        )
+        number: rank(EARLY, [one + int(took) for one, took in zip(EARLY, chance.integers(50, 90, 5), strict=True)])
         for number in range(4)
     }
     assert waiting_together(ranks) == frozenset()

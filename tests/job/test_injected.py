@@ -85,11 +85,7 @@ def test_the_delayed_rank_comes_first(
     name: str, kind: str, rank: int, recorded: dict[str, RecordedJob], tmp_path: Path
 ) -> None:
     job = _job(recorded, name)
-    if (
-        rank not in job.ranks
-        or kind not in kinds_of(job)
-        or (rank != LATE.get(name, rank) and name not in EVENED)
-    ):
+    if rank not in job.ranks or kind not in kinds_of(job) or (rank != LATE.get(name, rank) and name not in EVENED):
         pytest.skip("no such rank, or another is late as recorded")
     moved = delayed(job, rank, kind, 0.05)
     assert moved is not None

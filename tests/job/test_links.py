@@ -90,11 +90,7 @@ def test_the_collectives_that_take_longest_in_all_come_first() -> None:
         group = f"dp{at} [{2 * at}, {2 * at + 1}]"
         runs |= job(2, {}, what="allreduce", transfers_us=(us,) * count, group=group, first=2 * at)
     found = [rate for rate, _ in _rates(view_of(runs))]
-    assert [(one.count, one.transfer_ns) for one in found] == [
-        (6, 3_000 * US),
-        (12, 1_000 * US),
-        (1, 5_000 * US),
-    ]
+    assert [(one.count, one.transfer_ns) for one in found] == [(6, 3_000 * US), (12, 1_000 * US), (1, 5_000 * US)]
 
 
 def test_a_group_far_below_those_that_do_the_same_is_slow() -> None:
@@ -111,25 +107,19 @@ def test_groups_alike_or_too_few_accuse_none(slow: int | None, count: int) -> No
     assert slow_ranks(_groups(slow, count)) == set()
 
 
-@pytest.mark.parametrize(
-    ("what", "sent", "received"), [("_allgather_base", 1_000, 8_000), ("allreduce", 8_000, 8_000)]
-)
+@pytest.mark.parametrize(("what", "sent", "received"), [("_allgather_base", 1_000, 8_000), ("allreduce", 8_000, 8_000)])
 def test_collective_size_is_what_a_rank_sends_or_receives(what: str, sent: int, received: int) -> None:
     trace = TraceBuilder()
     args = {"Collective name": what, "In msg nelems": sent, "Out msg nelems": received, "dtype": "Float"}
     trace.op("record_param_comms", 2 * US, 9 * US, **args)
     trace.launch("cudaLaunchKernel", 3 * US, 5 * US, 1)
-    trace.kernel(
-        20 * US, 90 * US, 1, name="ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-    )
+    trace.kernel(20 * US, 90 * US, 1, name="ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)")
     analysis = Analysis(trace.load())
     work, runs = analysis.index(DeviceWork), analysis.index(CollectiveRuns)
     assert data_bytes(analysis.trace, work, runs).tolist() == [8_000 * 4]
 
 
-def runs(
-    first: int, durations: list[int], what: str = "allreduce", group: str | None = "0 [0, 1]"
-) -> CollectiveRuns:
+def runs(first: int, durations: list[int], what: str = "allreduce", group: str | None = "0 [0, 1]") -> CollectiveRuns:
     """One after the other; the entries of the device's work are 10 apart."""
     count = len(durations)
     start = np.arange(count) * 10_000
@@ -214,23 +204,17 @@ def test_rates_are_of_collectives_of_one_kind_group_and_size() -> None:
     own = {
         0: replace(runs(0, [500, 600, 700, 4_000]), what=np.array(["allreduce"] * 3 + ["allgather"], object)),
         3: replace(
-            runs(5, [9, 400, 900, 800, 4_100]),
-            what=np.array(["odd"] + ["allreduce"] * 3 + ["allgather"], object),
+            runs(5, [9, 400, 900, 800, 4_100]), what=np.array(["odd"] + ["allreduce"] * 3 + ["allgather"], object)
         ),
     }
     own[0].group[3] = own[3].group[4] = None
-    waited = {
-        0: waits(own[0], [0, 1, 2, 3], [100, 0, 0, 0]),
-        3: waits(own[3], [0, 1, 2, 3], [0, 300, 100, 100]),
-    }
+    waited = {0: waits(own[0], [0, 1, 2, 3], [100, 0, 0, 0]), 3: waits(own[3], [0, 1, 2, 3], [0, 300, 100, 100])}
     each = {
         0: moved([512, 1_000, 1_024, 64], [400, 600, 0, 4_000], [None, None, "data", None]),
         3: moved([7, 1_023, 900, 1_024, 64], [9, 200, 600, 700, 2_000], [None, None, None, "tensor", None]),
     }
     found = rates(own, waited, each)
-    assert [
-        (one.collective, one.group, one.count, one.bytes, numbers.tolist()) for one, numbers in found
-    ] == [
+    assert [(one.collective, one.group, one.count, one.bytes, numbers.tolist()) for one, numbers in found] == [
         ("allgather", "", 1, 64, [3]),
         ("allreduce", "0 [0, 1]", 2, round((1_023 + 1_000) / 2), [0, 1]),
         ("allreduce", "0 [0, 1]", 1, 1_024, [2]),

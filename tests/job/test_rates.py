@@ -159,9 +159,7 @@ def test_ranks_run_twice_as_often_are_not_compared() -> None:
 US = 1_000
 
 
-def messages(
-    first: int, count: int, *, ahead_us: int = 0, seq: bool = False, what: str = PAIR
-) -> CollectiveRuns:
+def messages(first: int, count: int, *, ahead_us: int = 0, seq: bool = False, what: str = PAIR) -> CollectiveRuns:
     """Messages of 50 us every 1.5 ms, from that number on; a clock that is so far ahead, and 3 us of noise."""
     number = np.arange(first, first + count)
     start = number * 1_500 * US + ahead_us * US + (number * 7 % 4) * US

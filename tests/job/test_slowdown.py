@@ -30,8 +30,7 @@ def test_even_ranks_are_not_slowed_and_one_late_rank_is_why() -> None:
 def test_a_transfer_takes_the_median_of_its_ranks_on_even_ones() -> None:
     """One rank of four sees 42 instead of 2, after 10 of compute that all take."""
     ranks: Mapping[int, Program] = {
-        rank: [[Task("compute", 10.0)], [Task("move", 42.0 if rank == 3 else 2.0, "sum")]]
-        for rank in range(4)
+        rank: [[Task("compute", 10.0)], [Task("move", 42.0 if rank == 3 else 2.0, "sum")]] for rank in range(4)
     }
     assert slowdown([ranks], {}).s == pytest.approx((10 + 42) / (10 + 2))
 
@@ -102,9 +101,7 @@ def programs(step: pd.DataFrame) -> Iterator[tuple[int, Program]]:
     for _, own in step.sort_values(["start_ts", "duration"], kind="stable").groupby("rank"):
         places: list[list[Task]] = []
         before = None
-        for start, took, kind, ns, meets in zip(
-            own.start_ts, own.duration, own.kind, own.ns, own.meets, strict=True
-        ):
+        for start, took, kind, ns, meets in zip(own.start_ts, own.duration, own.kind, own.ns, own.meets, strict=True):
             task = Task(kind, ns, meets or None)
             if meets and before == (start, took, True):
                 places[-1].append(task)
@@ -114,9 +111,7 @@ def programs(step: pd.DataFrame) -> Iterator[tuple[int, Program]]:
         yield int(own["rank"].iloc[0]), places
 
 
-def recorded_view(
-    held: dict[int, int], starts: tuple[int, ...] = (10, 40), groups: tuple[str, ...] = ()
-) -> Any:
+def recorded_view(held: dict[int, int], starts: tuple[int, ...] = (10, 40), groups: tuple[str, ...] = ()) -> Any:
     """Ranks that meet in collectives of 10 ns from then on, of which each waits 4 ns; the first run is none."""
     size = len(starts)
     runs = SimpleNamespace(
@@ -125,9 +120,7 @@ def recorded_view(
         end_ns=np.array([5, *(one + 10 for one in starts)]),
         group=np.array(groups or ("all",)),
     )
-    waits = SimpleNamespace(
-        entry=np.arange(1, size + 1), number=np.arange(size) + 7, waiting_ns=np.full(size, 4)
-    )
+    waits = SimpleNamespace(entry=np.arange(1, size + 1), number=np.arange(size) + 7, waiting_ns=np.full(size, 4))
     return SimpleNamespace(
         waits=dict.fromkeys(held, waits),
         runs=dict.fromkeys(held, runs),

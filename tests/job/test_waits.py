@@ -170,9 +170,7 @@ def _four_ranks(named: bool) -> dict[int, CollectiveRuns]:
             for pair in pairs:
                 end = max(begin[rank] for rank in pair) + 50 * US
                 for rank in pair:
-                    found[rank].append(
-                        (int(begin[rank]), int(end), elements, str(list(pair)) if named else "")
-                    )
+                    found[rank].append((int(begin[rank]), int(end), elements, str(list(pair)) if named else ""))
                     now[rank] = end
     runs = {}
     for rank, rows in found.items():

@@ -151,9 +151,7 @@ def test_rows_that_are_kept_small_are_picked_as_large_ones(values: list[int]) ->
 
 
 @given(
-    st.lists(
-        st.tuples(st.integers(0, 40), st.integers(0, 20), st.sampled_from([1, 2])), min_size=1, max_size=12
-    ),
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 20), st.sampled_from([1, 2])), min_size=1, max_size=12),
     st.lists(st.integers(-2, 70), min_size=1, max_size=8),
     st.sampled_from(["left", "right"]),
 )

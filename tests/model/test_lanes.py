@@ -148,11 +148,7 @@ def test_columns_equal_those_of_the_frame() -> None:
         assert texts_of(cpu, column).tolist() == [str(text) for text in cpu[column].cat.categories]
         assert codes(cpu, column).tolist() == cpu[column].cat.codes.tolist()
         some = np.array([3, -1, 5])
-        assert codes_at(cpu, column, some).tolist() == [
-            *codes(cpu, column)[[3]],
-            -1,
-            *codes(cpu, column)[[5]],
-        ]
+        assert codes_at(cpu, column, some).tolist() == [*codes(cpu, column)[[3]], -1, *codes(cpu, column)[[5]]]
     expected = cpu["name"].astype(object).str.startswith("aten::").to_numpy(bool)
     assert matching(cpu, "name", lambda name: name.startswith("aten::")).tolist() == expected.tolist()
 

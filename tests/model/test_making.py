@@ -101,8 +101,7 @@ def test_pickled_analysis_keeps_window_times_and_indexes(analysis: Analysis) -> 
 
 
 @pytest.mark.parametrize(
-    ("rows", "cores", "threads"),
-    [(199_999, 8, 1), (200_000, 8, 2), (200_000, 2, 2), (200_000, 1, 1), (0, 8, 1)],
+    ("rows", "cores", "threads"), [(199_999, 8, 1), (200_000, 8, 2), (200_000, 2, 2), (200_000, 1, 1), (0, 8, 1)]
 )
 @pytest.mark.parametrize("affinity", [True, False])
 def test_a_second_thread_is_for_large_traces_and_a_second_core(

@@ -62,8 +62,7 @@ def test_step_waits_for_the_cpu_outside_work_and_gaps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("advice", "settled"),
-    [("Nothing to do: it is busy.", True), ("Wait. Nothing to do", False), ("Drop it.", False)],
+    ("advice", "settled"), [("Nothing to do: it is busy.", True), ("Wait. Nothing to do", False), ("Drop it.", False)]
 )
 def test_a_finding_is_settled_where_its_advice_begins_so(advice: str, settled: bool) -> None:
     assert samples.finding(0, advice=advice).settled is settled
@@ -133,14 +132,7 @@ def _of_ranks() -> Report:
 def test_findings_frame_has_seconds_and_savings() -> None:
     frame = _of_ranks().to_frame()
     assert frame[["start_s", "end_s"]].to_numpy().tolist() == [[2.0, 3.0], [0.0, 1.0]]
-    numbers = [
-        "saving_ns",
-        "saving_low_ns",
-        "saving_high_ns",
-        "saving_share",
-        "saving_low_share",
-        "saving_high_share",
-    ]
+    numbers = ["saving_ns", "saving_low_ns", "saving_high_ns", "saving_share", "saving_low_share", "saving_high_share"]
     assert frame[numbers].iloc[0].tolist() == [30, 20, 40, 0.3, 0.2, 0.4]
     assert frame[numbers].iloc[1].isna().all()
     assert [str(frame[name].dtype) for name in numbers] == ["Int64"] * 3 + ["float64"] * 3
@@ -171,24 +163,13 @@ def test_the_collector_is_as_it_was_afterwards(enabled: bool) -> None:
 
 
 def test_what_nobody_misses_is_understood() -> None:
-    counted = {
-        "flow:ac2g": 1,
-        "metadata": 2,
-        "window mark": 3,
-        "of another rank": 4,
-        "unreadable": 5,
-        "odd flow:": 6,
-    }
+    counted = {"flow:ac2g": 1, "metadata": 2, "window mark": 3, "of another rank": 4, "unreadable": 5, "odd flow:": 6}
     assert samples.meta(counted=counted).not_understood == {"unreadable": 5, "odd flow:": 6}
 
 
 def test_a_job_keeps_what_was_passed_over() -> None:
     job = Job(skipped=[Skipped("a.json", "no trace")], iterations={"1": ("b.json",)})
-    assert (len(job), job.skipped, job.iterations) == (
-        0,
-        (Skipped("a.json", "no trace"),),
-        {"1": ("b.json",)},
-    )
+    assert (len(job), job.skipped, job.iterations) == (0, (Skipped("a.json", "no trace"),), {"1": ("b.json",)})
     assert (Job().skipped, Job().iterations) == ((), {})
 
 
@@ -246,10 +227,7 @@ def test_frame_sorts_severity_and_confidence_ascending() -> None:
 
 def test_negative_saving_stays_and_missing_one_is_null() -> None:
     """Each of the six numbers under its own name."""
-    findings = (
-        samples.finding(0),
-        samples.finding(0, saving=Saving(-5, -7, 2, -0.05, -0.07, 0.02, "replayed")),
-    )
+    findings = (samples.finding(0), samples.finding(0, saving=Saving(-5, -7, 2, -0.05, -0.07, 0.02, "replayed")))
     frame = samples.report(findings=findings).to_frame()
     names = [f"saving_{name}" for name in ("ns", "low_ns", "high_ns", "share", "low_share", "high_share")]
     assert frame[names].iloc[1].tolist() == [-5, -7, 2, -0.05, -0.07, 0.02]
@@ -289,18 +267,10 @@ def test_objects_say_in_a_line_what_they_hold() -> None:
 @pytest.mark.parametrize(
     ("told", "ms", "unit"),
     [
-        (
-            {"before_ms": [10, 12.0, 20.0], "after_ms": [50.0], "unit": "optimizer step"},
-            12.0,
-            "optimizer step",
-        ),
+        ({"before_ms": [10, 12.0, 20.0], "after_ms": [50.0], "unit": "optimizer step"}, 12.0, "optimizer step"),
         ({"before_ms": [], "after_ms": [50.0, 60.0], "unit": "mark"}, 55.0, "mark"),
         ({"before_ms": [30.0], "after_ms": [20.0, 22.0]}, 21.0, "step"),  # it had not settled before
-        (
-            {"before_ms": [30.0], "after_ms": [20.0], "measured": {"before": {"loader": {"workers": 2}}}},
-            30.0,
-            "step",
-        ),
+        ({"before_ms": [30.0], "after_ms": [20.0], "measured": {"before": {"loader": {"workers": 2}}}}, 30.0, "step"),
         ({"before_ms": [10.0], "unit": 7}, 10.0, "step"),
         ({"before_ms": [86_399_999]}, 86_399_999.0, "step"),
         ({"before_ms": [86_400_000]}, None, ""),  # a day
@@ -334,10 +304,7 @@ def test_measured_step_is_the_shorter_median_and_with_workers_the_one_before(
     ],
 )
 def test_times_before_and_after_differ_by_over_two_percent(
-    before: tuple[float, ...],
-    after: tuple[float, ...],
-    differ: bool,
-    parts: tuple[float | None, float | None],
+    before: tuple[float, ...], after: tuple[float, ...], differ: bool, parts: tuple[float | None, float | None]
 ) -> None:
     step = MeasuredStep(100.0, before, after, "step")
     assert (step.differ, step.parts_ms) == (differ, parts)

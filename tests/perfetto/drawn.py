@@ -36,12 +36,7 @@ def drawing_of(path: Path) -> Drawing:
 
 TRACE = b'{"traceEvents": [\n' + b" " * 100_000 + b"]}"
 BASE = 1790857026000000000
-EVIL = [
-    "<script>alert(1)</script>",
-    "\x1b[31mred\u202egnirts\x07\u2028\x9b2J",
-    'quo"ted\\ \0 null',
-    "k" * 100_000,
-]
+EVIL = ["<script>alert(1)</script>", "\x1b[31mred\u202egnirts\x07\u2028\x9b2J", 'quo"ted\\ \0 null', "k" * 100_000]
 
 
 def drawn(*slices: Slices, counters: tuple[Counter, ...] = ()) -> Overlay:

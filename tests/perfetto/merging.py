@@ -31,9 +31,7 @@ def placed(files: dict[str, bytes]) -> dict[str, int]:
     time = _trace_time(said["trace_time"], entries)
     edges = [edge for entry in entries.values() if "clocks" in entry for edge in _edges(entry, entries)]
     reached = _reached(time, edges)
-    clocks = {
-        name: _clock_of(name, content, entries) for name, content in files.items() if name not in manifests
-    }
+    clocks = {name: _clock_of(name, content, entries) for name, content in files.items() if name not in manifests}
     return {name: reached[clock] for name, clock in clocks.items() if clock in reached}
 
 

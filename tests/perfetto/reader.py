@@ -75,11 +75,7 @@ def _describe(drawing: Drawing, tracks: dict[int, Any], track: Any) -> None:
 
 
 def _event(
-    drawing: Drawing,
-    tracks: dict[int, Any],
-    texts: dict[tuple[int, int], str],
-    open_: dict[int, Slice],
-    packet: Any,
+    drawing: Drawing, tracks: dict[int, Any], texts: dict[tuple[int, int], str], open_: dict[int, Slice], packet: Any
 ) -> None:
     event, at = packet.track_event, packet.timestamp
     name = tracks[event.track_uuid].name

@@ -149,9 +149,7 @@ def test_samples_that_are_no_number_are_left_out() -> None:
     assert read(written(drawn(counters=(counter,)))).counters["c"] == [(0, 1.0), (7, 2.0)]
 
 
-@pytest.mark.parametrize(
-    ("ppm", "took"), [(100.0, b"9999000.000"), (-100.0, b"10001000.000"), (0.0, b"10000000")]
-)
+@pytest.mark.parametrize(("ppm", "took"), [(100.0, b"9999000.000"), (-100.0, b"10001000.000"), (0.0, b"10000000")])
 def test_a_clock_that_is_slow_is_evened_as_one_that_is_fast(ppm: float, took: bytes) -> None:
     """Of ten seconds a millisecond."""
     blocks = [b'[{"dur":10000000}]']
@@ -177,18 +175,12 @@ def test_slice_kinds_missing_in_a_lane_do_not_rename_others() -> None:
     plain.kind[:] = [2, 1, 0]
     plain = type(plain)(plain.name, plain.start_ns, plain.end_ns, plain.kind, ["a", "b", "c"], [{}] * 3)
     found = read(written(drawn(plain))).slices["track"]
-    assert sorted((one.start_ns, one.end_ns, one.name) for one in found) == [
-        (1, 9, "c"),
-        (2, 3, "b"),
-        (10, 11, "a"),
-    ]
+    assert sorted((one.start_ns, one.end_ns, one.name) for one in found) == [(1, 9, "c"), (2, 3, "b"), (10, 11, "a")]
 
 
 @pytest.mark.parametrize(("length", "shown"), [(10_000, 10_000), (10_001, 10_000)])
 def test_a_text_of_the_details_may_be_longer_than_a_name(length: int, shown: int) -> None:
-    (found,) = read(written(drawn(track([(1, 2)], text="n" * 300, own=[{"k" * 300: "v" * length}])))).slices[
-        "track"
-    ]
+    (found,) = read(written(drawn(track([(1, 2)], text="n" * 300, own=[{"k" * 300: "v" * length}])))).slices["track"]
     ((key, value),) = found.args.items()
     assert (len(found.name), len(key), len(value)) == (200, 200, shown)
 
@@ -337,9 +329,7 @@ def test_times_split_over_blocks_are_evened_as_one() -> None:
     content = b'{"traceEvents":[{"ts":2000000,"dur":500},{"name":"x}","ts":3000000.5}],"end":1}\n'
     drift = Drift(100.0, 1_000_000_000)
     whole = b"".join(evened(lambda: [content], drift))
-    assert whole == (
-        b'{"traceEvents":[{"ts":1999900.000,"dur":499.950},{"name":"x}","ts":2999800.500}],"end":1}\n'
-    )
+    assert whole == (b'{"traceEvents":[{"ts":1999900.000,"dur":499.950},{"name":"x}","ts":2999800.500}],"end":1}\n')
     for size in (1, 7, 30):
         blocks = [content[at : at + size] for at in range(0, len(content), size)]
         assert b"".join(evened(partial(iter, blocks), drift)) == whole

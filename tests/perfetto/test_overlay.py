@@ -66,14 +66,7 @@ def check(path: Path) -> None:
 
 def check_findings(path: Path, drawing: Drawing) -> None:
     said = Counter(
-        (
-            f"Findings: {one.finding.severity}",
-            shown_name(one.label),
-            at.start_ns,
-            at.end_ns,
-            at.cost_ns,
-            at.event_ids,
-        )
+        (f"Findings: {one.finding.severity}", shown_name(one.label), at.start_ns, at.end_ns, at.cost_ns, at.event_ids)
         for one in numbered(reported(path))
         for at in one.finding.occurrences
         if at.start_ns >= 0  # one that is nowhere cannot be drawn
@@ -202,11 +195,7 @@ def test_ranks_stand_on_the_clock_of_the_earliest() -> None:
     offsets = {entry["path"]: clocks(entry) for entry in said["files"]}
     reference = {"file": "rank1.findings.pftrace", "clock": "BOOTTIME"}
     assert offsets["rank1.findings.pftrace"] is None
-    assert offsets["rank0.findings.pftrace"] == {
-        "clock": "BOOTTIME",
-        "sync_to": reference,
-        "offset_ns": later,
-    }
+    assert offsets["rank0.findings.pftrace"] == {"clock": "BOOTTIME", "sync_to": reference, "offset_ns": later}
     assert offsets["rank2.findings.pftrace"] == {"clock": "BOOTTIME", "sync_to": reference, "offset_ns": 0}
     own = {"file": "rank0.findings.pftrace", "clock": "BOOTTIME"}
     assert offsets["rank0.json"] == {"sync_to": own, "offset_ns": 0}
@@ -221,9 +210,7 @@ def clocks(entry: dict[str, Any]) -> dict[str, Any] | None:
 
 
 @settings(max_examples=30)
-@given(
-    bases=st.lists(st.integers(0, 2 * 10**18), min_size=1, max_size=12), form=st.sampled_from(["zip", "tar"])
-)
+@given(bases=st.lists(st.integers(0, 2 * 10**18), min_size=1, max_size=12), form=st.sampled_from(["zip", "tar"]))
 def test_perfetto_places_every_file_where_it_was_recorded(bases: list[int], form: str) -> None:
     """As the manifest's reference has it: each trace with its overlay, ranks by their clocks, none before zero."""
     ranks = [None] if len(bases) == 1 else range(len(bases))

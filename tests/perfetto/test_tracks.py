@@ -263,9 +263,7 @@ def tracks(trace: TraceBuilder, *events: int) -> dict[str, Slices]:
     return {one.name.split()[1].strip(","): one for one in evidence_tracks(analysis, [Numbered(1, found)])}
 
 
-def launched(
-    launch: int, start: int, end: int, *, number: int = 1, into: TraceBuilder | None = None
-) -> TraceBuilder:
+def launched(launch: int, start: int, end: int, *, number: int = 1, into: TraceBuilder | None = None) -> TraceBuilder:
     """Work that was launched within 5 us from then on, and ran from `start` to `end`, all in us."""
     made = into or TraceBuilder()
     made.launched((launch * US, 5 * US), (start * US, (end - start) * US), number)

@@ -109,9 +109,7 @@ def test_arrows_and_counters(page: Viewer, drawing: Drawing, tmp_path: Path) -> 
         "where a.name like 'Memcpy DtoH%' and b.name = 'cudaStreamSynchronize'"
     )
     assert int(waited[0][0]) == 40
-    samples = dict(
-        page.query("select name, count(*) from counter join counter_track t on t.id = track_id group by 1")
-    )
+    samples = dict(page.query("select name, count(*) from counter join counter_track t on t.id = track_id group by 1"))
     assert samples == {name: str(len(values)) for name, values in drawing.counters.items()}
     assert page.query(_DROPPED) == []
 
@@ -145,9 +143,7 @@ def check_view(page: Viewer) -> None:
     overlay = overlay_of(TRACE)
     page.wait("app.trace.selection.selection.kind === 'track_event'")
     page.wait("app.trace.workspaces.currentWorkspace.pinnedTracks.length >= 2")
-    selected = page.tell(
-        "(({ts, dur, name}) => [String(ts), String(dur), name])(app.trace.selection.selection)"
-    )
+    selected = page.tell("(({ts, dur, name}) => [String(ts), String(dur), name])(app.trace.selection.selection)")
     findings = overlay.slices[0]
     names = [findings.names[kind] for kind in findings.kind.tolist()]
     lengths = (findings.end_ns - findings.start_ns).tolist()

@@ -42,12 +42,7 @@ def test_padded_numbers_read_as_themselves(values: list[int]) -> None:
         assert packet.timestamp == value
 
 
-@given(
-    st.integers(-(1 << 63), (1 << 63) - 1),
-    st.text(),
-    st.floats(allow_nan=False),
-    st.integers(0, (1 << 64) - 1),
-)
+@given(st.integers(-(1 << 63), (1 << 63) - 1), st.text(), st.floats(allow_nan=False), st.integers(0, (1 << 64) - 1))
 def test_fields_read_as_themselves(number: int, text: str, real: float, whole: int) -> None:
     annotation, event = pb.DebugAnnotation(), pb.TrackEvent()
     annotation.ParseFromString(wire.number(4, number))

@@ -16,8 +16,7 @@ Row = dict[str, Any]
 FLOWS = ("ac2g", "fwdbwd", "async", "async_cpu_to_gpu", "async_gpu")
 LONGEST_US = 7_889_238 * 10**6
 KNOWN = {
-    name: {key for column in frame.columns for key in column.raw} | IGNORED.keys()
-    for name, frame in FRAMES.items()
+    name: {key for column in frame.columns for key in column.raw} | IGNORED.keys() for name, frame in FRAMES.items()
 }
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=float)
 

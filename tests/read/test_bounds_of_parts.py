@@ -61,9 +61,7 @@ def test_a_part_has_the_events_between_two_bytes(
         (5, 25),
     ],
 )
-def test_part_without_events_or_end_is_given_up(
-    start: int, stop: int | None, batch_bytes: int, tmp_path: Path
-) -> None:
+def test_part_without_events_or_end_is_given_up(start: int, stop: int | None, batch_bytes: int, tmp_path: Path) -> None:
     with pytest.raises(Unsplittable):
         events(part(tmp_path, batch_bytes, start, stop))
 

@@ -18,19 +18,13 @@ def piece(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
     return int(request.param)
 
 
-def walked(
-    text: bytes, start: int = 0, depth: int = 0
-) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+def walked(text: bytes, start: int = 0, depth: int = 0) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """(index, depth) of the brackets, and of the strings."""
     found = list(walk(text, start, depth))
     assert all(np.all(np.diff(one.at) > 0) for one in found)
     return (
         [pair for one in found for pair in zip(one.at.tolist(), one.depth.tolist(), strict=True)],
-        [
-            pair
-            for one in found
-            for pair in zip(one.string_at.tolist(), one.string_depth.tolist(), strict=True)
-        ],
+        [pair for one in found for pair in zip(one.string_at.tolist(), one.string_depth.tolist(), strict=True)],
     )
 
 

@@ -109,9 +109,7 @@ def test_one_flipped_bit_is_found(path: Path, home: Path, reads: list[Any], wher
 
 
 @pytest.mark.parametrize("content", [b"", b"abc", b"\0\0\0\0", b"\0" * 4_000, None])
-def test_what_is_no_cache_is_replaced(
-    path: Path, home: Path, reads: list[Any], content: bytes | None
-) -> None:
+def test_what_is_no_cache_is_replaced(path: Path, home: Path, reads: list[Any], content: bytes | None) -> None:
     fresh = load_file(path, cache=True)
     (kept,) = home.iterdir()
     kept.write_bytes(kept.read_bytes()[:-500] if content is None else content)
@@ -200,9 +198,7 @@ def test_damage_devices_and_the_window_come_back(tmp_path: Path, reads: list[Any
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2])
-def test_each_lane_comes_back_with_all_its_rows_however_few(
-    rows: int, tmp_path: Path, reads: list[Any]
-) -> None:
+def test_each_lane_comes_back_with_all_its_rows_however_few(rows: int, tmp_path: Path, reads: list[Any]) -> None:
     """One event of a kind is as good as many; a lane without any stays empty."""
     built = TraceBuilder(profile_memory=1, with_stack=1)
     built.step(1, 0, 1_000)

@@ -23,9 +23,7 @@ def test_a_number_of_more_than_32_bits_is_kept_beside_small_ones(large: int) -> 
     assert loaded.memory["bytes"].tolist() == [512, large]
 
 
-@pytest.mark.parametrize(
-    ("ordinal", "kept"), [(0, True), (1023, True), (1024, False), (-1, False), (2**62, False)]
-)
+@pytest.mark.parametrize(("ordinal", "kept"), [(0, True), (1023, True), (1024, False), (-1, False), (2**62, False)])
 def test_the_largest_number_of_a_device(ordinal: int, kept: bool) -> None:
     trace = of(op(), kernel(args={"device": ordinal, "stream": 7}))
     assert trace.gpu["device"].notna().tolist() == [kept]
@@ -50,8 +48,6 @@ def test_a_column_of_two_spellings_has_the_value_of_either() -> None:
 
 def test_numbers_beyond_32_bits_are_kept_on_either_side() -> None:
     for stream in (2**31 - 1, 2**31, -(2**31) + 1, -(2**31), -(2**31) - 1, 2**62):
-        trace = of(
-            op(tid=stream), kernel(args={"device": 0, "stream": stream}), kernel(args={"device": 0}, tid=3)
-        )
+        trace = of(op(tid=stream), kernel(args={"device": 0, "stream": stream}), kernel(args={"device": 0}, tid=3))
         assert trace.gpu["stream"].tolist() == [stream, 3]
         assert trace.cpu["tid"].tolist() == [stream]

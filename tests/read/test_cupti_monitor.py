@@ -69,9 +69,7 @@ def test_new_args_have_columns() -> None:
 
     limits = {"limitingFactors": 2, "blockLimitRegs": 4}
     args = {"device": 0, "stream": 7, "priority": -5, "occupancy": limits, "Seq": 12, "Comms Id": "0x7f"}
-    gpu = of(
-        op(), kernel(args={**args, "graph id": 3, "graph node id": 2**40 + 1, "original_stream": 20})
-    ).gpu
+    gpu = of(op(), kernel(args={**args, "graph id": 3, "graph node id": 2**40 + 1, "original_stream": 20})).gpu
     row = gpu.iloc[0]
     assert (row["priority"], row["comm_seq"], row["comm_id"]) == (-5, 12, "0x7f")
     assert (row["graph_id"], row["graph_node_id"], row["original_stream"]) == (3, 2**40 + 1, 20)

@@ -9,15 +9,7 @@ import pytest
 from traceanalyzer.model.lanes import NULL_INT32, Narrow, Table
 from traceanalyzer.model.schema import Storage
 from traceanalyzer.model.trace import NULL_INT
-from traceanalyzer.read.columns.collector import (
-    FATES,
-    Events,
-    args_of,
-    durations_of,
-    fates_of,
-    starts_ns,
-    starts_of,
-)
+from traceanalyzer.read.columns.collector import FATES, Events, args_of, durations_of, fates_of, starts_ns, starts_of
 from traceanalyzer.read.columns.declared import Declared
 from traceanalyzer.read.columns.frames import categorical, first_of, looked_up, narrowed, ranks_of_ids, stored
 

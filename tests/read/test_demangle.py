@@ -42,8 +42,7 @@ def test_mangled_names_read_as_the_demangler_of_c_prints_them(mangled: str, name
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["ampere_sgemm_128x64_nn", "_Z1fILi4EEvDTplLi1ELi2EE", "_ZN", "_Z3fooI", "_Z9cut", "_Z1fS_", "_ZZZ", ""],
+    "name", ["ampere_sgemm_128x64_nn", "_Z1fILi4EEvDTplLi1ELi2EE", "_ZN", "_Z3fooI", "_Z9cut", "_Z1fS_", "_ZZZ", ""]
 )
 def test_other_and_damaged_names_stay_as_they_are(name: str) -> None:
     assert demangled(name) == name

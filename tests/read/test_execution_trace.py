@@ -96,16 +96,7 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
 def test_the_command_reads_the_named_file(tmp_path: Path) -> None:
     path = written(tmp_path, [[Call("aten::mul", (A, B), (C,)), Call("mine::read", (C,))] * 4] * 4)
     other = (tmp_path / "built.et.json").rename(tmp_path / "elsewhere.json")
-    options = [
-        "diagnose",
-        str(path),
-        "--select",
-        "computed-again",
-        "--format",
-        "json",
-        "--tensors",
-        str(other),
-    ]
+    options = ["diagnose", str(path), "--select", "computed-again", "--format", "json", "--tensors", str(other)]
     result = call(*options)
     assert result.exit_code == 0
     assert json.loads(result.stdout)["findings"][0]["cause"] == "loop-invariant"

@@ -30,21 +30,11 @@ def process(name: str, pid: int = 1) -> dict[str, Any]:
             "Performance",
         ),
         ([span("toplevel")], {"metadata": {"source": "DevTools"}}, "Chrome DevTools", "Performance"),
-        (
-            [span("__metadata", ph="M"), span("blink.user_timing", ph="I")],
-            {},
-            "Chrome DevTools",
-            "Performance",
-        ),
+        ([span("__metadata", ph="M"), span("blink.user_timing", ph="I")], {}, "Chrome DevTools", "Performance"),
         ([process("/device:GPU:0 (pid 3)"), span(None)], {}, "TensorFlow, JAX or PyTorch/XLA", "xprof"),
         ([span("Op")], {}, "TensorFlow, JAX or PyTorch/XLA", "xprof"),
         ([process("Ascend Hardware"), process("CANN", 2), span(None)], {}, "msprof", "torch_npu"),
-        (
-            [process("/device:TPU:0"), span(None, args={"hlo_op": "fusion.1"}), {}],
-            {},
-            "TensorFlow, JAX",
-            "xprof",
-        ),
+        ([process("/device:TPU:0"), span(None, args={"hlo_op": "fusion.1"}), {}], {}, "TensorFlow, JAX", "xprof"),
         ([span("x", pid="mm Core0 CTA3", tid="warp 0")], {}, "Triton's Proton", "inside a kernel"),
         ([span("FEE")], {"viztracer_metadata": {}}, "VizTracer", "torch.profiler"),
         ([span("nvtx"), span("cuda_api")], {}, "Nsight Systems", "Nsight Systems"),
@@ -111,9 +101,7 @@ def test_a_category_that_merely_holds_such_a_mark_is_nobodys(category: str) -> N
         of(span(category))
 
 
-@pytest.mark.parametrize(
-    "event", [op(), kernel(), op(cat="python_function"), op(cat="Operator"), op(cat="overhead")]
-)
+@pytest.mark.parametrize("event", [op(), kernel(), op(cat="python_function"), op(cat="Operator"), op(cat="overhead")])
 def test_one_category_of_torch_is_enough(event: dict[str, Any]) -> None:
     assert of(event, *[span("mine")] * 50).meta.unknown_categories == {"mine": 50}
 

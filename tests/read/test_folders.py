@@ -12,9 +12,7 @@ from traceanalyzer.read.load import load_any, load_job
 
 
 def trace(rank: int | None = None, op: str = "aten::mm", world: int = 4, begin: int = 0) -> TraceBuilder:
-    made = (
-        TraceBuilder() if rank is None else TraceBuilder(distributedInfo={"rank": rank, "world_size": world})
-    )
+    made = TraceBuilder() if rank is None else TraceBuilder(distributedInfo={"rank": rank, "world_size": world})
     made.op(op, begin + 1_000, 10_000)
     made.launched((2_000, 3_000), (20_000, 10_000), 1)
     return made
@@ -182,9 +180,7 @@ def test_repeated_rank_in_other_names_is_no_iteration(tmp_path: Path) -> None:
         (["one/a.json", "one/b.json", "two/a.json", "two/b.json"], 0),
     ],
 )
-def test_folders_that_differ_in_numbers_are_iterations(
-    names: list[str], iterations: int, tmp_path: Path
-) -> None:
+def test_folders_that_differ_in_numbers_are_iterations(names: list[str], iterations: int, tmp_path: Path) -> None:
     for name in names:
         write(tmp_path / name)
     layout = layout_of([tmp_path])

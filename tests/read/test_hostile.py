@@ -41,9 +41,7 @@ def nested(depth: int) -> bytes:
 def test_half_characters_become_replacements_everywhere() -> None:
     name = {"ph": "M", "name": "thread_name", "pid": 1, "tid": 2, "ts": 0, "args": {"name": HALF}}
     args = {"Call stack": HALF, HALF: 1, "Input Dims": [HALF], "x": HALF}
-    trace = of(
-        op(name=HALF, args=args), op(pid=HALF, cat=HALF), kernel(), name, traceName=HALF, **{HALF: HALF}
-    )
+    trace = of(op(name=HALF, args=args), op(pid=HALF, cat=HALF), kernel(), name, traceName=HALF, **{HALF: HALF})
     written(trace)
     assert trace.cpu["name"].tolist()[0] == "a\ufffdb\ufffd"
     assert trace.cpu["call_stack"].tolist()[0] == "a\ufffdb\ufffd"
@@ -62,9 +60,7 @@ def test_deep_nesting(depth: int, place: str) -> None:
     }
     events = [kernel(**changes.get(place, {place: mark} if place in ("cat", "name", "ph") else {})), op()]
     if place == "thread":
-        events.append(
-            {"ph": "M", "name": "thread_name", "pid": mark, "tid": 2, "ts": 0, "args": {"name": mark}}
-        )
+        events.append({"ph": "M", "name": "thread_name", "pid": mark, "tid": 2, "ts": 0, "args": {"name": mark}})
     header = {"deviceProperties": mark, "distributedInfo": mark} if place == "header" else {}
     content = json.dumps({**header, "traceEvents": events}).encode().replace(b'"DEEP"', nested(depth))
     trace = load_bytes(content)
@@ -91,13 +87,9 @@ def test_nesting_does_not_reach_the_stack() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    "huge", ["1e30", "1" + "0" * 30, f'"{"9" * 5000}"', "18446744073709551615", "-1e300", '"inf"']
-)
+@pytest.mark.parametrize("huge", ["1e30", "1" + "0" * 30, f'"{"9" * 5000}"', "18446744073709551615", "-1e300", '"inf"'])
 def test_header_numbers_beyond_64_bit_are_unknown(huge: str) -> None:
-    header = (
-        '{"baseTimeNanoseconds": X, "distributedInfo": {"rank": X, "world_size": X}, "deviceProperties": '
-    )
+    header = '{"baseTimeNanoseconds": X, "distributedInfo": {"rank": X, "world_size": X}, "deviceProperties": '
     header += '[{"id": 0, "numSms": X, "totalGlobalMem": X, "computeMajor": X, "computeMinor": 1}], "traceEvents": ['
     trace = load_bytes((header.replace("X", huge) + json.dumps(kernel()) + "]}").encode())
     written(trace)
@@ -175,12 +167,8 @@ def many(template: bytes, size: int) -> bytes:
 
 CASES: dict[str, Callable[[int], bytes]] = {
     "separators in one string": lambda n: b"[%b,%b,%b]" % (OP, text_of(b"},{" * (n // 3)), OP),
-    "separators in many strings": lambda n: (
-        b"[%b,%b]" % (OP, b",".join([text_of(b"},{" * 30_000)] * (n // 90_000)))
-    ),
-    "execution trace": lambda n: (
-        b'{"schema": "1.1", "nodes": [%b{}]}' % (b'{"id": 1, "name": "mm"},' * (n // 24))
-    ),
+    "separators in many strings": lambda n: b"[%b,%b]" % (OP, b",".join([text_of(b"},{" * 30_000)] * (n // 90_000))),
+    "execution trace": lambda n: b'{"schema": "1.1", "nodes": [%b{}]}' % (b'{"id": 1, "name": "mm"},' * (n // 24)),
     "blanks": lambda n: b" " * n,
     "blanks after the key": lambda n: b'{"traceEvents"%b: [%b]}' % (b" " * n, OP),
     "blanks after events": lambda n: b"[%b" % ((OP + b" " * 100_000) * (n // 100_000)),

@@ -16,15 +16,9 @@ from traceanalyzer.read.job_ranks import Declared, assign_ranks, find_duplicate_
 @pytest.mark.parametrize(
     ("traces", "ranks"),
     [
-        (
-            [declared("a"), declared("b", 0), declared("c"), declared("d", 2)],
-            [(1, None), (0, 0), (3, None), (2, 2)],
-        ),
+        ([declared("a"), declared("b", 0), declared("c"), declared("d", 2)], [(1, None), (0, 0), (3, None), (2, 2)]),
         ([declared("rank3.json"), declared("rank1.json")], [(3, 3), (1, 1)]),
-        (
-            [declared("rank3.json"), declared("x.json", 1)],
-            [(0, None), (1, 1)],
-        ),  # one alone is told by nothing
+        ([declared("rank3.json"), declared("x.json", 1)], [(0, None), (1, 1)]),  # one alone is told by nothing
         ([declared("rank3.json"), declared("b.json")], [(0, None), (1, None)]),
         ([declared("rank3.json"), declared("rank4.json"), declared("x", 3)], [(0, None), (1, None), (3, 3)]),
     ],
@@ -67,11 +61,7 @@ def test_of_two_jobs_less_than_half_of_the_names_are_in_both(
         ((), (), 1.0),
         ((1, 2), (), 0.0),
         ((1, 2, 3), (2, 3, 4), 0.5),
-        (
-            range(128),
-            range(64, 192),
-            0.5,
-        ),  # of the least 128 of both, which are all that both sketches can tell
+        (range(128), range(64, 192), 0.5),  # of the least 128 of both, which are all that both sketches can tell
         (range(0, 256, 2), range(1, 257, 2), 0.0),
     ],
 )

@@ -42,9 +42,7 @@ def test_empty_frames_have_the_columns_of_the_schema() -> None:
     trace = of_rank(0).load()
     for name, frame in FRAMES.items():
         made = getattr(trace, name)
-        assert {column.name: column.storage.dtype for column in frame.columns} == made.dtypes.astype(
-            str
-        ).to_dict()
+        assert {column.name: column.storage.dtype for column in frame.columns} == made.dtypes.astype(str).to_dict()
         assert isinstance(made.index, pd.RangeIndex)
     assert [len(getattr(trace, name)) for name in Trace.FRAMES] == [1, 0, 0, 0, 0]
 
@@ -118,18 +116,14 @@ def test_one_bad_file_of_a_folder_is_passed_over_and_said(tmp_path: Path, conten
 def test_a_folder_of_bad_files_says_what_is_wrong_with_each(tmp_path: Path) -> None:
     (tmp_path / "empty.json").write_bytes(b"")
     (tmp_path / "other.json").write_bytes(b"{}")
-    with pytest.raises(
-        UnreadableTrace, match=r"among 2 JSON files; empty\.json: the file is empty; other\.json: is"
-    ):
+    with pytest.raises(UnreadableTrace, match=r"among 2 JSON files; empty\.json: the file is empty; other\.json: is"):
         load_job(tmp_path)
 
 
 def test_of_many_bad_files_the_first_five_are_named(tmp_path: Path) -> None:
     for number in range(6):
         (tmp_path / f"{number}.json").touch()
-    with pytest.raises(
-        UnreadableTrace, match=r"among 6 JSON files; 0\.json: .*; 4\.json: the file is empty\n"
-    ):
+    with pytest.raises(UnreadableTrace, match=r"among 6 JSON files; 0\.json: .*; 4\.json: the file is empty\n"):
         load_job(tmp_path)
 
 
@@ -184,9 +178,7 @@ def test_counter_events_are_samples() -> None:
     trace = of_rank(0)
     common = {"ph": "C", "ts": 2.5}
     trace.event(**common, name="SM Clock (MHz)", pid="GPU 1 Counters", args={"": 1980})
-    trace.event(
-        **common, name="NVLink", cat="hardware_counters", pid=2, args={"rx": 1.5, "tx": 2, "unit": "GB"}
-    )
+    trace.event(**common, name="NVLink", cat="hardware_counters", pid=2, args={"rx": 1.5, "tx": 2, "unit": "GB"})
     trace.event(**common, name="odd", pid="x", args={})
     trace.event(**common, name="known", cat="cpu_op", pid=1000, args={"": "7"})
     loaded = trace.load()

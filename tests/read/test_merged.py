@@ -112,9 +112,7 @@ def test_several_ranks_are_no_trace_but_a_job(tmp_path: Path) -> None:
 
 def test_ranks_merged_without_a_mark_are_refused(tmp_path: Path) -> None:
     events = [event for rank in (0, 1) for event in rank_trace(rank)[1]]
-    with pytest.raises(
-        UnreadableTrace, match=r"2 processes, and 3 correlation .* merged without a mark"
-    ) as error:
+    with pytest.raises(UnreadableTrace, match=r"2 processes, and 3 correlation .* merged without a mark") as error:
         load(written(tmp_path / "merged.json", {"traceEvents": events}))
     assert "each rank's own file" in str(error.value.remedy)
 

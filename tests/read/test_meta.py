@@ -49,9 +49,7 @@ def wait(name: str) -> dict[str, Any]:
         ([op(), op(cat="xpu_runtime", name="zeCommandList")], BASE, "torch 2.8 to 2.11 on XPU"),
     ],
 )
-def test_the_exporter_is_told_by_its_features(
-    events: list[Any], header: dict[str, Any], dialect: str
-) -> None:
+def test_the_exporter_is_told_by_its_features(events: list[Any], header: dict[str, Any], dialect: str) -> None:
     assert of(*events, **header).meta.dialect == dialect
 
 
@@ -79,13 +77,9 @@ def test_devices_are_known_by_quoted_numbers_too() -> None:
 def test_work_of_no_device_counts_to_the_first_beside_other_work() -> None:
     """Marks and annotations of no device need none."""
     nobody = kernel(pid="worker", args={"stream": 7})
-    assert [
-        one.ordinal for one in of(op(), nobody, kernel(args={"device": 2, "stream": 7})).meta.devices
-    ] == [0, 2]
+    assert [one.ordinal for one in of(op(), nobody, kernel(args={"device": 2, "stream": 7})).meta.devices] == [0, 2]
     mark = kernel(cat="gpu_user_annotation", pid="worker", args={})
-    assert [one.ordinal for one in of(op(), mark, kernel(args={"device": 2, "stream": 7})).meta.devices] == [
-        2
-    ]
+    assert [one.ordinal for one in of(op(), mark, kernel(args={"device": 2, "stream": 7})).meta.devices] == [2]
 
 
 MEMORY = op(cat="cpu_instant_event", ph="i", name="[memory]", args={"Bytes": 64, "Addr": 1, "Device Type": 1})
@@ -106,9 +100,7 @@ MEMORY = op(cat="cpu_instant_event", ph="i", name="[memory]", args={"Bytes": 64,
         (op(), {"profile_memory": 1}, "memory"),
     ],
 )
-def test_what_was_recorded_is_declared_or_seen(
-    event: dict[str, Any], header: dict[str, Any], capability: str
-) -> None:
+def test_what_was_recorded_is_declared_or_seen(event: dict[str, Any], header: dict[str, Any], capability: str) -> None:
     flags = dict.fromkeys(("record_shapes", "with_stack", "with_flops", "with_modules", "profile_memory"), 0)
     found = of(op(), event, **{**flags, **header}).meta.capabilities
     assert {name for name, there in found.items() if there} == {capability, "nanoseconds"}
@@ -167,15 +159,9 @@ def test_ids_that_are_no_correlations_stay_as_they_are() -> None:
 
 @pytest.mark.parametrize(
     ("args", "capability"),
-    [
-        ({"Input Dims": [[1]]}, "shapes"),
-        ({"Call stack": "a"}, "stacks"),
-        ({"Module Hierarchy": "a"}, "modules"),
-    ],
+    [({"Input Dims": [[1]]}, "shapes"), ({"Call stack": "a"}, "stacks"), ({"Module Hierarchy": "a"}, "modules")],
 )
-def test_what_only_rows_had_that_were_left_out_was_not_recorded(
-    args: dict[str, Any], capability: str
-) -> None:
+def test_what_only_rows_had_that_were_left_out_was_not_recorded(args: dict[str, Any], capability: str) -> None:
     late = op(ts=2 * LATE_US, args={**args, "mystery": 1})
     trace = of(*[op()] * 30, late)
     assert trace.meta.counted == {"outside the recording": 1}

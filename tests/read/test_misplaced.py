@@ -98,9 +98,7 @@ def labelled(pid: Any, name: str, key: str = "process_labels") -> dict[str, Any]
         ("worker", [], None),
     ],
 )
-def test_a_kernel_without_device_is_on_that_of_its_process(
-    pid: Any, declared: list[Any], device: int | None
-) -> None:
+def test_a_kernel_without_device_is_on_that_of_its_process(pid: Any, declared: list[Any], device: int | None) -> None:
     trace = of(op(), kernel(pid=pid, tid=9, args={"correlation": 3}), *declared)
     assert trace.gpu["device"].isna().item() is (device is None)
     assert [one.ordinal for one in trace.meta.devices] == [device or 0]  # work of nobody's device counts to 0
@@ -118,15 +116,9 @@ def test_unlisted_device_gets_no_other_devices_properties() -> None:
 
 @pytest.mark.parametrize(
     ("listed", "capability"),
-    [
-        ({"computeMajor": 9, "computeMinor": 0}, (9, 0)),
-        ({"computeMajor": 9}, None),
-        ({"computeMinor": 0}, None),
-    ],
+    [({"computeMajor": 9, "computeMinor": 0}, (9, 0)), ({"computeMajor": 9}, None), ({"computeMinor": 0}, None)],
 )
-def test_a_compute_capability_has_two_numbers(
-    listed: dict[str, int], capability: tuple[int, int] | None
-) -> None:
+def test_a_compute_capability_has_two_numbers(listed: dict[str, int], capability: tuple[int, int] | None) -> None:
     (device,) = of(op(), kernel(), deviceProperties=[{"id": 0, **listed}]).meta.devices
     assert device.compute_capability == capability
 

@@ -75,9 +75,7 @@ def deep(levels: int) -> Any:
         ("mine", {"ph": "X"}, ("cpu", "mine")),
     ],
 )
-def test_where_an_event_without_a_known_category_belongs(
-    category: Any, event: Any, where: tuple[str, str]
-) -> None:
+def test_where_an_event_without_a_known_category_belongs(category: Any, event: Any, where: tuple[str, str]) -> None:
     assert destination(category, event) == where
 
 
@@ -92,10 +90,7 @@ def test_where_an_event_without_a_known_category_belongs(
         (Decimal("1700000000000000.125"), 1_700_000_000_000_000_125),
         ("4.5e15", 4_500_000_000_000_000_000),
         (4.5e15, 4_500_000_000_000_000_000),
-        *(
-            (value, NULL_INT)
-            for value in ("4.6e15", 4.6e15, -4.6e15, "-4.6e15", "soon", "nan", True, None, [1])
-        ),
+        *((value, NULL_INT) for value in ("4.6e15", 4.6e15, -4.6e15, "-4.6e15", "soon", "nan", True, None, [1])),
     ],
 )
 def test_one_start(value: Any, ns: int) -> None:
@@ -143,14 +138,7 @@ def test_why_an_event_is_no_row(event: Any, frame: str, start: int, problem: str
 
 @pytest.mark.parametrize(
     ("args", "key"),
-    [
-        ({"a": 1}, "a"),
-        ({"a": "x", "b": "2.5", "c": 3}, "b"),
-        ({"a": None}, None),
-        ({}, None),
-        (7, ""),
-        (None, None),
-    ],
+    [({"a": 1}, "a"), ({"a": "x", "b": "2.5", "c": 3}, "b"), ({"a": None}, None), ({}, None), (7, ""), (None, None)],
 )
 def test_the_first_number_of_a_counter_is_its_sample(args: Any, key: str | None) -> None:
     assert sampled({"args": args}) == key
@@ -246,9 +234,7 @@ def test_args_are_folded_to_the_same_keys() -> None:
     assert row["name"] == "k"
 
 
-@pytest.mark.parametrize(
-    ("more", "others"), [({}, {}), ({"b": 2}, {"b": 2}), ({"b": 2, "c": "x"}, {"b": 2, "c": "x"})]
-)
+@pytest.mark.parametrize(("more", "others"), [({}, {}), ({"b": 2}, {"b": 2}), ({"b": 2, "c": "x"}, {"b": 2, "c": "x"})])
 def test_what_else_a_counter_samples_is_kept(more: dict[str, Any], others: dict[str, Any]) -> None:
     row = mended({"name": "n", "args": {"a": "1.5", **more}}, COUNTERS, Counter())
     assert row["args"] == {"key": "a", "value": 1.5, **({"others": others} if others else {})}
@@ -261,9 +247,7 @@ def test_unusual_values_among_usual_ones_leave_those_alone(values: list[Any]) ->
     expected = [None if value == 2**70 or value is None else int(value) for value in values]
     assert [None if found is pd.NA else found for found in trace.cpu["external_id"]] == expected
     assert trace.cpu["name"].tolist() == [f"op{i}" for i in range(len(values))]
-    assert trace.meta.anomalies == (
-        {"unreadable External id": values.count(2**70)} if 2**70 in values else {}
-    )
+    assert trace.meta.anomalies == ({"unreadable External id": values.count(2**70)} if 2**70 in values else {})
 
 
 def test_only_neighbours_of_an_unusual_value_are_mended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,9 +177,7 @@ def lane(frame: Frame, starts: Sequence[int], dur: int = SECOND) -> tuple[Any, R
     return (frame.name, "rows", frozenset[str]()), made
 
 
-def left(
-    groups: Sequence[tuple[Any, RowGroup]], recorded: tuple[int, int] | None
-) -> tuple[list[int], dict[str, int]]:
+def left(groups: Sequence[tuple[Any, RowGroup]], recorded: tuple[int, int] | None) -> tuple[list[int], dict[str, int]]:
     """How many rows stay in each lane, and what is counted."""
     counted = drop_misplaced(dict(groups), recorded)
     return [one.rows for _, one in groups], dict(counted)
@@ -225,9 +223,7 @@ def test_without_ops_the_bulk_of_another_lane_tells(frames: Sequence[Frame]) -> 
         (20, 2 * MINUTE + SECOND + 1, 0, False),  # further apart than the recording is long
     ],
 )
-def test_a_device_whose_clock_is_wrong_keeps_its_rows(
-    kernels: int, spread: int, astray: int, stays: bool
-) -> None:
+def test_a_device_whose_clock_is_wrong_keeps_its_rows(kernels: int, spread: int, astray: int, stays: bool) -> None:
     """Those that lie where they should, or have no time, do not count."""
     there = BEGIN + 100 * HOUR
     starts = [BEGIN] * astray + [there] * (kernels - astray - 3) + [there + spread] * 3

@@ -151,9 +151,7 @@ def test_nested_events_are_no_events(small_parts: None, tmp_path: Path) -> None:
     assert_same(load_file(path, jobs=6), load_file(path, jobs=1))
 
 
-def test_a_worker_that_dies_costs_nothing(
-    small_parts: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_dies_costs_nothing(small_parts: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = long_trace().write(tmp_path / "trace.json")
     as_one = load_file(path, jobs=1)
     monkeypatch.setattr(parallel, "_PROGRAM", "import os; os._exit(3)")
@@ -274,9 +272,7 @@ def test_parts_that_do_not_meet_are_read_as_one(tmp_path: Path, monkeypatch: pyt
         assert parallel.read_in_parts(str(path), 2, WINDOW, lambda source, events: None) is None
 
 
-def test_events_of_the_first_part_are_told_as_those_of_both(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_events_of_the_first_part_are_told_as_those_of_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "WORTH_BYTES", 2_000)
     monkeypatch.setattr(parallel, "workers", in_this_process)
     path, told = long_trace().write(tmp_path / "trace.json"), list[int]()

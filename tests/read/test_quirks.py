@@ -54,9 +54,7 @@ def test_whole_microseconds_are_said() -> None:
     whole = op(ts=1_600_000_000_000_000, dur=3)
     for other in ({"dur": 3.25}, {"ts": 1_600_000_000_000_009.5}):
         assert of(whole, {**whole, **other}).meta.capabilities["nanoseconds"] is True
-        assert (
-            of(whole, kernel(**{**whole, "cat": "kernel", **other})).meta.capabilities["nanoseconds"] is True
-        )
+        assert of(whole, kernel(**{**whole, "cat": "kernel", **other})).meta.capabilities["nanoseconds"] is True
 
 
 @pytest.mark.parametrize(
@@ -77,17 +75,8 @@ def test_the_first_exporter() -> None:
     trace = of(
         op(cat="Operator", args={"Device": 24572, "External id": 5, "Trace name": "PyTorch Profiler"}),
         op(cat="Runtime", name="cudaLaunchKernel", tid="2", args={"correlation": 3, "external id": 5}),
-        kernel(
-            cat="Kernel", tid="stream 7", args={"device": 0, "stream": 7, "correlation": 3, "external id": 5}
-        ),
-        {
-            "ph": "i",
-            "name": "[memory]",
-            "ts": LATE_US,
-            "pid": 1,
-            "tid": 2,
-            "args": {"Device Type": 1, "Bytes": -512},
-        },
+        kernel(cat="Kernel", tid="stream 7", args={"device": 0, "stream": 7, "correlation": 3, "external id": 5}),
+        {"ph": "i", "name": "[memory]", "ts": LATE_US, "pid": 1, "tid": 2, "args": {"Device Type": 1, "Bytes": -512}},
         {"ph": "s", "id": 3, "cat": "async", "name": "launch", "pid": 1, "tid": 2, "ts": 5},
     )
     assert trace.cpu["category"].tolist() == ["cpu_op", "cuda_runtime"]
@@ -100,9 +89,7 @@ def test_the_first_exporter() -> None:
 
 
 def test_unknown_categories_go_to_the_lane_that_their_args_name() -> None:
-    trace = of(
-        op(cat="new"), kernel(cat="newer"), op(cat="new", ph="B"), op(cat=None), op(cat="new", ph=None), op()
-    )
+    trace = of(op(cat="new"), kernel(cat="newer"), op(cat="new", ph="B"), op(cat=None), op(cat="new", ph=None), op())
     assert trace.cpu["category"].tolist() == ["new", "None", "cpu_op"]
     assert trace.gpu["category"].tolist() == ["newer"]
     assert trace.meta.unknown_categories == {"new": 1, "newer": 1, "None": 1}
@@ -185,9 +172,7 @@ def test_meta_of_a_distributed_recording() -> None:
 def test_the_recorded_window_and_thread_names() -> None:
     span = {"cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans", "tid": "PyTorch Profiler"}
     name = {"ph": "M", "name": "thread_name", "pid": 1, "tid": 2, "ts": 0}
-    trace = of(
-        op(), {**span, "ph": "X", "ts": 5, "dur": 2.5}, {**name, "args": {"name": "stream 7 "}}, {**name}
-    )
+    trace = of(op(), {**span, "ph": "X", "ts": 5, "dur": 2.5}, {**name, "args": {"name": "stream 7 "}}, {**name})
     assert trace.meta.window_ns == (5_000, 7_500)
     assert trace.meta.thread_names == {"1/2": "stream 7"}
     for broken in ({"dur": "x"}, {"dur": -1}, {"ts": "x"}, {"dur": None}):

@@ -103,9 +103,7 @@ def test_a_url_is_read_in_batches_of_the_size_that_is_asked_for(
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_a_file_without_events_is_told_by_its_first_eight_keys(
-    large: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_without_events_is_told_by_its_first_eight_keys(large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """However large it is; keys within other objects are none of its own."""
     if large:
         monkeypatch.setattr(envelope, "_MAX_PARSED_BYTES", 50)
@@ -114,9 +112,7 @@ def test_a_file_without_events_is_told_by_its_first_eight_keys(
     content = "{" + ", ".join(f'"{key}": {inner if at else "5"}' for at, key in enumerate(keys)) + "}"
     with pytest.raises(NotATrace) as refused:
         load_bytes(f" \n{content}".encode())
-    assert refused.value.problem == (
-        f"is JSON, but holds no traceEvents; its top-level keys are {', '.join(keys[:8])}"
-    )
+    assert refused.value.problem == (f"is JSON, but holds no traceEvents; its top-level keys are {', '.join(keys[:8])}")
 
 
 def test_large_content_that_is_no_object_is_not_called_json(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,9 +124,7 @@ def test_large_content_that_is_no_object_is_not_called_json(monkeypatch: pytest.
 # -- the cache --------------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_put_in_its_place_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_put_in_its_place_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = everything().write(tmp_path / "trace.json")
 

@@ -80,14 +80,10 @@ def test_an_unknown_scheme_is_refused() -> None:
 
 @pytest.mark.parametrize("command", [("diagnose",), ("compare", THERE), ("facts",)])
 @pytest.mark.usefixtures("in_memory")
-def test_a_protocol_without_its_package_is_one_line(
-    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_protocol_without_its_package_is_one_line(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     absent = {"class": "absent.HTTPFileSystem", "err": "Install aiohttp"}
     monkeypatch.setitem(known_implementations, "http", absent)
-    assert refused(*command, "http://user:word@host/t.json") == (
-        "http://host/t.json: cannot be read: Install aiohttp"
-    )
+    assert refused(*command, "http://user:word@host/t.json") == ("http://host/t.json: cannot be read: Install aiohttp")
 
 
 @pytest.mark.parametrize("question", ["isdir", "ls"])

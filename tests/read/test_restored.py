@@ -83,10 +83,7 @@ def test_pids_that_were_moved(event: dict[str, Any], rank: Any, restored: dict[s
     ("event", "rank", "restored"),
     [
         (
-            {
-                "pid": 9,
-                "args": {"rank": 3, "pid_raw": "Spans", "id_raw": 4, "correlation": 90, "correlation_raw": 9},
-            },
+            {"pid": 9, "args": {"rank": 3, "pid_raw": "Spans", "id_raw": 4, "correlation": 90, "correlation_raw": 9}},
             3,
             {"pid": "Spans", "args": {"correlation": 9}},
         ),
@@ -103,9 +100,7 @@ def test_pids_that_were_moved(event: dict[str, Any], rank: Any, restored: dict[s
         ({}, None, {}),
     ],
 )
-def test_ids_that_were_kept_beside_the_rank(
-    event: dict[str, Any], rank: Any, restored: dict[str, Any]
-) -> None:
+def test_ids_that_were_kept_beside_the_rank(event: dict[str, Any], rank: Any, restored: dict[str, Any]) -> None:
     assert unfused(event) == rank
     assert event == restored
 
@@ -115,9 +110,7 @@ def collected(pids: list[Any], names: list[str], keys: frozenset[str] = frozense
     collector = Collector()
     for pid in pids:
         collector.heads["aten::mm", pid, 1]
-    collector.declared = Declared(
-        processes={str(at): {"process_name": name} for at, name in enumerate(names)}
-    )
+    collector.declared = Declared(processes={str(at): {"process_name": name} for at, name in enumerate(names)})
     collector.declared.processes["x"] = {"process_labels": "GPU 0"}
     collector.group("cpu", "cpu_op", keys)
     return collector
@@ -154,16 +147,12 @@ def test_launches_of_how_many_processes_share_ids_is_said() -> None:
     for pid, ids in ((100, (1, 2, 0)), (200, (2, 1, 0)), (300, (7, 0))):
         for at, correlation in enumerate(ids):
             made.launch("cudaLaunchKernel", 1_000 * at, 100, correlation, pid=pid, tid=pid)
-    with pytest.raises(
-        UnreadableTrace, match=r"the launches of 3 processes, and 2 correlation ids are of several"
-    ):
+    with pytest.raises(UnreadableTrace, match=r"the launches of 3 processes, and 2 correlation ids are of several"):
         made.load()
 
 
 @pytest.mark.parametrize("merge", [labelled, shifted, fused])
-def test_ranks_may_begin_and_end_in_any_batch(
-    merge: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_may_begin_and_end_in_any_batch(merge: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Places of events and numbers of those of other ranks are the same however much is parsed at a time."""
     path = written(tmp_path / "merged.json", merge([rank_trace(rank) for rank in (0, 1, 2)]))
     whole = load_job(path)

@@ -40,11 +40,7 @@ def test_metadata_after_the_events() -> None:
     for rest, kept, said in (
         (b', "a": 1}', {"a": 1}, None),
         (b', "a": 1} \n', {"a": 1}, None),
-        (
-            b', "a": 1',
-            {"a": 1},
-            f"the file ends within the metadata after the events (8 bytes near byte {at:,})",
-        ),
+        (b', "a": 1', {"a": 1}, f"the file ends within the metadata after the events (8 bytes near byte {at:,})"),
         (b', "a": 1} xyz ', {"a": 1}, f"stray text after the trace (3 bytes near byte {at + 9:,})"),
         (
             b', "a": ["b "c"]}',
@@ -195,10 +191,7 @@ def test_a_quote_that_is_not_escaped_costs_its_own_event_alone() -> None:
 def test_malformed_metadata_is_mended_or_skipped(metadata: bytes, became: str, base: int) -> None:
     """The time that all others count from is found in any case."""
     events = b'"traceEvents": [' + json.dumps(op()).encode() + b"]"
-    for content, where in (
-        (b"{%b, %b}" % (events, metadata), "after"),
-        (b"{%b, %b}" % (metadata, events), "before"),
-    ):
+    for content, where in ((b"{%b, %b}" % (events, metadata), "after"), (b"{%b, %b}" % (metadata, events), "before")):
         trace = load_bytes(content)
         (damage,) = trace.meta.damage
         assert f"the metadata {where} the events are not valid JSON and were {became}" in damage.message

@@ -61,9 +61,7 @@ def test_standard_input_is_read_once(kind: str, monkeypatch: pytest.MonkeyPatch)
     ("kind", "expected"),
     [("plain", len(PLAIN)), ("gzip", len(PLAIN)), ("zstd", len(PLAIN)), ("tar", None), ("gzip in tar", None)],
 )
-def test_how_much_is_in_a_file_is_told_without_reading_it(
-    kind: str, expected: int | None, tmp_path: Path
-) -> None:
+def test_how_much_is_in_a_file_is_told_without_reading_it(kind: str, expected: int | None, tmp_path: Path) -> None:
     (path := tmp_path / "file").write_bytes(KINDS[kind])
     assert Source(path).plain_bytes() == expected
 
@@ -117,9 +115,7 @@ def test_members_after_a_wrong_checksum_are_read(
     member = bytearray(gzip.compress(PLAIN[:9_000]))
     monkeypatch.setattr(source_module, "_COMPRESSED_BYTES", len(member) + last_of_block)
     member[field] ^= 1
-    monkeypatch.setattr(
-        "sys.stdin", io.TextIOWrapper(io.BytesIO(member + bytes(9) + gzip.compress(b"second")))
-    )
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(member + bytes(9) + gzip.compress(b"second"))))
     source = Source("-")
     assert b"".join(source.blocks()) == PLAIN[:9_000] + b"second"
     (damage,) = source.damage
@@ -197,9 +193,7 @@ def test_dropping_text_moves_the_offset_to_an_event() -> None:
         ('{"é": 1}], "x": 2'.encode(), None, Failure(9, True)),
     ],
 )
-def test_why_a_text_does_not_parse_is_told_by_its_bytes(
-    text: bytes, cut: int | None, failure: Failure
-) -> None:
+def test_why_a_text_does_not_parse_is_told_by_its_bytes(text: bytes, cut: int | None, failure: Failure) -> None:
     made = EventText(text)
     found = made.parse(cut)
     assert isinstance(found, Failure)

@@ -22,17 +22,7 @@ from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.load import load, load_file
 
 CONTENT = everything().to_json()
-AROUND = (
-    "source",
-    "envelope",
-    "base_time_ns",
-    "devices",
-    "rank",
-    "world_size",
-    "capabilities",
-    "extra",
-    "dialect",
-)
+AROUND = ("source", "envelope", "base_time_ns", "devices", "rank", "world_size", "capabilities", "extra", "dialect")
 
 
 @examples(120)

@@ -93,9 +93,7 @@ def test_a_part_that_cannot_be_read_hands_nothing_over(name: str, tmp_path: Path
     assert out.getvalue() == b""
 
 
-def test_each_worker_reads_one_part_and_this_process_the_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_worker_reads_one_part_and_this_process_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = long_trace().write(tmp_path / "trace.json")
     asked: list[Any] = []
 
@@ -106,9 +104,7 @@ def test_each_worker_reads_one_part_and_this_process_the_first(
 
     monkeypatch.setattr(parallel, "workers", none)
     told: list[tuple[str, int]] = []
-    read = parallel.read_in_parts(
-        str(path), 3, WINDOW, lambda source, events: told.append((source.name, events))
-    )
+    read = parallel.read_in_parts(str(path), 3, WINDOW, lambda source, events: told.append((source.name, events)))
     assert read is None
     size = path.stat().st_size
     assert [task[:4] for task in asked] == [

@@ -91,9 +91,7 @@ def preloaded() -> tuple[str, ...]:
     return sys.executable, "-I", script, address
 
 
-def run_command(
-    folder: Path, words: list[str], libraries: Path | None = None
-) -> subprocess.CompletedProcess[str]:
+def run_command(folder: Path, words: list[str], libraries: Path | None = None) -> subprocess.CompletedProcess[str]:
     """`record` with these words; its program finds packages in `libraries` before all others."""
     path = [str(libraries)] * (libraries is not None) + [str(REPOSITORY)]
     return _called(folder, ["record", *QUICK, *words], {"PYTHONPATH": os.pathsep.join(path)})

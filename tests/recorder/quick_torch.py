@@ -149,9 +149,7 @@ profiler = _module(
     "profiler", profiler=_kineto, profile=_Profile, schedule=lambda **steps: steps, supported_activities=list
 )
 _optimizer = _module(
-    "optim.optimizer",
-    Optimizer=Optimizer,
-    register_optimizer_step_post_hook=lambda hook: Handle(Optimizer.after, hook),
+    "optim.optimizer", Optimizer=Optimizer, register_optimizer_step_post_hook=lambda hook: Handle(Optimizer.after, hook)
 )
 optim = _module("optim", optimizer=_optimizer, SGD=Optimizer)
 _hooks: list[Callable[..., None]] = []

@@ -97,8 +97,7 @@ class Torch:
         self.tracing = False
         self.Optimizer, self.Graph, self.Module = optimizer_of(self), graph_of(self), module_of(self)
         optimizer = SimpleNamespace(
-            Optimizer=self.Optimizer,
-            register_optimizer_step_post_hook=lambda hook: Handle(self.after_step, hook),
+            Optimizer=self.Optimizer, register_optimizer_step_post_hook=lambda hook: Handle(self.after_step, hook)
         )
         module = SimpleNamespace(register_module_forward_pre_hook=lambda hook: Handle(self.everywhere, hook))
         modules = SimpleNamespace(module=module)

@@ -100,23 +100,17 @@ def alone_ms(folder: Path, words: tuple[str, ...]) -> float:
         pytest.param(PARALLEL, TORCHRUN, "trace-rank0.json.gz", id="two ranks", marks=pytest.mark.slow),
     ],
 )
-def test_measured_step_is_its_own(
-    program: str, launcher: tuple[str, ...], trace: str, tmp_path: Path
-) -> None:
+def test_measured_step_is_its_own(program: str, launcher: tuple[str, ...], trace: str, tmp_path: Path) -> None:
     words = (sys.executable, *launcher, "train.py")
     off = []
     for _ in range(_TRIES):
-        done = recorded(
-            tmp_path, HEAD + program + TAIL, "--force", words=words, real=program in (COMPILED, PARALLEL)
-        )
+        done = recorded(tmp_path, HEAD + program + TAIL, "--force", words=words, real=program in (COMPILED, PARALLEL))
         assert done.returncode == 0, done.stderr
         told = trace_of(tmp_path / trace)[RECORDING]
         assert told["unit"] == "optimizer step"
         if launcher:
             assert left_in(tmp_path) == ["trace-rank0.json.gz", "trace-rank1.json.gz"]
-            ranks = [
-                trace_of(tmp_path / name)[RECORDING]["environment"]["RANK"] for name in left_in(tmp_path)
-            ]
+            ranks = [trace_of(tmp_path / name)[RECORDING]["environment"]["RANK"] for name in left_in(tmp_path)]
             assert ranks == ["0", "1"]
         own_ms = alone_ms(tmp_path, words) if ALL else float(done.stdout.splitlines()[0])
         off.append(median(told["before_ms"]) / own_ms - 1)
@@ -133,7 +127,5 @@ def test_measured_step_is_its_own(
         ((11.9, 12.1), (10.0, 12.0), False),
     ],
 )
-def test_differing_times_and_spread(
-    before: tuple[float, ...], after: tuple[float, ...], differ: bool
-) -> None:
+def test_differing_times_and_spread(before: tuple[float, ...], after: tuple[float, ...], differ: bool) -> None:
     assert MeasuredStep(11.0, before, after, "optimizer step").differ is differ

@@ -202,9 +202,7 @@ def test_a_clock_times_steps_without_cuda(monkeypatch: pytest.MonkeyPatch) -> No
     assert step_timer.drained_share is None
 
 
-@pytest.mark.parametrize(
-    ("available", "cuda", "waits"), [(True, False, 1), (False, False, 0), (True, True, 0)]
-)
+@pytest.mark.parametrize(("available", "cuda", "waits"), [(True, False, 1), (False, False, 0), (True, True, 0)])
 def test_accelerator_waits(available: bool, cuda: bool, waits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[int] = []
     accelerator = SimpleNamespace(is_available=lambda: available, synchronize=lambda: waited.append(1))
@@ -217,8 +215,7 @@ def test_accelerator_waits(available: bool, cuda: bool, waits: int, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("times", "parts"),
-    [([1.0, 3.0, 4.0, 6.0, 5.0, 9.0], [2.0, 5.0, 7.0]), ([4.0, 6.0], [4.0, 6.0]), ([], [])],
+    ("times", "parts"), [([1.0, 3.0, 4.0, 6.0, 5.0, 9.0], [2.0, 5.0, 7.0]), ([4.0, 6.0], [4.0, 6.0]), ([], [])]
 )
 def test_the_three_parts_of_the_times_have_means(times: list[float], parts: list[float]) -> None:
     assert parts_of(times) == parts
@@ -243,10 +240,7 @@ def test_the_rank_is_that_of_the_job_or_the_launcher(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     job: Any = SimpleNamespace(
-        is_available=lambda: available,
-        is_initialized=lambda: initialized,
-        get_rank=lambda: 5,
-        get_world_size=lambda: 8,
+        is_available=lambda: available, is_initialized=lambda: initialized, get_rank=lambda: 5, get_world_size=lambda: 8
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=job))  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "torch.distributed", job)

@@ -126,13 +126,7 @@ def test_stop_ends_the_program_after_writing(stop: bool, seen: int, world: World
 
 @pytest.mark.parametrize(
     ("graphs", "cuda", "detached"),
-    [
-        (False, "12.4", "1"),
-        (True, "12.4", None),
-        (True, "12.6", "1"),
-        (True, None, None),
-        (True, "13.0", "1"),
-    ],
+    [(False, "12.4", "1"), (True, "12.4", None), (True, "12.6", "1"), (True, None, None), (True, "13.0", "1")],
 )
 def test_the_tracer_is_detached_unless_graphs_would_break(
     graphs: bool, cuda: str | None, detached: str | None, world: World, tmp_path: Path

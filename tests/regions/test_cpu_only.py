@@ -40,9 +40,7 @@ def test_the_largest_part_of_the_cpu_time_is_the_limit() -> None:
         "begin with 5 x (mul, clamp); of single ops, aten::mul takes most CPU time (30 %)"
     )
     assert trace.parts_of == "CPU"
-    assert trace.parts == pytest.approx(
-        {"5 x (mul, clamp)": 0.55, "DataLoader": 0.2, "aten::mm": 0.1, "other": 0.15}
-    )
+    assert trace.parts == pytest.approx({"5 x (mul, clamp)": 0.55, "DataLoader": 0.2, "aten::mm": 0.1, "other": 0.15})
 
 
 def test_regions_of_a_trace_without_gpu_work_have_recorded_times(tmp_path: Path) -> None:

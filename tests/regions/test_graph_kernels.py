@@ -49,9 +49,7 @@ def test_replays_keep_the_work_of_the_step(shared: Shared) -> None:
 def test_the_step_goes_to_layers(shared: Shared) -> None:
     of, parts = step_parts(Analysis(load(shared("jobs/lightllm_base/rank0"))))
     assert of == "GPU"
-    assert {name: round(share, 2) for name, share in parts.items()} == {
-        "58 x (combine, fp8_gemm_kernel, ...)": 0.95
-    }
+    assert {name: round(share, 2) for name, share in parts.items()} == {"58 x (combine, fp8_gemm_kernel, ...)": 0.95}
 
 
 @pytest.mark.parametrize(("name", "between_us"), [("serving_gap_graph", 1_604), ("serving_gap_400us", 393)])

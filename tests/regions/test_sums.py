@@ -34,11 +34,7 @@ def program() -> CodeProgram:
 
 def test_each_op_counts_for_the_innermost_module(program: CodeProgram) -> None:
     rows = Analysis(program.trace.load()).index(Regions).by_name("module")
-    assert dict(zip(rows["name"], rows["gpu_ns"], strict=True)) == {
-        "Linear": 4_000,
-        "Block": 2_000,
-        "": 2_000,
-    }
+    assert dict(zip(rows["name"], rows["gpu_ns"], strict=True)) == {"Linear": 4_000, "Block": 2_000, "": 2_000}
     assert dict(zip(rows["name"], rows["calls"], strict=True)) == {"Linear": 1, "Block": 1, "": 0}
 
 
@@ -62,9 +58,7 @@ def test_ops_by_module_are_rows_of_text_and_data(program: CodeProgram, tmp_path:
     assert [line.split()[-1] for line in text.splitlines()[-4:]] == ["module", "Linear", "module", "Block"]
     document = json.loads(CliRunner().invoke(cli, ["ops", path, "--by", "module", "--format", "json"]).output)
     assert [row["name"] for row in document["rows"]][:1] == ["Linear"]
-    assert (
-        CliRunner().invoke(cli, ["ops", path, "--by", "function"]).output.startswith("No function is known")
-    )
+    assert CliRunner().invoke(cli, ["ops", path, "--by", "function"]).output.startswith("No function is known")
 
 
 def test_sums_have_no_markdown(program: CodeProgram, tmp_path: Path) -> None:

@@ -130,9 +130,7 @@ def test_work_in_a_hook_of_backward_belongs_to_its_function() -> None:
 
 
 pieces = st.lists(
-    st.tuples(st.sampled_from(["op", "pause", "function", "loop", "train"]), st.integers(1, 30)),
-    min_size=1,
-    max_size=8,
+    st.tuples(st.sampled_from(["op", "pause", "function", "loop", "train"]), st.integers(1, 30)), min_size=1, max_size=8
 )
 
 

@@ -26,9 +26,7 @@ def test_a_brief_has_problem_place_change_and_commands() -> None:
         "## Change 1: aten::item reads a value back and makes the CPU wait 10 times a step, "
         "in step() (reading_back.py:19)"
     ]
-    assert lines_of(text, "- Precondition:")[0].startswith(
-        "- Precondition: no code of the step decides by the value"
-    )
+    assert lines_of(text, "- Precondition:")[0].startswith("- Precondition: no code of the step decides by the value")
     assert "# before\ntotal += loss.item()" in text
     assert lines_of(text, "traceanalyzer ") == [
         "traceanalyzer record --shapes --stacks -o before.json.gz -- python PROGRAM.py   # before the change",
@@ -68,9 +66,7 @@ def test_a_repair_that_the_script_has_is_named(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("model = torch.compile(model)\n")
     text = diagnose(FIXTURES / "unfused-pointwise" / "bad.json.gz").brief(script)
-    assert (
-        "- Line 1 has this already (`model = torch.compile(model)`): look at the precondition first." in text
-    )
+    assert "- Line 1 has this already (`model = torch.compile(model)`): look at the precondition first." in text
 
 
 @pytest.mark.parametrize("fixture", ["launch-bound", "unfused-pointwise", "repeated-calls", "compile"])
@@ -93,9 +89,7 @@ def test_the_command_writes_the_brief_to_a_file(tmp_path: Path) -> None:
 def test_every_repair_is_of_a_rule_and_its_causes() -> None:
     causes = {rule.slug: {"", *rule.causes} for rule in all_rules()}
     assert [row for row in repairs() if row.cause not in causes.get(row.rule, ())] == []
-    assert [
-        row.rule for row in repairs() if not (row.before and row.after and row.needs and row.results)
-    ] == []
+    assert [row.rule for row in repairs() if not (row.before and row.after and row.needs and row.results)] == []
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the shared traces are not there")

@@ -61,9 +61,7 @@ def test_five_counters_that_differ_are_shown(count: int, more: list[str]) -> Non
     said = lines(axes=Axes(tuple(exact), None, None))
     first = next(at for at, line in enumerate(said) if line.startswith("Exact"))
     assert " ".join(said[first].split()) == "Exact counter 0 0 -> 1 aten::mm"
-    assert [line.split()[:2] for line in said[first + 1 : first + 5]] == [
-        ["counter", f"{at}"] for at in range(1, 5)
-    ]
+    assert [line.split()[:2] for line in said[first + 1 : first + 5]] == [["counter", f"{at}"] for at in range(1, 5)]
     assert said[first + 5 : first + 6 + len(more)] == [*more, ""]
     none = "Exact   no counter differs: launches, work, copies, waits and allocations are the same"
     assert " ".join(lines(axes=Axes(tuple(exact[:1]), None, None))[-4:-2]).split() == none.split()
@@ -100,9 +98,7 @@ def test_steps_that_differ_by_no_known_part_are_told() -> None:
 
 
 def test_six_rows_beyond_noise_are_shown_with_what_else_differs() -> None:
-    rows = [
-        row("aten::mm", Word.SLOWER, new=replace(WORK, count=5.0, ns=3e6), note="kernel a -> b; shapes too")
-    ]
+    rows = [row("aten::mm", Word.SLOWER, new=replace(WORK, count=5.0, ns=3e6), note="kernel a -> b; shapes too")]
     rows += [row("aten::add", Word.GONE, new=None, outer="aten::add"), row("aten::same", Word.SAME)]
     rows += [row(f"aten::op{at}", Word.FASTER) for at in range(5)]
     said = lines(rows=tuple(rows))
@@ -156,7 +152,5 @@ def test_ranks_that_changed_alike_are_one_line() -> None:
 
 
 def test_the_footer_says_how_work_was_matched_and_five_notes() -> None:
-    said = lines(
-        rungs={"op": 0.9, "name": 0.005, "rest": 0.0049}, notes=tuple(f"note {at}" for at in range(6))
-    )
+    said = lines(rungs={"op": 0.9, "name": 0.005, "rest": 0.0049}, notes=tuple(f"note {at}" for at in range(6)))
     assert said[-6:] == ["GPU time matched by: op 90 %, name 0 %", *(f"note: note {at}" for at in range(5))]

@@ -36,18 +36,12 @@ def test_a_comparison_without_changes_is_its_verdict_and_reasons() -> None:
 
 
 def test_comparison_tables_have_counters_parts_and_changes() -> None:
-    parts = [
-        Part("compute", f"part {at}", 0, 1, ns * MS)
-        for at, ns in enumerate((3, 0, -2, 1, 1, 1, 1, 1, 1, 1, -4))
-    ]
+    parts = [Part("compute", f"part {at}", 0, 1, ns * MS) for at, ns in enumerate((3, 0, -2, 1, 1, 1, 1, 1, 1, 1, -4))]
     text = comparison_markdown(
         compared(
             axes=Axes((counted("launches", 3, 5), counted("waits", 1, 1, Word.SAME)), None, STEP),
             waterfall=Waterfall(10 * MS, 14 * MS, tuple(parts), {}),
-            rows=(
-                *(row(f"aten::op{at}", Word.FASTER, delta_ns=-MS) for at in range(11)),
-                row("aten::same", Word.SAME),
-            ),
+            rows=(*(row(f"aten::op{at}", Word.FASTER, delta_ns=-MS) for at in range(11)), row("aten::same", Word.SAME)),
             faults=(fault("new", said_share=None), fault("unchanged"), fault("gone", said_share=None)),
             notes=("first_note", "second"),
         )
@@ -65,10 +59,7 @@ def test_comparison_tables_have_counters_parts_and_changes() -> None:
     ]
     assert sum(line.startswith("| aten::linear &gt; aten::op") for line in lines) == 10
     assert "| aten::linear &gt; aten::op0 | faster | 4 x, 2.00 ms -&gt; 2.00 ms | -1.00 ms |" in lines
-    assert [line for line in lines if line.startswith("- ")][2:] == [
-        "- new: title of new",
-        "- gone: title of gone",
-    ]
+    assert [line for line in lines if line.startswith("- ")][2:] == ["- new: title of new", "- gone: title of gone"]
     assert text.endswith("\n> first\\_note\n\n> second\n")
 
 
@@ -145,9 +136,7 @@ def test_facts_have_all_their_events_and_values() -> None:
 
 def test_json_trace_has_window_and_every_step_time() -> None:
     steps = samples.steps(cold=samples.times(1, 60 * MS), steady=samples.times(3, 20 * MS))
-    trace = samples.trace(
-        steps=steps, together=samples.estimate(9 * MS), step=samples.estimate(), unavailable=None
-    )
+    trace = samples.trace(steps=steps, together=samples.estimate(9 * MS), step=samples.estimate(), unavailable=None)
     (made,) = document(samples.report(trace))["traces"]
     window = trace.window
     assert made["window"] == {"start_ns": window.start_ns, "end_ns": window.end_ns, "length_ns": 100 * MS}

@@ -13,13 +13,7 @@ from traceanalyzer.model.step_times import Saving
 from traceanalyzer.render.text.finding import put_fitted
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.report import render_text
-from traceanalyzer.render.words.savings import (
-    amount_words,
-    cost_words,
-    in_one_line,
-    saving_words,
-    short_amounts,
-)
+from traceanalyzer.render.words.savings import amount_words, cost_words, in_one_line, saving_words, short_amounts
 
 
 def test_first_screen_has_verdict_and_three_largest_findings() -> None:
@@ -111,9 +105,7 @@ def test_costs_are_told_per_step_and_in_all() -> None:
 
 def test_names_of_backward_ops_are_theirs_and_not_the_engines() -> None:
     engine = "autograd::engine::evaluate_function: MmBackward0"
-    text = render_text(
-        samples.report(findings=(samples.finding(0, message=f"before {engine} (5 %)", by=engine),))
-    )
+    text = render_text(samples.report(findings=(samples.finding(0, message=f"before {engine} (5 %)", by=engine),)))
     assert "1  Before MmBackward0 (5 %)" in text
 
 

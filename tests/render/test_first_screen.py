@@ -62,13 +62,7 @@ def test_saving_names_the_findings_that_must_come_first() -> None:
 
 def infos(count: int, advice: str = SENTENCE) -> list[Finding]:
     return [
-        replace(
-            one,
-            severity=Severity.INFO,
-            rule=f"rule-{at}",
-            message=LONG if at % 2 else "it waits",
-            advice=advice,
-        )
+        replace(one, severity=Severity.INFO, rule=f"rule-{at}", message=LONG if at % 2 else "it waits", advice=advice)
         for at, one in enumerate([samples.findings()[0]] * count)
     ]
 
@@ -115,9 +109,7 @@ def test_what_needs_no_fix_has_the_last_number() -> None:
     found = infos(3)
     found[0] = replace(found[0], advice=f"{NOTHING_TO_DO}: all is well.")
     found = [replace(one, fault=f"F{number}") for number, one in enumerate(found, 1)]
-    faults = [
-        Fault(f"F{number}", one.rule, None, one.severity, (number,)) for number, one in enumerate(found, 1)
-    ]
+    faults = [Fault(f"F{number}", one.rule, None, one.severity, (number,)) for number, one in enumerate(found, 1)]
     told, _ = triaged(found, [faults], [])
     assert [one.rule for one in told] == ["rule-1", "rule-2", "rule-0"]
     assert numbers(render_text(samples.report(findings=told))) == [1, 2]
@@ -138,8 +130,7 @@ def of_ranks(*unprofiled_ms: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("steps", "spoken"),
-    [((9, 11), ["V0", "V1"]), ((9, 11, 10), ["V0", "V1", "V2"]), ((9, 11, 10, 8), ["V1"])],
+    ("steps", "spoken"), [((9, 11), ["V0", "V1"]), ((9, 11, 10), ["V0", "V1", "V2"]), ((9, 11, 10, 8), ["V1"])]
 )
 def test_three_ranks_show_all_verdicts_four_the_slowest(steps: tuple[int, ...], spoken: list[str]) -> None:
     text = of_ranks(*steps)
@@ -149,9 +140,7 @@ def test_three_ranks_show_all_verdicts_four_the_slowest(steps: tuple[int, ...], 
     ]
 
 
-@pytest.mark.parametrize(
-    ("ranks", "height", "most"), [(1, 10, 24), (1, 24, 24), (1, 40, 40), (2, 24, 30), (2, 60, 60)]
-)
+@pytest.mark.parametrize(("ranks", "height", "most"), [(1, 10, 24), (1, 24, 24), (1, 40, 40), (2, 24, 30), (2, 60, 60)])
 def test_screen_fills_the_terminal_24_or_30_lines_at_least(ranks: int, height: int, most: int) -> None:
     whole = samples.report() if ranks == 1 else samples.two_ranks()
     low = replace(samples.findings(None if ranks == 1 else 0)[0], severity=Severity.LOW)

@@ -7,15 +7,7 @@ import pytest
 from tests.report import report_samples as samples
 from tests.report.report_samples import MS
 from traceanalyzer.job.rates import Rate
-from traceanalyzer.model.report import (
-    Clock,
-    Iteration,
-    Iterations,
-    JobReport,
-    PartChange,
-    RankReport,
-    Slowdown,
-)
+from traceanalyzer.model.report import Clock, Iteration, Iterations, JobReport, PartChange, RankReport, Slowdown
 from traceanalyzer.render.text.job import (
     put_iterations,
     put_job_notes,
@@ -194,9 +186,7 @@ def test_slower_iteration_explains_how_to_see_another(diagnosed: bool, hint: boo
     assert ("To see what the others say, pass the files of one of these alone." in page.lines) is hint
 
 
-ONE = Rate(
-    "allreduce", "dp", (0, 1, 2, 3), "data", 4, 8 << 20, 12, 250_000, 100_000, 0.4, 3_000_000, 33.55, 50.3
-)
+ONE = Rate("allreduce", "dp", (0, 1, 2, 3), "data", 4, 8 << 20, 12, 250_000, 100_000, 0.4, 3_000_000, 33.55, 50.3)
 
 
 def lines(*found: Rate, clocks: dict[int, Clock] | None = None, alone: tuple[int, ...] = ()) -> list[str]:

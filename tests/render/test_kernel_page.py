@@ -52,12 +52,7 @@ def rows(name: str) -> dict[str, str]:
         (TANH, {"library": "PyTorch", "computes": "one elementwise op: limited by memory bandwidth"}),
         (
             "void pytorch_flash::flash_bwd_kernel<cutlass::half_t>()",
-            {
-                "library": "FlashAttention",
-                "computes": "attention",
-                "direction": "backward",
-                "types": "float16",
-            },
+            {"library": "FlashAttention", "computes": "attention", "direction": "backward", "types": "float16"},
         ),
     ],
 )

@@ -154,8 +154,7 @@ def test_a_sentence_is_kept_rather_than_a_clause_more() -> None:
 
 
 @pytest.mark.parametrize(
-    "inner",
-    ["60 % of the time", "7 % of this idle time", "60 % of the time, as said,", "9 % of the time; or more"],
+    "inner", ["60 % of the time", "7 % of this idle time", "60 % of the time, as said,", "9 % of the time; or more"]
 )
 def test_no_text_ends_within_parentheses(inner: str) -> None:
     text = f"The kernels of aten::mm wait ({inner} that was told of all of them together)"
@@ -178,11 +177,7 @@ def test_details_go_one_after_the_other_and_only_as_many_as_must() -> None:
 
 @pytest.mark.parametrize(
     ("clause", "words"),
-    [
-        ("kernels run, in", "others"),
-        ("kernels run, at", "elsewhere"),
-        ("at first; kernels run, in", "others"),
-    ],
+    [("kernels run, in", "others"), ("kernels run, at", "elsewhere"), ("at first; kernels run, in", "others")],
 )
 def test_the_parts_that_are_left_out_are_others_or_elsewhere(clause: str, words: str) -> None:
     parts = "aten::mm (24 % of this time), aten::add_ (20 %), aten::mul (10 %)"
@@ -406,8 +401,6 @@ def test_five_causes_have_a_row_and_the_others_one(count: int, rest: bool) -> No
 
 def test_copies_and_waits_have_the_colour_of_their_kind() -> None:
     page = Page(80, colour=True)
-    device_bar(
-        page, samples.accounting(parts_ns={"copy_h2d": 60 * MS, "communication_waiting": 40 * MS}), rank=None
-    )
+    device_bar(page, samples.accounting(parts_ns={"copy_h2d": 60 * MS, "communication_waiting": 40 * MS}), rank=None)
     assert page.lines[1].startswith("  \x1b[36m▼\x1b[0m copy to the device")
     assert page.lines[2].startswith("  \x1b[35m◌\x1b[0m ")

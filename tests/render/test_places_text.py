@@ -54,27 +54,14 @@ def test_a_finding_says_how_often_and_where_it_occurs(changes: dict[str, Any], s
     ],
 )
 def test_a_fact_names_its_first_four_events(ids: tuple[int, ...], said: str) -> None:
-    facts = [
-        Fact("a-kind", "It is so.", {}, ids),
-        Fact("a-kind", "And so.", {}, ()),
-        Fact("other", "Too.", {}, ()),
-    ]
-    assert render_facts(facts).splitlines() == [
-        "a kind",
-        f"  It is so.{said}",
-        "  And so.",
-        "",
-        "other",
-        "  Too.",
-    ]
+    facts = [Fact("a-kind", "It is so.", {}, ids), Fact("a-kind", "And so.", {}, ()), Fact("other", "Too.", {}, ())]
+    assert render_facts(facts).splitlines() == ["a kind", f"  It is so.{said}", "  And so.", "", "other", "  Too."]
     assert render_facts([]).startswith("The trace shows none of the facts")
 
 
 @pytest.mark.parametrize("of_a_job", [False, True])
 def test_iterations_are_told_of_a_trace_and_of_a_job(of_a_job: bool) -> None:
-    each = tuple(
-        Iteration(name, diagnosed=name == "2", ranks=1, steps=4, step_ns=5 * MS) for name in ("1", "2", "3")
-    )
+    each = tuple(Iteration(name, diagnosed=name == "2", ranks=1, steps=4, step_ns=5 * MS) for name in ("1", "2", "3"))
     job = JobReport((RankReport(0, 0, None, dur_ns=(5 * MS,)),)) if of_a_job else None
     report = replace(samples.replayed(), iterations=Iterations(each, 5 * MS, MS), job=job)
     for verbose in (False, True):
@@ -94,12 +81,8 @@ def test_the_rank_of_a_trace_alone_is_not_said_with_its_time() -> None:
 def test_a_device_is_named_where_findings_could_be_of_another() -> None:
     one = samples.finding(0, device=0)
     two = samples.meta(devices=(samples.meta().devices[0],) * 2)
-    assert "scheduler-gap (device 0)\n" in render_text(
-        samples.report(samples.trace(meta=two), findings=(one,))
-    )
-    assert "(device" not in render_text(
-        samples.report(samples.trace(meta=two), findings=(replace(one, device=None),))
-    )
+    assert "scheduler-gap (device 0)\n" in render_text(samples.report(samples.trace(meta=two), findings=(one,)))
+    assert "(device" not in render_text(samples.report(samples.trace(meta=two), findings=(replace(one, device=None),)))
 
 
 def rule(page: str, min_share: float = 0.05) -> Any:
@@ -146,8 +129,7 @@ def test_a_pipe_table_has_its_notes_below_and_no_pipe_in_a_cell() -> None:
 @pytest.mark.parametrize("idle_ranks", [1, 2])
 def test_there_is_something_to_judge_where_one_rank_has_work(idle_ranks: int) -> None:
     traces = tuple(
-        samples.trace(rank, accounting=() if rank < idle_ranks else (samples.accounting(),))
-        for rank in (0, 1)
+        samples.trace(rank, accounting=() if rank < idle_ranks else (samples.accounting(),)) for rank in (0, 1)
     )
     first = render_text(samples.report(traces=traces, findings=())).splitlines()[0]
     assert first.endswith("no problem found" if idle_ranks == 1 else "GPU work not judged")

@@ -224,9 +224,7 @@ class Job:
         self.declared[str(path)] = rank
         return path
 
-    def once(
-        self, files: Sequence[str], made_from: Mapping[str, str]
-    ) -> Mapping[str, RankTables | Exception]:
+    def once(self, files: Sequence[str], made_from: Mapping[str, str]) -> Mapping[str, RankTables | Exception]:
         self.read += [Path(file).name for file in files]
         return {file: self._answer(file, made_from[file]) for file in files}
 
@@ -264,11 +262,7 @@ def test_rank_is_declared_or_from_the_name_or_the_place(job: Job) -> None:
     assert job.store(*files) == Stored(3, 0, {})
     assert job.places() == [f"run=r/iteration=0/rank={rank}" for rank in (0, 2, 3)]
     rows = job.told()
-    assert [(row["rank"], row["source"]) for row in rows] == [
-        (0, "rank7.json"),
-        (2, "c.json"),
-        (3, "rank3.json"),
-    ]
+    assert [(row["rank"], row["source"]) for row in rows] == [(0, "rank7.json"), (2, "c.json"), (3, "rank3.json")]
     assert {(row["status"], row["problem"], row["events"]) for row in rows} == {("done", None, 7)}
 
 

@@ -19,12 +19,7 @@ from traceanalyzer.render.text.page import WIDEST, Page
 from traceanalyzer.render.text.report import put_trace, render_text, times_count_from
 from traceanalyzer.version import __version__
 
-REPORTS = {
-    "one": samples.report,
-    "two_ranks": samples.two_ranks,
-    "replayed": samples.replayed,
-    "empty": samples.empty,
-}
+REPORTS = {"one": samples.report, "two_ranks": samples.two_ranks, "replayed": samples.replayed, "empty": samples.empty}
 
 
 def plain(report: Report, *, verbose: bool = True, **options: object) -> str:
@@ -207,9 +202,7 @@ def test_rank_is_named_if_several_or_in_file(several: bool, of_file: int | None,
 
 def test_devices_are_described_or_working_ones() -> None:
     known = (Device(2, "NVIDIA H200", 132, None, None), Device(0, None, None, 1 << 30, None))
-    trace = samples.trace(
-        meta=samples.meta(devices=known), busy=(DeviceBusy(1, MS, 0.25), DeviceBusy(2, 0, 0.0))
-    )
+    trace = samples.trace(meta=samples.meta(devices=known), busy=(DeviceBusy(1, MS, 0.25), DeviceBusy(2, 0, 0.0)))
     told = said(trace)
     assert [(label, text) for label, text in told.items() if label.startswith("device")] == [
         ("device 0", "name not recorded, 1.00 GiB"),
@@ -243,10 +236,7 @@ def test_a_window_counts_from_the_first_event(asked: bool, end: str) -> None:
             {"steady": samples.times(3, 20 * MS)},
             "3; median 20.0 ms, from 19.0 ms to 22.0 ms, device busy 37.0 % (marks)",
         ),
-        (
-            {"steady": replace(samples.times(3), busy_share=None)},
-            "3; median 25.0 ms, from 24.0 ms to 27.0 ms (marks)",
-        ),
+        ({"steady": replace(samples.times(3), busy_share=None)}, "3; median 25.0 ms, from 24.0 ms to 27.0 ms (marks)"),
     ],
 )
 def test_steps_are_the_steady_ones_where_there_is_a_cold_start(changes: dict[str, Any], text: str) -> None:
@@ -266,8 +256,7 @@ def test_a_cold_start_is_told_in_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("traced_ms", "end"),
-    [(25, ""), (26, "; the recorded step of 26.0 ms is the mean of those replayed, 2 of 4 steps")],
+    ("traced_ms", "end"), [(25, ""), (26, "; the recorded step of 26.0 ms is the mean of those replayed, 2 of 4 steps")]
 )
 def test_a_recorded_step_that_is_no_median_is_explained(traced_ms: int, end: str) -> None:
     step = samples.estimate(traced_ns=traced_ms * MS, basis="2 of 4 steps replayed, and so on")
@@ -314,10 +303,7 @@ def test_rule_with_a_finding_at_one_rank_is_clear_at_none() -> None:
     )
     found = samples.findings(0)[:1]
     report = replace(samples.two_ranks(), outcomes=outcomes, findings=tuple(found))
-    assert rules_of(report) == [
-        "3 ran: 1 with findings, 2 clear",
-        "hidden-dtod-copy (ranks 0, 1): costs too little",
-    ]
+    assert rules_of(report) == ["3 ran: 1 with findings, 2 clear", "hidden-dtod-copy (ranks 0, 1): costs too little"]
 
 
 def test_rules_with_one_reason_share_a_line_with_ranks() -> None:
@@ -337,9 +323,7 @@ def test_rules_with_one_reason_share_a_line_with_ranks() -> None:
         "1 failed",
         "d (rank 0): ZeroDivisionError",
     ]
-    of_one = replace(
-        samples.report(findings=()), outcomes=tuple(replace(one, rank=0) for one in outcomes[:2])
-    )
+    of_one = replace(samples.report(findings=()), outcomes=tuple(replace(one, rank=0) for one in outcomes[:2]))
     assert rules_of(of_one) == ["2 not applicable", "a, b: no steps"]
 
 

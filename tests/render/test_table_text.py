@@ -29,9 +29,7 @@ def table(*names: str, device: str | None = "CUDA", **columns: Any) -> PrintedTa
     count = len(names)
     each = {"calls": 2, "is_async": False, "self_cpu_us": 10.0, "cpu_us": 30.0}
     each |= {"self_device_us": 4.0, "device_us": 6.0}
-    frame = pd.DataFrame(
-        {"name": names, **{name: [value] * count for name, value in each.items()}, **columns}
-    )
+    frame = pd.DataFrame({"name": names, **{name: [value] * count for name, value in each.items()}, **columns})
     memory = "cpu_bytes" in columns
     return PrintedTable(frame, device, device is not None, memory, 10.0 * count, 4.0 * count)
 
@@ -139,9 +137,7 @@ def test_each_number_stands_below_its_title() -> None:
     assert asynchronous == {**row, "Name": "b", "CPU total %": "0"}
 
 
-@pytest.mark.parametrize(
-    ("own", "device", "columns"), [(1, "CUDA", 4), (0, "CUDA", 2), (-1, "CUDA", 2), (1, None, 2)]
-)
+@pytest.mark.parametrize(("own", "device", "columns"), [(1, "CUDA", 4), (0, "CUDA", 2), (-1, "CUDA", 2), (1, None, 2)])
 def test_device_memory_is_shown_if_something_allocated(own: int, device: str | None, columns: int) -> None:
     sizes = {name: [1, 2] for name in ("cpu_bytes", "self_cpu_bytes", "device_bytes")}
     made = table("a", "b", device=device, **sizes, self_device_bytes=[0, own])
@@ -277,9 +273,7 @@ def test_net_allocation_is_in_mib_of_the_device_and_of_the_cpu() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("times", "said"), [(0, None), (1, "Out of memory: 1 time."), (2, "Out of memory: 2 times.")]
-)
+@pytest.mark.parametrize(("times", "said"), [(0, None), (1, "Out of memory: 1 time."), (2, "Out of memory: 2 times.")])
 def test_how_often_memory_ran_out_is_the_last_line(times: int, said: str | None) -> None:
     trace = blocks(8)
     for at in range(times):

@@ -105,32 +105,23 @@ def hour(
 
 def beyond(*hours: Any) -> dict[int, Any]:
     ranks = range(len(hours))
-    return excess_by_rank(
-        dict(zip(ranks, hours, strict=True)), dict.fromkeys(ranks, MS), dict.fromkeys(ranks, 10 * MS)
-    )
+    return excess_by_rank(dict(zip(ranks, hours, strict=True)), dict.fromkeys(ranks, MS), dict.fromkeys(ranks, 10 * MS))
 
 
 SLOWER = {"typical": 0.0, "low": 20.0, "high": -30.0, "recorded": 9_000.0}
 
 
-def forecast_of(
-    at: int, alone_ns: int, *, measured: bool = False, steps: float = 1.0, meets: bool = True
-) -> Any:
+def forecast_of(at: int, alone_ns: int, *, measured: bool = False, steps: float = 1.0, meets: bool = True) -> Any:
     low, high = (alone_ns, alone_ns) if measured else (alone_ns - 50, alone_ns + 50)
     step = StepEstimate(2_000 + at, alone_ns, low, high, f"bound of {at}", "alone", (), 10 * at, at)
     return RankForecast(step, steps, f"text of {at}", meets)
 
 
-def job(
-    compute_ns: Mapping[int, float], fixed_ns: Mapping[int, float] | None = None, **more: Any
-) -> JobForecast:
+def job(compute_ns: Mapping[int, float], fixed_ns: Mapping[int, float] | None = None, **more: Any) -> JobForecast:
     """Ranks with one kernel of so long and a collective of 10 ns; where a finding is fixed, of another length."""
 
     def made(fixes: Fixes, side: Side) -> dict[int, Block]:
-        took = {
-            rank: (fixed_ns or {}).get(rank, 0.0) if done else compute_ns[rank]
-            for rank, done in fixes.items()
-        }
+        took = {rank: (fixed_ns or {}).get(rank, 0.0) if done else compute_ns[rank] for rank, done in fixes.items()}
         return {rank: rank_of([ns + SLOWER[side]]) for rank, ns in took.items()}
 
     forecasts = {rank: forecast_of(rank, round(ns), **more) for rank, ns in compute_ns.items()}

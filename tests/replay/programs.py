@@ -54,9 +54,7 @@ class Loop:
         self._correlation = 0
         self._queued: list[tuple[int, int, int, int]] = []  # launch's end, stream, duration, correlation
 
-    def op(
-        self, name: str, at: int, kernel_ns: int, *, stream: int = 7, dur: int = OP_NS, **args: Any
-    ) -> list[int]:
+    def op(self, name: str, at: int, kernel_ns: int, *, stream: int = 7, dur: int = OP_NS, **args: Any) -> list[int]:
         """An op of `dur` in every step that launches a kernel in its middle; event ids of the ops."""
         found = []
         for begin in self.begins:

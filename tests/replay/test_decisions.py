@@ -156,9 +156,7 @@ def test_waiting_in_a_collective_is_nothing_that_a_rank_does(names: tuple[str, .
 def test_a_rank_that_computes_a_tenth_more_is_behind(own: Any, ranks: list[int]) -> None:
     found = beyond(own, hour({}), hour({}, kernels={1: 8.0, 2: 1.0}))
     assert list(found) == ranks
-    assert [one.compute_ns - one.peers_compute_ns for one in found.values()] == [
-        own.compute_ns - MS for _ in ranks
-    ]
+    assert [one.compute_ns - one.peers_compute_ns for one in found.values()] == [own.compute_ns - MS for _ in ranks]
 
 
 @pytest.mark.parametrize(("others", "same"), [(({1: 8.0}, {7: 8.0}), True), (({6: 8.0}, {7: 8.0}), False)])

@@ -69,10 +69,7 @@ def taken(built: Program, *edits: Edit) -> Footprint:
 
 def test_what_holds_all_that_another_drops_does_for_it(trace: Trace, built: Program) -> None:
     starts = np.sort(trace.cpu["start_ns"].to_numpy()[rows(trace, "aten::mm")])[::3]
-    whole, part = (
-        taken(built, DropSpans(starts, starts + 90_000)),
-        taken(built, Drop(rows(trace, "aten::mm"))),
-    )
+    whole, part = (taken(built, DropSpans(starts, starts + 90_000)), taken(built, Drop(rows(trace, "aten::mm"))))
     other = taken(built, Drop(rows(trace, "aten::add")))
     assert whole.holds(part)
     assert not whole.holds(other)
@@ -339,8 +336,7 @@ def test_host_work_belongs_to_the_wait_before_it(cpu_us: dict[int, float], leads
 
 
 @pytest.mark.parametrize(
-    ("wait_dead", "work_dead", "leads"),
-    [((), (), False), ((1,), (), True), ((), (1,), True), ((2,), (2,), False)],
+    ("wait_dead", "work_dead", "leads"), [((), (), False), ((1,), (), True), ((), (1,), True), ((2,), (2,), False)]
 )
 def test_dropped_launch_is_not_next(wait_dead: Sequence[int], work_dead: Sequence[int], leads: bool) -> None:
     """The host works after a wait and after the launch that follows it."""
@@ -418,9 +414,7 @@ def test_fix_covers_another_that_it_halves(mine: Footprint, other: Footprint, ho
 
 
 AUTOGRAD = Autograd(
-    number=np.array([5, 5, 6, 6, -1, 7, 7, -1, -1, -1]),
-    backward=among(10, [1, 3, 4, 6]),
-    launch=np.array([0, 1, 3, 8]),
+    number=np.array([5, 5, 6, 6, -1, 7, 7, -1, -1, -1]), backward=among(10, [1, 3, 4, 6]), launch=np.array([0, 1, 3, 8])
 )
 
 

@@ -36,11 +36,7 @@ def test_gaps_around_a_dropped_op_become_usual(before: int, after: int, left: tu
     edited.drop(at(edited, 2), stall=False)
     assert edited.kept.tolist() == [True, True, False, True, True, True]
     assert edited.cpu_ns[[1, 3]] == pytest.approx(left)
-    assert edited.cpu_ns[[0, 4, 5]].tolist() == [
-        5_000,
-        5_000,
-        40_000,
-    ]  # the last gap touches nothing that goes
+    assert edited.cpu_ns[[0, 4, 5]].tolist() == [5_000, 5_000, 40_000]  # the last gap touches nothing that goes
 
 
 def test_a_gap_that_goes_itself_is_no_part_of_those_that_stay() -> None:
@@ -172,13 +168,7 @@ def test_where_spans_lie() -> None:
     """Segments at 0, 10, 30, 60: whole ones count, and a span that holds none has no first."""
     edited = made((OP, 10), (OP, 20), (OP, 30), (OP, 40))
     spans = np.array([0, 10, 31, 5]), np.array([10, 60, 59, 31])
-    for start, end, inside in [
-        (0, 10, [0]),
-        (10, 60, [1, 2]),
-        (31, 59, []),
-        (5, 31, [1]),
-        (0, 100, [0, 1, 2, 3]),
-    ]:
+    for start, end, inside in [(0, 10, [0]), (10, 60, [1, 2]), (31, 59, []), (5, 31, [1]), (0, 100, [0, 1, 2, 3])]:
         found = edited.within(np.array([start]), np.array([end]))
         assert np.flatnonzero(found).tolist() == inside
     assert edited.within(*spans).tolist() == [True, True, True, False]
@@ -224,8 +214,7 @@ def test_work_goes_with_its_only_calls(gone: list[int], left: tuple[list[int], l
 
 
 @pytest.mark.parametrize(
-    ("gone", "ops", "calls"),
-    [([3], {4}, set()), ([0], set(), {1}), ([0, 1, 2], {0}, set()), ([4], set(), {6})],
+    ("gone", "ops", "calls"), [([3], {4}, set()), ([0], set(), {1}), ([0, 1, 2], {0}, set()), ([4], set(), {6})]
 )
 def test_work_goes_with_outermost_ops_that_launch_only_it(
     gone: list[int], ops: set[int], calls: set[int], monkeypatch: pytest.MonkeyPatch
@@ -274,9 +263,7 @@ def test_which_span_launches_a_piece_of_work() -> None:
     assert span.tolist() == [0, 0, 0, 2, -1]
 
 
-def calls(
-    count: int, launches: Sequence[int], durs: Sequence[int] = (), **more: Sequence[int]
-) -> EditedProgram:
+def calls(count: int, launches: Sequence[int], durs: Sequence[int] = (), **more: Sequence[int]) -> EditedProgram:
     """So many calls of 10 ns one after the other, each a step's op of its own; work by its call."""
     return made(*[(CALL, 10)] * count, launches=launches, durs=durs, **more)  # type: ignore[arg-type]
 

@@ -61,9 +61,7 @@ def test_dropping_an_op_saves_its_time_and_the_python_around_it() -> None:
     built = program(trace)
     assert built.segments.usual_gap_ns == 10_000
     assert saved(built, Drop(rows(trace, "aten::add"))) == pytest.approx(10 * 30_000, rel=0.04)
-    assert saved(built, Drop(rows(trace, "aten::add"), leaving_ns=1_000)) == pytest.approx(
-        10 * 29_000, rel=0.04
-    )
+    assert saved(built, Drop(rows(trace, "aten::add"), leaving_ns=1_000)) == pytest.approx(10 * 29_000, rel=0.04)
 
 
 def test_dropping_spans_is_dropping_what_lies_in_them() -> None:
@@ -337,9 +335,7 @@ def training(pause_ns: int = PAUSE_NS) -> Loop:
     return loop
 
 
-@pytest.mark.parametrize(
-    ("pause_ns", "before_ns", "after_ns"), [(PAUSE_NS, 5_000, 10_000), (7_000, 2_500, 2_500)]
-)
+@pytest.mark.parametrize(("pause_ns", "before_ns", "after_ns"), [(PAUSE_NS, 5_000, 10_000), (7_000, 2_500, 2_500)])
 def test_autograd_counts_and_frees_fewer_nodes(pause_ns: int, before_ns: int, after_ns: int) -> None:
     """The gaps before the first node and after the last shrink with the graph, by the share of its nodes at most."""
     trace = training(pause_ns).load()
@@ -379,9 +375,7 @@ def received() -> Program:
         launched("cudaStreamWaitEvent", at + 26)
         trace.op("c10d::recv_", (at + 32) * US, 20 * US)
         first_end = at + 67
-        trace.kernel(
-            first_end * US, SENT * US, launched("cudaLaunchKernel", at + 37), name="ncclRecv", stream=20
-        )
+        trace.kernel(first_end * US, SENT * US, launched("cudaLaunchKernel", at + 37), name="ncclRecv", stream=20)
         launched("cudaStreamWaitEvent", at + 60)
         trace.op("aten::addmm", (at + 66) * US, 30 * US)
         sent_end = first_end + SENT + 3

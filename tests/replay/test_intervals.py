@@ -133,11 +133,7 @@ def test_fixes_on_top_of_others_save_shares_of_the_step_as_it_is() -> None:
     [
         (CPU, {}, 620 / 2),  # with the gaps of what is queued
         (WORK, {}, 600 / 2),
-        (
-            WORK,
-            {"dur_ns": np.array([400.0, 150.0, 200.0, 900.0])},
-            (400 - 80) / 2,
-        ),  # a fifth of the rest may go
+        (WORK, {"dur_ns": np.array([400.0, 150.0, 200.0, 900.0])}, (400 - 80) / 2),  # a fifth of the rest may go
         (WORK, {"dur_ns": np.array([400.0, 200.0, 150.0, 900.0])}, (600 - 120) / 2),
         (CPU, {"alive": np.array([True, False, True, True])}, 410 / 2),  # the gap before it goes, too
         ([Insert([0], 1.0), *CPU], {}, 600 / 2),  # what takes their place may wait less
@@ -171,11 +167,7 @@ def test_no_edits_save_nothing_with_the_steps_certainty() -> None:
 def test_the_fixed_step_has_the_ends_of_the_saving() -> None:
     known = forecast(BASE, BASE, AFTER)
     said, fixed = known.saving(WORK), known.fixed(WORK)
-    assert (fixed.low_ns, fixed.unprofiled_ns, fixed.high_ns) == (
-        1_000 - said.high_ns,
-        600,
-        1_000 - said.low_ns,
-    )
+    assert (fixed.low_ns, fixed.unprofiled_ns, fixed.high_ns) == (1_000 - said.high_ns, 600, 1_000 - said.low_ns)
 
 
 @pytest.mark.parametrize(
@@ -221,8 +213,7 @@ def test_impossibly_long_or_short_step_is_doubted(given_ms: float, doubted: str 
 
 
 @pytest.mark.parametrize(
-    ("gpu", "bounds"),
-    [((950, 850, 950), ("gpu", "cpu")), ((950, 940, 910), ("cpu",)), ((850, 800, 899), ("cpu",))],
+    ("gpu", "bounds"), [((950, 850, 950), ("gpu", "cpu")), ((950, 940, 910), ("cpu",)), ((850, 800, 899), ("cpu",))]
 )
 def test_bound_is_open_if_device_idles_once(gpu: tuple[int, int, int], bounds: tuple[Bound, ...]) -> None:
     base = tuple(Step(1_000, 0, one, 0, "cpu") for one in gpu)

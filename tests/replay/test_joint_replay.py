@@ -158,10 +158,7 @@ def test_job_saving_is_as_wide_as_the_ranks(alone_share: float, beyond: bool) ->
     said = found.saving({1: (1,)}, alone)
     scale = min(math.sqrt(0.49 * 0.51 / (alone_share * (1 - alone_share))), 1.0)
     assert said.share == pytest.approx(0.49)
-    assert (said.low_share, said.high_share) == (
-        pytest.approx(0.49 - 0.1 * scale),
-        pytest.approx(0.49 + 0.2 * scale),
-    )
+    assert (said.low_share, said.high_share) == (pytest.approx(0.49 - 0.1 * scale), pytest.approx(0.49 + 0.2 * scale))
     assert (said.step_ns, said.low_ns, said.high_ns) == tuple(
         round(1_000 * share) for share in (said.share, said.low_share, said.high_share)
     )
@@ -188,9 +185,7 @@ def test_late_ranks_would_run_the_median_program() -> None:
     both = found.as_peers([1, 4])
     assert both.unprofiled_ns == 510
     assert both.basis.endswith("replayed together, with the program of rank 3 in place of theirs")
-    assert found.as_peers([0, 1, 4]).basis.endswith(
-        "with the program of rank 3 in place of theirs"
-    )  # of two the later
+    assert found.as_peers([0, 1, 4]).basis.endswith("with the program of rank 3 in place of theirs")  # of two the later
     with pytest.raises(Unavailable, match="keep some as peers"):
         found.as_peers(list(range(5)))
 
@@ -236,11 +231,7 @@ def test_untimed_pacing_rank_gives_the_step_an_interval(timed: int) -> None:
 def test_each_rank_has_its_recorded_and_the_jobs_step() -> None:
     found = job(JOB)
     steps = [found.of_rank(rank) for rank in JOB]
-    assert [(one.traced_ns, one.gpu_ns, one.gap_ns) for one in steps] == [
-        (2_000, 0, 0),
-        (2_001, 10, 1),
-        (2_002, 20, 2),
-    ]
+    assert [(one.traced_ns, one.gpu_ns, one.gap_ns) for one in steps] == [(2_000, 0, 0), (2_001, 10, 1), (2_002, 20, 2)]
     assert [one.unprofiled_ns for one in steps] == [1_000] * 3
 
 
@@ -352,9 +343,7 @@ def test_communication_is_none_of_the_hours_that_are_compared() -> None:
     for begin in loop.begins:
         number = 900 + begin // 1_000_000
         loop.trace.launch("cudaLaunchKernel", begin + 880 * US, 5 * US, number)
-        loop.trace.kernel(
-            begin + 900 * US, 70 * US, number, name="ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)"
-        )
+        loop.trace.kernel(begin + 900 * US, 70 * US, number, name="ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)")
     analysis = Analysis(loop.load())
     hours = StepBreakdown.of(analysis.trace, analysis.index(DeviceWork), program(analysis.trace))
     assert hours.compute_ns == 6 * 3_000

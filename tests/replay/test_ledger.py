@@ -56,9 +56,7 @@ def test_the_judging_rounds_were_fitted_on_by_nobody() -> None:
 @pytest.mark.parametrize("program", ["exposed-copy", "implicit-sync", "strided-copy"])
 def test_the_ledger_says_what_is_said(program: str) -> None:
     (now,) = list(ledger.record("fixtures", FIXTURES, "now", None, False, only=(program,)))
-    (was,) = [
-        row for row in ledger.unfitted(ledger.rows()) if (row.source, row.program) == ("fixtures", program)
-    ]
+    (was,) = [row for row in ledger.unfitted(ledger.rows()) if (row.source, row.program) == ("fixtures", program)]
     assert now.said == pytest.approx(was.said, abs=0.01)
     # Intervals are made anew with each calibration, and end since where the device still has to work.
     assert now.low == pytest.approx(was.low, abs=0.1)

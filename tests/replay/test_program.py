@@ -304,18 +304,13 @@ def test_buffer_request_stalls_the_segment_that_contains_it(until_us: int, stall
     ("names", "counted"),
     [
         (["f.py(1): f"] * 4, [2.5, 1.5]),  # the third lies half in either
-        (
-            ["<built-in function perf_counter>"] * 4,
-            [0, 0],
-        ),  # a loop that looks at the clock lasts as long as ever
+        (["<built-in function perf_counter>"] * 4, [0, 0]),  # a loop that looks at the clock lasts as long as ever
         (["<built-in function perf_counter>", "f.py(1): f"] * 2, [0, 1.5]),  # where most do
     ],
 )
 def test_python_calls_are_counted_where_they_are_recorded(names: list[str], counted: list[float]) -> None:
     trace = TraceBuilder(with_stack=1)
-    for number, (name, start, end) in enumerate(
-        zip(names, (10, 80, 90, 200), (20, 90, 110, 300), strict=True)
-    ):
+    for number, (name, start, end) in enumerate(zip(names, (10, 80, 90, 200), (20, 90, 110, 300), strict=True)):
         trace.python(name, start * US, (end - start) * US, python_id=number)
     trace.python("f.py(9): g", 900 * US, 10 * US, python_id=9)
     found = python_call_counts(trace.load(), timeline(5, 100, 400))
@@ -391,8 +386,7 @@ def test_steps_with_one_longer_recorder_wait_predict_alike() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kernel_us", "wait_us", "low", "says"),
-    [(5, 2_000, False, True), (10, 3_900, True, True), (5, 0, False, False)],
+    ("kernel_us", "wait_us", "low", "says"), [(5, 2_000, False, True), (10, 3_900, True, True), (5, 0, False, False)]
 )
 def test_launch_bound_says_what_peers_launch(kernel_us: int, wait_us: int, low: bool, says: bool) -> None:
     """The confidence is low where most of it is the peers'."""

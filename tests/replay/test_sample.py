@@ -232,9 +232,7 @@ def test_work_is_in_order_of_launch_and_streams_are_of_a_device() -> None:
     for step in range(3):
         begin, number = step * 1_000 * US, 10 * step
         trace.step(step, begin, 1_000 * US)
-        for i, (name, at) in enumerate(
-            (("cudaLaunchKernel", 0), ("cudaGraphLaunch", 20), ("cudaLaunchKernel", 40))
-        ):
+        for i, (name, at) in enumerate((("cudaLaunchKernel", 0), ("cudaGraphLaunch", 20), ("cudaLaunchKernel", 40))):
             trace.launch(name, begin + at * US, 5 * US, number + i + 1)
         trace.kernel(begin + 200 * US, 10 * US, number + 1, device=1)
         trace.kernel(begin + 130 * US, 30 * US, number + 2)
@@ -272,12 +270,7 @@ def test_what_waited_for_another_stream_has_no_gap_of_its_own() -> None:
     assert work.gap_ns[np.isin(np.arange(len(work.gap_ns)) % 3, [1])].tolist() == [1_000] * 3
     assert work.gap_ns[2::3].tolist() == [5_000] * 3
     pairs = zip(work.edge_to.tolist(), work.edge_from.tolist(), strict=True)
-    assert list(pairs) == [
-        (1, 0),
-        (4, 3),
-        (6, 2),
-        (7, 6),
-    ]  # the first stream's next, for what the other had then
+    assert list(pairs) == [(1, 0), (4, 3), (6, 2), (7, 6)]  # the first stream's next, for what the other had then
 
 
 def test_a_collective_takes_what_it_takes_once_all_are_there() -> None:

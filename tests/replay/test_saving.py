@@ -15,16 +15,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.step_times import GivenStep
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.calibration import INTERVAL_PART
-from traceanalyzer.replay.edits import (
-    Drop,
-    DropSpans,
-    DropWork,
-    Edit,
-    MoveToSideStream,
-    Resize,
-    Scale,
-    merge_edits,
-)
+from traceanalyzer.replay.edits import Drop, DropSpans, DropWork, Edit, MoveToSideStream, Resize, Scale, merge_edits
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch, Replace
 from traceanalyzer.replay.run import PROCESS, Bound, Step, step_bound, unknown
 from traceanalyzer.replay.saving import Forecast, drained_ns, evidence, possible_bounds
@@ -170,9 +161,7 @@ def test_what_changes_some_work_leaves_most_of_the_rest(gpu_bound: Forecast) -> 
         most = 1 - 0.8 * (1 - part) * 20 * 100_000 / gpu_bound.step.high_ns
         said = gpu_bound.saving(some)
         above = gpu_bound._residuals(some, gpu_bound.replays.edited(some))[1]
-        unbounded = (
-            said.share + above * np.sqrt(said.share * (1 - said.share)) + unknown(said.share, PROCESS["gpu"])
-        )
+        unbounded = said.share + above * np.sqrt(said.share * (1 - said.share)) + unknown(said.share, PROCESS["gpu"])
         high = said.share + INTERVAL_PART["gpu"] * (min(unbounded, most) - said.share)
         assert said.high_share == pytest.approx(high, abs=1e-3)
 
@@ -249,9 +238,7 @@ def test_replacements_and_spans_join_where_they_are_alike() -> None:
     each = merge_edits([Replace([1], [2], np.array([[5.0]]), 10), Replace([3], [4], np.array([[6.0]]), 10)])
     assert each[0].work_ns.tolist() == [[5.0], [6.0]]  # type: ignore[attr-defined]
     wider = Replace([5], [6], np.array([[7.0, 8.0]]), 10)
-    found = merge_edits(
-        [Replace([1], [2], np.array([[5.0]]), 10), wider, Replace([3], [4], np.array([[6.0]]), 10)]
-    )
+    found = merge_edits([Replace([1], [2], np.array([[5.0]]), 10), wider, Replace([3], [4], np.array([[6.0]]), 10)])
     assert [one.work_ns.tolist() for one in found] == [[[5.0], [6.0]], [[7.0, 8.0]]]  # type: ignore[attr-defined]
     assert len(merge_edits([DropSpans([1], [2]), DropSpans([1], [2], leaving_ns=5.0)])) == 2
     assert len(merge_edits([MoveToSideStream([1]), MoveToSideStream([2]), MoveToSideStream([3], [5.0])])) == 2
@@ -420,9 +407,7 @@ def test_the_verdict_is_that_on_the_same_trace_and_finding(row: str, verdict: st
 def test_every_finding_in_real_programs_is_judged() -> None:
     rows = [line for line in diagnoses_table() if line.startswith(("| real/", "| public/"))]
     assert rows
-    assert all(
-        line.rstrip("| ").rpartition("|")[2].strip() in {"true", "not first", "wrong"} for line in rows
-    )
+    assert all(line.rstrip("| ").rpartition("|")[2].strip() in {"true", "not first", "wrong"} for line in rows)
 
 
 def diagnoses_table() -> list[str]:

@@ -85,9 +85,7 @@ def left(kept: Sequence[int], gap: Sequence[float], set_gap: dict[int, float] | 
     edited = traced.copy()
     for at, ns in (set_gap or {}).items():
         edited[at] = ns
-    program: Any = SimpleNamespace(
-        program=SimpleNamespace(work=work), stream=np.array([0, 0, 0, 1]), gap_ns=edited
-    )
+    program: Any = SimpleNamespace(program=SimpleNamespace(work=work), stream=np.array([0, 0, 0, 1]), gap_ns=edited)
     found: list[float] = edited_gaps(program, np.array(kept)).tolist()
     return found
 
@@ -142,10 +140,7 @@ def test_a_wait_outlives_what_waited_and_what_was_waited_for(
 ) -> None:
     """Streams 0, 1, 1, 0, 2, 0: the fourth piece waits for the third, by a call in the second segment."""
     work: Any = SimpleNamespace(
-        edge_to=np.array([3]),
-        edge_from=np.array([2]),
-        edge_call_ns=np.array([15]),
-        stream=np.array([0, 1, 1, 0, 2, 0]),
+        edge_to=np.array([3]), edge_from=np.array([2]), edge_call_ns=np.array([15]), stream=np.array([0, 1, 1, 0, 2, 0])
     )
     timeline = SimpleNamespace(at=lambda instants: instants // 10)
     stream = work.stream.copy()

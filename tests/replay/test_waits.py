@@ -72,8 +72,7 @@ def test_hidden_wait_returns_as_late_as_the_median_of_visible() -> None:
 
 
 @pytest.mark.parametrize(
-    ("span", "tail_us"),
-    [((10, 110), 10), ((10, 100), 0), ((10, 99), None), ((99, 300), 200), ((100, 300), None)],
+    ("span", "tail_us"), [((10, 110), 10), ((10, 100), 0), ((10, 99), None), ((99, 300), 200), ((100, 300), None)]
 )
 def test_free_waits_for_pending_work_ended_by_its_return(span: tuple[int, int], tail_us: int | None) -> None:
     """What it does itself follows, however long: none of it is the call's before the wait."""
@@ -209,17 +208,10 @@ def added(found: Slowed, ns: float) -> list[float]:
 def test_added_time_depends_on_the_kind_of_stretch() -> None:
     """Of 100 us: of a gap 2.6 us, an op 27.9, a call 6.5, an op without launch 11.2, and a part of the rest."""
     assert added(slowed(GAP_SLOWDOWN, OP, CALL, HOST), 100_000) == pytest.approx(
-        [
-            2_600 * 0.895 + 97_400 * 0.05,
-            27_900 * 0.59 + 72_100 * 0.08,
-            6_500 * 0.05 + 93_500 * 0.2,
-            11_200 * 0.59,
-        ]
+        [2_600 * 0.895 + 97_400 * 0.05, 27_900 * 0.59 + 72_100 * 0.08, 6_500 * 0.05 + 93_500 * 0.2, 11_200 * 0.59]
     )
     assert added(slowed(GAP_SLOWDOWN, OP), 1_000) == pytest.approx([895, 590])
-    assert added(slowed(GAP_SLOWDOWN, OP, CALL, HOST, shapes=True), 1_000) == pytest.approx(
-        [895, 720, 50, 720]
-    )
+    assert added(slowed(GAP_SLOWDOWN, OP, CALL, HOST, shapes=True), 1_000) == pytest.approx([895, 720, 50, 720])
 
 
 def test_calls_for_memory_take_as_long_without_the_profiler() -> None:

@@ -44,8 +44,7 @@ def ops(number: int = 30) -> TraceBuilder:
 def finding(*events: tuple[int, ...], **changes: Any) -> Finding:
     """Occurrences of 10 us, one every 100 us, that name these events."""
     found = tuple(
-        Occurrence(at * 100 * US, at * 100 * US + 10 * US, 1, 0, 7, None, None, ids)
-        for at, ids in enumerate(events)
+        Occurrence(at * 100 * US, at * 100 * US + 10 * US, 1, 0, 7, None, None, ids) for at, ids in enumerate(events)
     )
     first = found[0]
     typical = {"start_ns": first.start_ns, "end_ns": first.end_ns, "event_ids": first.event_ids}
@@ -55,10 +54,7 @@ def finding(*events: tuple[int, ...], **changes: Any) -> Finding:
 @pytest.mark.parametrize(
     ("span", "kept"),
     [
-        (
-            (440, 460),
-            [],
-        ),  # an op ends at 410, just where the span's surroundings begin; another begins at 500
+        ((440, 460), []),  # an op ends at 410, just where the span's surroundings begin; another begins at 500
         ((439, 460), [4]),
         ((440, 471), [5]),
         ((439, 571), [4, 5, 6]),

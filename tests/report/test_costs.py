@@ -37,9 +37,7 @@ def test_time_beside_other_work_is_counted_once() -> None:
 @pytest.mark.parametrize(("launched_ns", "counted"), [(50, [True, False]), (49, [True, True])])
 def test_work_without_a_launch_is_left_out_where_most_has_one(launched_ns: int, counted: list[bool]) -> None:
     given: Any = SimpleNamespace(
-        dur_ns=np.array([launched_ns, 50]),
-        step=np.array([0, 0]),
-        launch=SimpleNamespace(there=np.array([True, False])),
+        dur_ns=np.array([launched_ns, 50]), step=np.array([0, 0]), launch=SimpleNamespace(there=np.array([True, False]))
     )
     assert launched_in_steps(given).tolist() == counted
 
@@ -49,9 +47,7 @@ def test_what_the_trace_does_not_show_is_said_from_a_quarter_on(unseen: int, sai
     parts = {"compute": (100 - unseen) * MS, "idle:waiting": 10 * MS, "idle:unknown": (unseen - 10) * MS}
     time = samples.accounting(parts_ns=parts, idle_causes=())
     limit = verdict_of(samples.trace(step=samples.estimate(), accounting=(time,)), []).limit
-    assert (
-        f"for {unseen} % of the window the GPU waits for something that the trace does not show" in limit
-    ) is said
+    assert (f"for {unseen} % of the window the GPU waits for something that the trace does not show" in limit) is said
 
 
 def test_an_allocation_of_the_first_step_alone_limits_no_step(shared: Callable[[str], Path]) -> None:
@@ -81,9 +77,7 @@ def test_unblocked_rank_time_is_unknown_if_waiting_stays(shared: Callable[[str],
 
 def test_what_waits_for_other_ranks_is_limited_by_that(shared: Callable[[str], Path]) -> None:
     report = reported(shared("jobs/torchrec_sleep/rank0"))
-    assert report.traces[0].summary.limit.endswith(
-        "of the predicted step in sendrecv (exposed communication)"
-    )
+    assert report.traces[0].summary.limit.endswith("of the predicted step in sendrecv (exposed communication)")
     (waiting,) = (one for one in report.findings if one.cause == "waiting")
     assert (waiting.severity, waiting.pedantic) == (Severity.LOW, True)
 
@@ -107,9 +101,7 @@ def test_what_waits_for_other_ranks_is_limited_by_that(shared: Callable[[str], P
         ),
     ],
 )
-def test_exchange_waiting_is_named_if_most_of_the_waiting(
-    shared: Callable[[str], Path], name: str, said: str
-) -> None:
+def test_exchange_waiting_is_named_if_most_of_the_waiting(shared: Callable[[str], Path], name: str, said: str) -> None:
     """Of the rank that waits 2 % was said, the idle time outside of collectives, with the CPU as the limit."""
     (trace,) = reported(shared(name)).traces
     assert trace.summary.limit.startswith(said)

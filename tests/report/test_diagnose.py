@@ -125,9 +125,7 @@ def test_a_trace_without_either_lane_is_reported_and_says_so() -> None:
 
 
 def test_books_of_several_ranks_are_one_table() -> None:
-    books = accounting_of(
-        Here({0: Analysis(busy_trace()), 1: Analysis(cpu_trace()), 2: Analysis(busy_trace(6))})
-    )
+    books = accounting_of(Here({0: Analysis(busy_trace()), 1: Analysis(cpu_trace()), 2: Analysis(busy_trace(6))}))
     assert books.groupby("rank")["ns"].sum().to_dict() == {0: 8 * MS, 2: 12 * MS}
     assert list(books) == ["rank", "device", "step", "class", "cause", "op", "ns"]
     assert accounting_of(Here({None: Analysis(cpu_trace())})).dtypes.equals(books.dtypes)

@@ -124,9 +124,7 @@ def test_hotspot_counts_launched_work_and_longest_kernel(steps: int) -> None:
         trace.step(step, (100 + 200 * step) * US, 200 * US)
     for step in range(max(steps, 1)):
         at = 100 + 200 * step
-        trace.runs(
-            "aten::mm", at + 10, 20, ("gemm", at + 50, 20), ("gemm", at + 80, 40), ("gemm", at + 130, 10)
-        )
+        trace.runs("aten::mm", at + 10, 20, ("gemm", at + 50, 20), ("gemm", at + 80, 40), ("gemm", at + 130, 10))
     (one,) = trace.facts("hotspot")
     assert (one.values["calls"], one.values["kernels"], one.values["gpu_ns"]) == {
         0: (2, 4, 100 * US),
@@ -199,9 +197,7 @@ def test_tokens_of_a_server_are_of_the_time_to_the_next_mark() -> None:
     assert (decode["new_tokens_per_s"], decode["token_ns"]) == (12_000, 666_667)
     assert (mixed["prompt_tokens_per_s"], mixed["new_tokens_per_s"]) == (3_000_000, 4_000)
     assert (prefill["prompt_tokens_per_s"], prefill["token_ns"]) == (6_000_000, 167)
-    assert {(one["between_ns"], one["between_idle_ns"]) for one in (decode, mixed, prefill)} == {
-        (600 * US, 400 * US)
-    }
+    assert {(one["between_ns"], one["between_idle_ns"]) for one in (decode, mixed, prefill)} == {(600 * US, 400 * US)}
 
 
 def test_server_step_without_requests_or_number_is_known() -> None:
@@ -225,8 +221,7 @@ def test_chain_is_of_a_usual_run_of_the_costliest_kernel() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
-    [(REDUCE, "the others wait for the rank"), ("gemm", "Nsight Compute shows"), (COPY, None)],
+    ("other", "said"), [(REDUCE, "the others wait for the rank"), ("gemm", "Nsight Compute shows"), (COPY, None)]
 )
 def test_kernel_profiler_skips_communication_and_copies(other: str, said: str | None) -> None:
     """An op reduces for 40 us, which goes by the collective's name, and does something else for 60 us."""

@@ -32,9 +32,7 @@ def named(facts: tuple[Fact, ...], name: str) -> list[Fact]:
 # -- facts ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("slug", "kind"), [("layout-conversion", "conv"), ("hand-written-attention", "attention")]
-)
+@pytest.mark.parametrize(("slug", "kind"), [("layout-conversion", "conv"), ("hand-written-attention", "attention")])
 def test_nothing_reaches_more_than_is_achievable(slug: str, kind: str) -> None:
     rates = named(facts_of(analysis(FIXTURES / slug / "good.json.gz")), "rate")
     one = next(fact for fact in rates if fact.values["kind"] == kind)
@@ -145,9 +143,7 @@ def test_a_rate_of_several_shapes_is_that_of_all_their_time() -> None:
 
 def test_a_shape_counts_as_its_first_input_s_type() -> None:
     """A product whose bias, or mask, has another type."""
-    (one,) = rates_of(
-        ("matmul", f"{BF16}, float", 0, 1_000.0, 100.0, 10), ("matmul", BF16, 0, 1_000.0, 200.0, 10)
-    )
+    (one,) = rates_of(("matmul", f"{BF16}, float", 0, 1_000.0, 100.0, 10), ("matmul", BF16, 0, 1_000.0, 200.0, 10))
     assert (one.values["dtypes"], one.values["tflops"]) == (BF16, 150.0)
 
 
@@ -161,9 +157,7 @@ def test_a_shape_counts_as_its_first_input_s_type() -> None:
         (("matmul", "float", 2, None, 3.0, 7), ("matmul", "float", None)),
     ],
 )
-def test_other_work_type_peak_or_device_has_another_rate(
-    other: Any, values: tuple[str, str, float | None]
-) -> None:
+def test_other_work_type_peak_or_device_has_another_rate(other: Any, values: tuple[str, str, float | None]) -> None:
     first, second = rates_of(("matmul", "float", 0, 60.0, 30.0, 10), other)
     assert (first.values["tflops"], first.values["gpu_ns"]) == (30.0, 10)
     assert (second.values["tflops"], second.values["gpu_ns"]) == (3.0, 7)

@@ -29,9 +29,7 @@ def listed(findings: list[Finding], outcomes: tuple[Outcome, ...] = ()) -> list[
     """Their names in order; the faults are as the findings say, one as severe as its first finding."""
     ids = list(dict.fromkeys(one.fault for one in findings))
     numbers = {name: [at for at, one in enumerate(findings, 1) if one.fault == name] for name in ids}
-    faults = [
-        Fault(str(name), "", None, findings[own[0] - 1].severity, tuple(own)) for name, own in numbers.items()
-    ]
+    faults = [Fault(str(name), "", None, findings[own[0] - 1].severity, tuple(own)) for name, own in numbers.items()]
     told, (renamed,) = triaged(findings, [faults], outcomes)
     assert [one.id for one in renamed] == [f"F{number}" for number in range(1, len(ids) + 1)]
     assert {one.id: one.findings for one in renamed} == {
@@ -160,9 +158,7 @@ def test_the_specific_remedy_leads_its_fault(general: str) -> None:
     assert names(told) == ["why", "late"]
     told, _ = by_fault([late, replace(why, severity=INFO)], [faults(0, 0)])
     assert names(told) == ["late", "why"]
-    told, _ = by_fault(
-        [replace(late, rule="straggler", advice="Compute it on the device."), why], [faults(0, 0)]
-    )
+    told, _ = by_fault([replace(late, rule="straggler", advice="Compute it on the device."), why], [faults(0, 0)])
     assert names(told) == ["late", "why"]
 
 
@@ -202,9 +198,7 @@ def test_question_follows_fixes_by_its_report_number() -> None:
     wrong = replace(samples.findings()[0], severity=Severity.HIGH, saving=samples.saving())
     doubt = "check finding 2 (loss-head): it concerns about 89 % of all GPU work"
     assert fix_of(wrong, about(0.894)) == f"{FIX}; {doubt}"
-    assert fix_of(about(0.6), wrong).endswith(
-        "; check finding 1 (loss-head): it concerns about 60 % of all GPU work"
-    )
+    assert fix_of(about(0.6), wrong).endswith("; check finding 1 (loss-head): it concerns about 60 % of all GPU work")
 
 
 @pytest.mark.parametrize(("part", "first"), [(0.34, "hotspot"), (0.33, "unfused-pointwise")])

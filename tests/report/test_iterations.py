@@ -104,9 +104,7 @@ def changed(parts: dict[str, float], ns: int) -> list[PartChange]:
         f"{at}.json": FileSummary(0, np.array([took] * 3, np.int64), part, (1, 2))
         for at, (took, part) in enumerate(((1_000, usual), (1_000, usual), (ns, usual | parts)))
     }
-    found = compared_iterations(
-        {str(at): [file] for at, file in enumerate(told)}, told, frozenset(["0.json"])
-    )
+    found = compared_iterations({str(at): [file] for at, file in enumerate(told)}, told, frozenset(["0.json"]))
     return list(found.each[2].parts)
 
 
@@ -126,9 +124,7 @@ def changed(parts: dict[str, float], ns: int) -> list[PartChange]:
         ),
     ],
 )
-def test_parts_are_those_that_changed_as_the_step_did(
-    parts: dict[str, float], ns: int, said: dict[str, int]
-) -> None:
+def test_parts_are_those_that_changed_as_the_step_did(parts: dict[str, float], ns: int, said: dict[str, int]) -> None:
     """The largest three of those with a tenth of the change; not what changed the other way."""
     assert [(one.part, one.more_ns) for one in changed(parts, ns)] == list(said.items())
 

@@ -79,9 +79,7 @@ def test_loader_delaying_one_rank_has_one_waiting_number(shared: Shared) -> None
     assert "inside the DataLoader's __next__" in first.message
     assert first.advice.startswith("Load in other processes, DataLoader(num_workers=4 or more)")
     both = next(one for one in report.findings if one.ranks == (0, 1) and one.cause == "transfer")
-    assert both.message.startswith(
-        "on rank 1, allreduce runs 6 times a step"
-    )  # rank 0 has less than half of it
+    assert both.message.startswith("on rank 1, allreduce runs 6 times a step")  # rank 0 has less than half of it
 
 
 def test_what_is_reduced_one_by_one_goes_with_its_read_backs(shared: Shared) -> None:
@@ -226,8 +224,7 @@ def test_only_what_has_an_edit_is_replayed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("alone", "in_job", "paced"),
-    [(0.03, 0.001, True), (0.0299, 0.001, False), (0.2, 0.001, True), (0.2, 0.005, False)],
+    ("alone", "in_job", "paced"), [(0.03, 0.001, True), (0.0299, 0.001, False), (0.2, 0.001, True), (0.2, 0.005, False)]
 )
 def test_large_rank_saving_without_job_saving_comes_later(alone: float, in_job: float, paced: bool) -> None:
     job, _ = joined({0: [found(0, share=alone)]}, Forecast({1: in_job}))

@@ -138,9 +138,7 @@ def test_empty_window_is_refused_by_file_name(window: tuple[int | None, int | No
 def test_ranks_replay_by_outliers_delays_then_time() -> None:
     """In turn: who held up the others longest, and who takes longest."""
     steps = {0: 10, 1: 40, 2: 30, 3: 40, 4: 20}
-    forecasts: Any = {
-        rank: SimpleNamespace(step=SimpleNamespace(unprofiled_ns=ns)) for rank, ns in steps.items()
-    }
+    forecasts: Any = {rank: SimpleNamespace(step=SimpleNamespace(unprofiled_ns=ns)) for rank, ns in steps.items()}
     held = {0: 7.0, 1: 0.0, 2: 9.0, 3: 0.0, 4: 8.0}
     assert replay_order([], forecasts, held) == [2, 1, 4, 3, 0]
     assert replay_order([0, 4], forecasts, held) == [4, 0, 2, 1, 3]
@@ -167,11 +165,7 @@ def steps(*numbers: int) -> frozenset[int]:
 
 @pytest.mark.parametrize(
     ("chosen", "alike"),
-    [
-        ({0: steps(3, 2, 4), 1: steps(2, 3)}, [2, 3]),
-        ({0: steps(2, 3)}, None),
-        ({0: steps(2), 1: steps(3)}, None),
-    ],
+    [({0: steps(3, 2, 4), 1: steps(2, 3)}, [2, 3]), ({0: steps(2, 3)}, None), ({0: steps(2), 1: steps(3)}, None)],
 )
 def test_ranks_are_replayed_by_the_steps_that_all_of_them_have(
     chosen: dict[int, frozenset[int]], alike: list[int] | None

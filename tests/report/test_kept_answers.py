@@ -169,9 +169,7 @@ def test_what_another_program_answered_is_asked_again(places: Path, monkeypatch:
     assert answer(pool, task()) == [b"a 2"]
 
 
-def test_program_changes_with_new_longer_or_newer_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_program_changes_with_new_longer_or_newer_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that are no code are none of it."""
     home = tmp_path / "program"
     (home / "report").mkdir(parents=True)
@@ -256,9 +254,7 @@ def test_answers_that_others_may_write_are_not_read(places: Path) -> None:
     assert answer(pool, task()) == [b"a 2"]
 
 
-def test_answers_that_cannot_be_kept_are_given_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_that_cannot_be_kept_are_given_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder is a file; or there is no place for any."""
     (tmp_path / "cache").write_bytes(b"")
     places = [tmp_path / "cache" / "a-state.answers", None]

@@ -80,19 +80,14 @@ def test_left_out_steps_are_shown_if_uneven_or_many(
     max_ms: float, left_out: float, total_ms: float, said: bool
 ) -> None:
     """The least takes 24 ms: up to a tenth more is even; four steps of 25 ms would take 100."""
-    every = replace(
-        samples.times(4), min_ns=24 * MS, max_ns=round(max_ms * MS), total_ns=round(total_ms * MS)
-    )
+    every = replace(samples.times(4), min_ns=24 * MS, max_ns=round(max_ms * MS), total_ns=round(total_ms * MS))
     step = samples.estimate(left_out_share=left_out, basis="3 of 4 steps replayed")
     line = step_line(samples.trace(step=step, steps=samples.steps(every=every)))
     assert line.endswith(" is left out") is said
 
 
 def test_a_step_longer_than_recorded_is_said_beside_it() -> None:
-    for ns, words in (
-        (24_990_000, "recorded and 25.0 ms predicted"),
-        (24_900_000, "recorded, 24.9 ms predicted"),
-    ):
+    for ns, words in ((24_990_000, "recorded and 25.0 ms predicted"), (24_900_000, "recorded, 24.9 ms predicted")):
         assert words in step_line(samples.trace(step=samples.estimate(ns)))
 
 
@@ -109,9 +104,7 @@ def test_gpu_that_mostly_runs_nothing_is_limited_by_no_op(gap_ms: int, idle: str
     """Of a step of 18 ms, so many lie between pieces of queued work."""
     said = limit((Cost("aten::mm", "gpu", 1 * MS, 1 / 18),), bound="gpu", gpu_ns=MS, gap_ns=gap_ms * MS)
     named = "the GPU: it spends 6 % of the predicted step in aten::mm"
-    assert said == (
-        f"the GPU, idle during {idle} % of the predicted step though work is queued" if idle else named
-    )
+    assert said == (f"the GPU, idle during {idle} % of the predicted step though work is queued" if idle else named)
 
 
 def test_a_gpu_in_a_step_of_no_time_is_idle_in_no_part_of_it() -> None:
@@ -129,9 +122,7 @@ def test_cpu_and_gpu_are_alike_if_gpu_is_nine_tenths_busy(device_us: int, alike:
 @pytest.mark.parametrize(("share", "said"), [(0.005, True), (0.0049, False)])
 def test_a_cost_that_rounds_to_nothing_is_not_named(share: float, said: bool) -> None:
     costs = (Cost("aten::mm", "gpu", share * 18 * MS, share),)
-    assert limit(costs, bound="gpu") == (
-        "the GPU" + ": it spends 0 % of the predicted step in aten::mm" * said
-    )
+    assert limit(costs, bound="gpu") == ("the GPU" + ": it spends 0 % of the predicted step in aten::mm" * said)
     alone = limit(costs, wrong=False, bound="gpu")
     assert ("the largest part of the predicted step is aten::mm (0 %)" in alone) is said
 
@@ -157,9 +148,7 @@ def test_main_cause_has_over_half_of_the_idle_time(largest: tuple[str, float], w
     ("idle", "exchanging", "said"),
     [(0.24, 0.3, True), (0.25, 0.3, False), (0.2, 0.3, True), (0.2, 0.29, False), (0.0, 0.5, True)],
 )
-def test_exchange_waiting_needs_most_of_it_and_explanation(
-    idle: float, exchanging: float, said: bool
-) -> None:
+def test_exchange_waiting_needs_most_of_it_and_explanation(idle: float, exchanging: float, said: bool) -> None:
     """Of 18 ms the GPU works for 9, so that it waits for half of the step."""
     costs = (
         Cost("allreduce (exposed communication)", "communication", exchanging * 18 * MS, exchanging),
@@ -254,9 +243,7 @@ def test_half_of_a_step_in_one_exchange_is_named_first(
     assert limit(costs, bound="wait", bounds=("gpu", "wait")).startswith("undecided, ")
 
 
-@pytest.mark.parametrize(
-    ("step_ns", "whole"), [(18.17 * MS, "the predicted step"), (18.19 * MS, "all GPU work")]
-)
+@pytest.mark.parametrize(("step_ns", "whole"), [(18.17 * MS, "the predicted step"), (18.19 * MS, "all GPU work")])
 def test_what_streams_do_at_once_is_told_of_all_work(step_ns: float, whole: str) -> None:
     """A step of 18 ms."""
     costs = (Cost("aten::mm", "gpu", step_ns / 2, 0.5), Cost("aten::add", "gpu", step_ns / 4, 0.25))
@@ -268,9 +255,5 @@ def test_what_streams_do_at_once_is_told_of_all_work(step_ns: float, whole: str)
 def test_largest_cost_is_named_unless_idle_precedes_exchanges() -> None:
     mm, sent = Cost("aten::mm", "gpu", 7.74 * MS, 0.43), Cost("recv", "communication", 2.34 * MS, 0.13)
     idle = Cost("while data is loaded", "idle", 3 * MS, 0.15)
-    assert limit((mm, sent), bound="wait").endswith(
-        "the other; the GPU spends 43 % of the predicted step in aten::mm"
-    )
-    assert limit((mm, idle, sent), bound="wait").endswith(
-        "15 % of the predicted step, mostly while data is loaded"
-    )
+    assert limit((mm, sent), bound="wait").endswith("the other; the GPU spends 43 % of the predicted step in aten::mm")
+    assert limit((mm, idle, sent), bound="wait").endswith("15 % of the predicted step, mostly while data is loaded")

@@ -12,16 +12,7 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.render.html.page_data import (
-    MOST_INPUTS,
-    MOST_OPS,
-    Page,
-    Room,
-    TracePage,
-    op_table,
-    page_of,
-    thinner,
-)
+from traceanalyzer.render.html.page_data import MOST_INPUTS, MOST_OPS, Page, Room, TracePage, op_table, page_of, thinner
 from traceanalyzer.render.html.plot_data import Stretch, longest_stretches
 from traceanalyzer.render.html.region_data import MOST_REGIONS
 from traceanalyzer.render.html.timeline_data import cpu_kinds, overviews
@@ -198,9 +189,7 @@ def test_rules_that_found_something_are_explained() -> None:
     pages = {rule.slug: rule.page for rule in all_rules()}
     known = sorted(pages)[:2]
     analyses = [(None, Analysis(loop().load()))]
-    found: list[Finding] = [
-        replace(samples.finding(0), rule=rule) for rule in (*known, known[0], "of-a-plugin")
-    ]
+    found: list[Finding] = [replace(samples.finding(0), rule=rule) for rule in (*known, known[0], "of-a-plugin")]
     report = replace(report_of(analyses), findings=tuple(found))
     assert page_of(report, analyses).explained == {rule: pages[rule] for rule in known}
 

@@ -19,9 +19,7 @@ from traceanalyzer.render.html.plot_data import (
 US = 1_000
 
 
-def busy(
-    *steps: tuple[int, ...], gap: int = 0, device: int = 0, into: TraceBuilder | None = None
-) -> TraceBuilder:
+def busy(*steps: tuple[int, ...], gap: int = 0, device: int = 0, into: TraceBuilder | None = None) -> TraceBuilder:
     """Steps whose ops launch work of so many us, one after the other; before the last step's the device waits."""
     made, at = into or TraceBuilder(), 50 * US
     for number, lengths in enumerate(steps):
@@ -69,9 +67,7 @@ def test_step_has_its_main_idle_cause_and_none_if_busy() -> None:
     ("most", "together", "shown"),
     [(5, 1, [4, 5, 6, 7, 8]), (4, 2, [5, 6, 8]), (3, 2, [5, 6, 8]), (2, 3, [5, 8]), (1, 5, [5])],
 )
-def test_of_steps_that_are_taken_together_the_longest_is_shown(
-    most: int, together: int, shown: list[int]
-) -> None:
+def test_of_steps_that_are_taken_together_the_longest_is_shown(most: int, together: int, shown: list[int]) -> None:
     """The median is that of all; before the first step's work the device waits for 50 us."""
     series = series_of(busy((60,), (160,), (130,), (90,), (120,)), most=most)
     assert (series.together, [step.number for step in series.steps]) == (together, shown)

@@ -66,9 +66,7 @@ def test_processes_say_the_same(processes: Processes, job: Path) -> None:
     assert pooled(processes, job) == render_json(diagnose(load_job(job)))
 
 
-def test_processes_say_the_same_of_recorded_ranks(
-    processes: Processes, shared: Shared, tmp_path: Path
-) -> None:
+def test_processes_say_the_same_of_recorded_ranks(processes: Processes, shared: Shared, tmp_path: Path) -> None:
     for rank in range(4):
         shutil.copy(shared(f"jobs/torchrec_sleep/rank{rank}"), tmp_path)
     assert pooled(processes, tmp_path) == render_json(diagnose(load_job(tmp_path)))

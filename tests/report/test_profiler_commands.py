@@ -40,9 +40,7 @@ def five_steps() -> Trace:
     for step in range(5):
         begin = step * 10 * ms
         made.step(step, begin, 10 * ms)
-        for place, (name, dur) in enumerate(
-            (("aten::tanh", 100_000), ("aten::big", 6 * ms), ("aten::tanh", 100_000))
-        ):
+        for place, (name, dur) in enumerate((("aten::tanh", 100_000), ("aten::big", 6 * ms), ("aten::tanh", 100_000))):
             number += 1
             at = begin + place * 50_000
             made.op(name, at, 40_000)
@@ -75,9 +73,7 @@ def launched_in_last_step(fixture: str, pattern: str) -> list[tuple[str, float]]
     raw = json.loads(gzip.decompress((FIXTURES / f"{fixture}.json.gz").read_bytes()))["traceEvents"]
     annotations = [e for e in raw if e.get("cat") == "user_annotation"]
     step = max((e for e in annotations if e["name"].startswith("ProfilerStep#")), key=lambda e: e["ts"])
-    calls = {
-        e["args"]["correlation"]: e["ts"] for e in raw if e.get("cat") in ("cuda_runtime", "cuda_driver")
-    }
+    calls = {e["args"]["correlation"]: e["ts"] for e in raw if e.get("cat") in ("cuda_runtime", "cuda_driver")}
     kernels = [
         (calls[e["args"]["correlation"]], e["name"], e["dur"])
         for e in raw
@@ -111,9 +107,7 @@ def test_nsys_records_a_second_of_steps_and_the_clocks() -> None:
     trace = load(FIXTURES / "kernel-variance" / "bad.json.gz")
     (command,) = [f.profiler_command for f in diagnose(trace).findings if f.rule == "kernel-variance"]
     assert "--capture-range=cudaProfilerApi --capture-range-end=stop --gpuctxsw=true" in command
-    assert command.endswith(
-        "cudaProfilerStart() before step 10 and .cudaProfilerStop() after step 297; needs root"
-    )
+    assert command.endswith("cudaProfilerStart() before step 10 and .cudaProfilerStop() after step 297; needs root")
 
 
 def test_the_recorded_command_is_measured() -> None:

@@ -92,9 +92,7 @@ def begun() -> Iterator[Begun]:
 
 
 @pytest.mark.parametrize("most_bytes", [None, 1])
-def test_rank_answers_once_and_anew_as_another(
-    files: list[str], begun: Begun, most_bytes: int | None
-) -> None:
+def test_rank_answers_once_and_anew_as_another(files: list[str], begun: Begun, most_bytes: int | None) -> None:
     """Also where it is put on disk after each."""
     states, path = begun(most_bytes), files[0]
     file = RankFile(path, rank=0)
@@ -141,9 +139,7 @@ def test_memory_is_that_of_the_process() -> None:
     assert used_bytes() == pytest.approx(int(told) << 10, rel=0.05)
 
 
-def test_files_are_read_by_requested_processes_and_cache(
-    files: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_read_by_requested_processes_and_cache(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """When a rank is opened, asked by a process that has not read it, and asked once."""
     given: list[tuple[Any, Any]] = []
 
@@ -217,9 +213,7 @@ class Ending(Here):
 
 
 @pytest.mark.parametrize("silent", [False, True])
-def test_a_job_is_begun_again_without_a_rank_that_was_lost(
-    files: list[str], tmp_path: Path, silent: bool
-) -> None:
+def test_a_job_is_begun_again_without_a_rank_that_was_lost(files: list[str], tmp_path: Path, silent: bool) -> None:
     """Even where who asks makes do without its answer; the first of the others has a note."""
     pool, begun = Ending(), []
 

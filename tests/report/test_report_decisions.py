@@ -45,11 +45,7 @@ def test_step_beyond_the_requested_is_not_shown() -> None:
 
 @pytest.mark.parametrize(
     ("behind", "order"),
-    [
-        ((), ["large", "fusing", "small"]),
-        ((0,), ["large", "fusing", "small"]),
-        ((0, 2), ["large", "small", "fusing"]),
-    ],
+    [((), ["large", "fusing", "small"]), ((0,), ["large", "fusing", "small"]), ((0, 2), ["large", "small", "fusing"])],
 )
 def test_fusing_a_chain_follows_findings_on_its_cause(behind: tuple[int, ...], order: list[str]) -> None:
     """By itself it would stand between the two others, by what it saves."""

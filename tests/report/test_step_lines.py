@@ -31,9 +31,7 @@ def test_profiler_overhead_is_stated_and_not_negative() -> None:
 
 def test_a_measured_step_is_said_to_be_the_users() -> None:
     step = samples.estimate(low_ns=18 * MS, high_ns=18 * MS)
-    assert step_line(samples.trace(step=step)) == (
-        "25.0 ms recorded, 18.0 ms without the profiler, as you measured it"
-    )
+    assert step_line(samples.trace(step=step)) == ("25.0 ms recorded, 18.0 ms without the profiler, as you measured it")
 
 
 @pytest.mark.parametrize(
@@ -63,11 +61,7 @@ def test_without_a_replay_the_step_is_the_recorded_one() -> None:
     ("compute_ms", "beside_ms", "gpu"), [(91, 0, True), (1, 90, True), (90, 0, False), (80, 0, False)]
 )
 def test_always_busy_profiled_device_is_the_bound(compute_ms: int, beside_ms: int, gpu: bool) -> None:
-    parts = {
-        "compute": compute_ms * MS,
-        "compute_over_communication": beside_ms * MS,
-        "communication": 7 * MS,
-    }
+    parts = {"compute": compute_ms * MS, "compute_over_communication": beside_ms * MS, "communication": 7 * MS}
     busy = replace(samples.accounting(), parts_ns=parts)
     open_step = samples.estimate(bounds=("gpu", "cpu"))
     found = as_recorded(open_step, [busy])
@@ -117,8 +111,7 @@ def test_differing_rules_are_unnamed_and_doubt_is_stated() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "words", "adds"),
-    [(0.496, "finding 1", "; then 2 and 3 add nothing"), (0.494, "findings 1 to 3", "")],
+    ("share", "words", "adds"), [(0.496, "finding 1", "; then 2 and 3 add nothing"), (0.494, "findings 1 to 3", "")]
 )
 def test_what_saves_the_same_time_again_is_not_among_the_fixes(share: float, words: str, adds: str) -> None:
     """Of 50 % together the first saves all but what no finding is reported for."""
@@ -157,11 +150,7 @@ def test_of_which_steps_the_recorded_time_is_the_mean_is_said() -> None:
 
 @pytest.mark.parametrize(
     ("before", "after", "words"),
-    [
-        ("gpu", "cpu", ", then limited by the CPU"),
-        ("cpu", "cpu", ", still limited by the CPU"),
-        ("cpu", "gpu", ""),
-    ],
+    [("gpu", "cpu", ", then limited by the CPU"), ("cpu", "cpu", ", still limited by the CPU"), ("cpu", "gpu", "")],
 )
 def test_what_limits_the_fixed_step_is_told(before: str, after: str, words: str) -> None:
     """Two savings that the CPU cuts short are more apart than together."""
@@ -399,9 +388,7 @@ def ranked(*severities: Severity, **changes: float) -> list[Finding]:
         ((HIGH, HIGH), None, "finding 1 first"),
     ],
 )
-def test_fix_saving_is_shown_above_zero(
-    severities: tuple[Severity, ...], together_us: int | None, fix: str
-) -> None:
+def test_fix_saving_is_shown_above_zero(severities: tuple[Severity, ...], together_us: int | None, fix: str) -> None:
     together = None if together_us is None else samples.estimate(1_000 * together_us)
     assert lines(ranks(2), together=together, findings=ranked(*severities)).fix == fix
 

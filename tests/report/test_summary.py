@@ -82,9 +82,7 @@ def test_failure_in_one_part_of_the_head_costs_only_it(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(("window", "count", "cut", "median"), [((3, 33), 2, 2, 10), ((3, 17), 2, 0, 7)])
-def test_steps_that_the_window_cuts_are_in_no_times(
-    window: tuple[int, int], count: int, cut: int, median: int
-) -> None:
+def test_steps_that_the_window_cuts_are_in_no_times(window: tuple[int, int], count: int, cut: int, median: int) -> None:
     trace = steps_of([10, 10, 10, 10], [5, 5, 5, 5])
     asked = (window[0] * MS + 1_000, window[1] * MS + 1_000)
     steps = diagnose(trace, window=asked).traces[0].steps

@@ -297,10 +297,7 @@ def decoding(kernels: int, prefills: dict[int, tuple[int, int]]) -> TraceBuilder
             {4: (10, 800), 5: (10, 800)},
             "; 2 of 12 steps (61 % of the recorded time) do 8 times the GPU work, as prefills do",
         ),
-        (
-            {6: (60, 100)},
-            "; 1 of 12 steps (35 % of the recorded time) does 6 times the GPU work, as prefills do",
-        ),
+        ({6: (60, 100)}, "; 1 of 12 steps (35 % of the recorded time) does 6 times the GPU work, as prefills do"),
         (
             {0: (10, 800), 1: (10, 800)},
             "; the slow first 2 steps, 61 % of the time, are left out; 1 of 12 steps (31 % of the recorded time) does "
@@ -392,6 +389,4 @@ def jumping(stall_us: int) -> TraceBuilder:
 
 @pytest.mark.parametrize("stall_us", [0, 2_400, 6_000])
 def test_device_stalled_with_queued_work_keeps_that_time(stall_us: int) -> None:
-    assert predicted_ms(diagnose(jumping(stall_us).load())) == pytest.approx(
-        (2_200 + stall_us) / 1e3, rel=0.1
-    )
+    assert predicted_ms(diagnose(jumping(stall_us).load())) == pytest.approx((2_200 + stall_us) / 1e3, rel=0.1)

@@ -66,9 +66,7 @@ def test_machine_is_omitted_and_damage_is_veiled(redactor: Redactor) -> None:
 def test_owners_steps_and_stretches_name_veiled_ops_and_no_lines(redactor: Redactor) -> None:
     owners = (Owner(SECRET, "mine.py(3): f", 2, 512), Owner("aten::mm", None, 1, 8))
     curve = MemoryCurve(0, "CUDA:0", 9, 1, None, 0, (1,), (9,), None, owners, 0, 0)
-    steps = StepSeries(
-        0, 5, 1, (StepTime(1, 5, {"other": 5}, ((SECRET, 4), ("aten::mm", 1)), "idle:python"),)
-    )
+    steps = StepSeries(0, 5, 1, (StepTime(1, 5, {"other": 5}, ((SECRET, 4), ("aten::mm", 1)), "idle:python"),))
     stretch = Stretch(0, 1, 5, "idle:python", SECRET, 3, "mine.py(3): f")
     page = TracePage(None, steps=steps, memory=(curve,), stretches=(stretch, replace(stretch, op=None)))
     veiled = redacted_page(page, redactor)

@@ -37,8 +37,7 @@ def test_replayed_step_has_range_bound_and_fix_result() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bound", "gpu_ns", "said"),
-    [("cpu", 8_000_000, True), ("cpu", 8_100_000, False), ("gpu", 8_000_000, False)],
+    ("bound", "gpu_ns", "said"), [("cpu", 8_000_000, True), ("cpu", 8_100_000, False), ("gpu", 8_000_000, False)]
 )
 def test_what_limits_the_step_then_is_said_where_it_is_the_cpu(bound: str, gpu_ns: int, said: bool) -> None:
     """Of 9 ms the device works 8.0 or 8.1: a tenth of a step may be none."""
@@ -145,9 +144,7 @@ def test_findings_whose_fix_cannot_be_replayed_are_no_fixes() -> None:
 
 def test_parts_that_round_to_nothing_are_left_out() -> None:
     time = samples.accounting(parts_ns={"compute": 997 * MS, "memset": MS, "idle:tail": 2 * MS})
-    assert (
-        verdict_of(samples.trace(accounting=(time,)), []).limit == "the recorded time goes to compute (100 %)"
-    )
+    assert verdict_of(samples.trace(accounting=(time,)), []).limit == "the recorded time goes to compute (100 %)"
 
 
 def test_where_nothing_is_wrong_the_largest_costs_are_told() -> None:
@@ -201,10 +198,7 @@ COSTS = (  # beyond the largest three: only the sum of idle time has it
     ("bound", "words"),
     [
         ("gpu", "the GPU: it spends 60 % of the predicted step in aten::mm"),
-        (
-            "cpu",
-            "the CPU: the GPU waits for the CPU during 21 % of the predicted step, mostly while data is loaded",
-        ),
+        ("cpu", "the CPU: the GPU waits for the CPU during 21 % of the predicted step, mostly while data is loaded"),
     ],
 )
 def test_largest_cost_of_the_binding_side_is_named(bound: str, words: str) -> None:

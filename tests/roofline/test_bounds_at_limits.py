@@ -27,13 +27,7 @@ def needs(op: Signature) -> OpCost:
 
 
 FLOPS = [
-    (
-        signature("_scaled_mm", [[4, 6], [6, 5]], ["c10::Float8_e4m3fn"] * 2),
-        "matmul",
-        240,
-        24 + 30 + 2 * 20,
-        "fp8",
-    ),
+    (signature("_scaled_mm", [[4, 6], [6, 5]], ["c10::Float8_e4m3fn"] * 2), "matmul", 240, 24 + 30 + 2 * 20, "fp8"),
     (signature("mv", [[64, 8], [8]], [BF16, BF16]), "vector product", 2 * 512, 520 * 2, "bf16"),
     (signature("dot", [[64], [64]], [F64, F64]), "vector product", 2 * 64, 128 * 8, "fp64"),
     (signature("addmv", [[64], [64, 8], [8]], [F32] * 3), "vector product", 2 * 512, 520 * 4, "fp32"),
@@ -60,9 +54,7 @@ FLOPS = [
 
 
 @pytest.mark.parametrize(
-    ("op", "kind", "flops", "moved", "arithmetic"),
-    FLOPS,
-    ids=[f"{one[0].name}-{at}" for at, one in enumerate(FLOPS)],
+    ("op", "kind", "flops", "moved", "arithmetic"), FLOPS, ids=[f"{one[0].name}-{at}" for at, one in enumerate(FLOPS)]
 )
 def test_operations_and_bytes_by_hand(
     op: Signature, kind: str, flops: int | None, moved: int, arithmetic: str | None
@@ -177,8 +169,7 @@ def test_indexed_writes_follow_the_largest_grid() -> None:
         "at::native::vectorized_gather_kernel<16>",
     )
     for number, (name, grid) in enumerate(
-        ((names[0], (3, 2, 1)), (names[0], (5, 1, 1)), (names[1], (7, 9, 1)), ("other<128, 4>", (99, 1, 1))),
-        1,
+        ((names[0], (3, 2, 1)), (names[0], (5, 1, 1)), (names[1], (7, 9, 1)), ("other<128, 4>", (99, 1, 1))), 1
     ):
         trace.launched((number * 9_000, 3_000), (number * 9_000 + 4_000, 1_000), number, name=name, grid=grid)
     found = Indexed.of(trace.load(), np.arange(4), np.array([1, 1, 2, 0]), 4)
@@ -221,10 +212,7 @@ def test_calls_cost_their_inputs_or_what_kernels_index() -> None:
     peaks = Peaks("x", {"fp32": 1.0}, 100.0, "")
     reached, least = call_times(np.array([0, 1, 2]), kernels, calls, peaks, told.work)
     assert least.tolist() == [3 * 512 * 4 / 100, (2 * 80 * 4 + 10 * 8) / 100, 0.0, 0.0]
-    assert (reached[0] / least[0], reached[1] / least[1]) == (
-        pytest.approx(1 / 0.60),
-        pytest.approx(1 / 0.14),
-    )
+    assert (reached[0] / least[0], reached[1] / least[1]) == (pytest.approx(1 / 0.60), pytest.approx(1 / 0.14))
     assert call_times(np.array([1]), kernels[:1], calls, peaks)[1].tolist() == [0.0] * 4
 
 

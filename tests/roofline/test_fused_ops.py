@@ -94,11 +94,7 @@ def test_paged_attention_by_the_sums_in_the_mark(shared: Shared) -> None:
     ("dims", "flops", "moved"),
     [
         ([[100, 32], [4, 32, 8], [4]], 2 * 100 * 32 * 8, 2 * (3_200 + 1_024 + 800)),  # rows of four products
-        (
-            [[16, 100], [100, 8], [4]],
-            2 * 16 * 100 * 8,
-            2 * (1_600 + 800 + 4 * 128),
-        ),  # four gradients of weights
+        ([[16, 100], [100, 8], [4]], 2 * 16 * 100 * 8, 2 * (1_600 + 800 + 4 * 128)),  # four gradients of weights
         ([[4, 16, 32], [4, 32, 8], []], 2 * 4 * 16 * 32 * 8, 2 * (2_048 + 1_024 + 512)),
     ],
 )
@@ -130,9 +126,7 @@ def test_experts_are_read_by_one_token_at_least_and_by_all_choices_at_most() -> 
 def test_a_compiled_kernel_touches_no_more_than_its_elements() -> None:
     """Of a table of embeddings it reads as many elements as it has itself, and one tensor may be read and written."""
     dims = [[50_257, 64], [10], [10, 64], []]
-    op = Signature(
-        "triton_poi_fused_embedding_0", tuple(dims), (BF16, "long int", BF16, "Scalar"), ("", "", "", "640")
-    )
+    op = Signature("triton_poi_fused_embedding_0", tuple(dims), (BF16, "long int", BF16, "Scalar"), ("", "", "", "640"))
     cost, bound = op_cost(op), bound_of(op)
     assert cost is not None
     assert bound is not None

@@ -12,14 +12,7 @@ from traceanalyzer.roofline.lower_bounds import bound_of, least_ns, reached_ns
 from traceanalyzer.roofline.op_rates import call_times
 from traceanalyzer.roofline.peaks import Peaks, _known, device_peaks, host_link
 from traceanalyzer.tensors.ops.costs import OpCost
-from traceanalyzer.tensors.signatures import (
-    Signature,
-    converts,
-    has_float64,
-    mixes_float64,
-    tensors,
-    widens_to_float64,
-)
+from traceanalyzer.tensors.signatures import Signature, converts, has_float64, mixes_float64, tensors, widens_to_float64
 
 
 def index_put(rows: list[int], values: list[int], *scalars: str) -> Signature:

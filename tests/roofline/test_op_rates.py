@@ -13,11 +13,7 @@ from traceanalyzer.tensors.ops.costs import OpCost
 
 
 def product(size: int, kind: str = BF16) -> dict[str, Any]:
-    return {
-        "Input Dims": [[size, size], [size, size]],
-        "Input type": [kind, kind],
-        "Concrete Inputs": ["", ""],
-    }
+    return {"Input Dims": [[size, size], [size, size]], "Input type": [kind, kind], "Concrete Inputs": ["", ""]}
 
 
 class Program(TraceBuilder):
@@ -31,9 +27,7 @@ class Program(TraceBuilder):
         self.op(name, begin, 9_000, external_id=self.number, **inputs)
         for at, (kernel, took) in enumerate(kernels):
             correlation = 100 * self.number + at
-            self.launch(
-                "cudaLaunchKernel", begin + 100 + 10 * at, 5, correlation=correlation, external_id=self.number
-            )
+            self.launch("cudaLaunchKernel", begin + 100 + 10 * at, 5, correlation=correlation, external_id=self.number)
             self.kernel(
                 begin + 1_000 + 2_000 * at,
                 took,
@@ -162,11 +156,7 @@ def test_kernels_tell_float32_arithmetic(arithmetic: str | None, kernels: str, t
 @pytest.mark.parametrize(
     ("name", "inputs", "why"),
     [
-        (
-            "aten::mine",
-            {"Input Dims": [[4]], "Input type": ["c10::Odd"]},
-            "no model for this op and these inputs",
-        ),
+        ("aten::mine", {"Input Dims": [[4]], "Input type": ["c10::Odd"]}, "no model for this op and these inputs"),
         ("aten::mine", {}, "no shapes recorded"),
     ],
 )
@@ -174,13 +164,7 @@ def test_why_nothing_is_known_of_an_op(name: str, inputs: dict[str, Any], why: s
     program = Program(record_shapes=1)
     program.call(name, inputs, ("k", 100))
     (found,) = program.table().inputs
-    assert (found.why, found.flops, found.bytes, found.peak_share, found.limit) == (
-        why,
-        None,
-        None,
-        None,
-        None,
-    )
+    assert (found.why, found.flops, found.bytes, found.peak_share, found.limit) == (why, None, None, None, None)
 
 
 @pytest.mark.parametrize(

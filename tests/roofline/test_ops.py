@@ -55,10 +55,7 @@ def test_ops_shapes_and_kernels() -> None:
     assert product["tflops"] == pytest.approx(2 * 1024**3 / 4_000 / 1e3)
     assert product["peak_share"] == pytest.approx(product["tflops"] / 989.5)
     assert product["limit"] == "compute"
-    assert (shapes.loc["aten::_softmax", "kind"], shapes.loc["aten::_softmax", "limit"]) == (
-        "softmax",
-        "memory",
-    )
+    assert (shapes.loc["aten::_softmax", "kind"], shapes.loc["aten::_softmax", "limit"]) == ("softmax", "memory")
     assert shapes.loc["aten::copy_", "why"] == "copies between host and device"
     assert shapes.loc[NO_OP, "why"] == "not launched by an op"
     assert work.kernels["kernel"].tolist()[:2] == ["gemm", "softmax"]
@@ -87,12 +84,7 @@ def test_bytes_cross_the_link_once_and_memory_twice(name: str, source: str, move
 
 def test_the_text_says_what_was_reached_and_what_is_not_known() -> None:
     text = render_ops(Analysis(matmuls().load()).index(OpWork), limit=3)
-    for part in (
-        "aten::mm",
-        "[1024x1024, 1024x1024] c10::BFloat16",
-        "536.9 TFLOP/s",
-        "54.3 % of the compute peak",
-    ):
+    for part in ("aten::mm", "[1024x1024, 1024x1024] c10::BFloat16", "536.9 TFLOP/s", "54.3 % of the compute peak"):
         assert part in text
     assert "of the memory peak" in text
     assert "other ops (1)" in text
@@ -121,9 +113,7 @@ def test_kernels_alone_belong_to_no_op() -> None:
     loaded = trace.load()
     assert len(loaded.cpu) == 0
     work = Analysis(loaded).index(OpWork)
-    assert work.ops[["op", "calls", "gpu_ns"]].to_dict("records") == [
-        {"op": NO_OP, "calls": 2, "gpu_ns": 120}
-    ]
+    assert work.ops[["op", "calls", "gpu_ns"]].to_dict("records") == [{"op": NO_OP, "calls": 2, "gpu_ns": 120}]
 
 
 def test_many_inputs_and_kernels_are_summed_up() -> None:
@@ -133,9 +123,7 @@ def test_many_inputs_and_kernels_are_summed_up() -> None:
         trace.op("aten::cumsum", number * 10_000, 5_000, external_id=number, **{"Input Dims": [[number]]})
         for kernel in range(6):
             correlation = number * 10 + kernel
-            trace.kernel(
-                100_000 + correlation * 100, 50, correlation, external_id=number, name=f"scan{kernel}"
-            )
+            trace.kernel(100_000 + correlation * 100, 50, correlation, external_id=number, name=f"scan{kernel}")
             trace.launch("cudaLaunchKernel", number * 10_000 + kernel, 1, correlation, external_id=number)
     text = render_ops(Analysis(trace.load()).index(OpWork))
     assert "other inputs (2)" in text
@@ -150,9 +138,7 @@ def test_a_device_that_is_not_in_the_table_is_said_to_be_so() -> None:
     assert "device 0: not in the table of peaks" in render_ops(work)
 
 
-@pytest.mark.parametrize(
-    ("kernel", "share"), [("gemm_tf32f32", 494.5), ("ampere_sgemm", 67.0), ("nvjet", None)]
-)
+@pytest.mark.parametrize(("kernel", "share"), [("gemm_tf32f32", 494.5), ("ampere_sgemm", 67.0), ("nvjet", None)])
 def test_float32_is_tf32_where_the_kernel_says_so(kernel: str, share: float | None) -> None:
     trace = matmuls()
     for event in trace.events:
@@ -249,10 +235,7 @@ RATES = {"tflops": 12.34, "gbps": 1_234.5, "peak_tflops": 989.5, "peak_gbps": 4_
             {"limit": "compute", "peak_share": 0.5},
             "12.3 TFLOP/s, 1,234 GB/s, 50.0 % of the compute peak of 989.5 TFLOP/s",
         ),
-        (
-            {"limit": "memory", "peak_share": 0.5},
-            "12.3 TFLOP/s, 1,234 GB/s, 50.0 % of the memory peak of 4,800 GB/s",
-        ),
+        ({"limit": "memory", "peak_share": 0.5}, "12.3 TFLOP/s, 1,234 GB/s, 50.0 % of the memory peak of 4,800 GB/s"),
         (
             {"limit": "memory", "peak_share": 1.0, "tflops": None},
             "1,234 GB/s, 100.0 % of the memory peak of 4,800 GB/s",
@@ -308,11 +291,9 @@ def test_kernels_and_inputs_beyond_the_first_are_counted(more: int) -> None:
 @pytest.mark.parametrize("limit", [1, 2, 3])
 def test_ops_beyond_the_limit_are_one_line(limit: int) -> None:
     lines = render_ops(ops(1, 3, 2), limit=limit).splitlines()
-    assert [line.split()[0] for line in lines if line.startswith("aten::")] == [
-        "aten::op1",
-        "aten::op2",
-        "aten::op0",
-    ][:limit]
+    assert [line.split()[0] for line in lines if line.startswith("aten::")] == ["aten::op1", "aten::op2", "aten::op0"][
+        :limit
+    ]
     others = [line for line in lines if line.startswith("other ops")]
     assert [line.rpartition(",")[0] for line in others] == {
         1: ["other ops (2): 3.00 µs"],
@@ -332,9 +313,7 @@ def test_calls_are_counted_and_the_time_of_one_is_told() -> None:
     assert " 1 call " in next(line for line in lines if line.startswith("aten::op0"))
     lines = render_ops(ops(2, shapes=2)).splitlines()
     assert " 2 calls " in next(line for line in lines if line.startswith("aten::op0"))
-    assert next(line for line in lines if "[1x8] float" in line or "[[1, 8]]" in line).endswith(
-        " 1 x 2.00 µs"
-    )
+    assert next(line for line in lines if "[1x8] float" in line or "[[1, 8]]" in line).endswith(" 1 x 2.00 µs")
     assert all(len(line) <= 100 for line in lines)
 
 
@@ -342,9 +321,7 @@ def work_of(*inputs: Inputs, kernels: tuple[tuple[str, str, str, str, int, int],
     return OpWork(inputs, kernels, 100_000, 0, {})
 
 
-MM = Inputs(
-    "aten::mm", "8x8", "float", 0, 4, 8_000, None, None, None, None, None, None, None, None, None, "why"
-)
+MM = Inputs("aten::mm", "8x8", "float", 0, 4, 8_000, None, None, None, None, None, None, None, None, None, "why")
 
 
 def test_kernels_stand_below_inputs_of_their_shapes() -> None:
@@ -356,9 +333,7 @@ def test_kernels_stand_below_inputs_of_their_shapes() -> None:
         ("aten::mm", "4x4", "float", "small", 1, 1_000),
         ("aten::add", "8x8", "float", "add", 1, 1_000),
     )
-    lines = [
-        " ".join(line.split()) for line in render_ops(work_of(MM, half, other, kernels=kernels)).splitlines()
-    ]
+    lines = [" ".join(line.split()) for line in render_ops(work_of(MM, half, other, kernels=kernels)).splitlines()]
     assert lines[2:] == [
         "aten::mm 7 calls 15.0 µs 15.0 %",
         "[8x8] float 4 x 2.00 µs",
@@ -377,10 +352,7 @@ def test_kernels_stand_below_inputs_of_their_shapes() -> None:
 def test_where_peaks_are_from_is_said_of_every_device() -> None:
     h200 = Peaks("H200", {}, 4_800.0, "its datasheet")
     lines = render_ops(replace(work_of(MM), peaks={1: h200, 0: None})).splitlines()
-    assert lines[-2:] == [
-        "Peaks of device 0: not in the table of peaks",
-        "Peaks of device 1: H200, its datasheet",
-    ]
+    assert lines[-2:] == ["Peaks of device 0: not in the table of peaks", "Peaks of device 1: H200, its datasheet"]
 
 
 def test_pull_request_table_has_longest_inputs_first() -> None:

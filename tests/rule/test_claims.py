@@ -51,9 +51,7 @@ def test_larger_loss_of_a_rule_claims_first_then_cause(
         Hits(work, "m", "a.", cause=cause, named_by=by, lost=LostTime.excess(work, np.array([lost])))
         for cause, by, lost in (first, second)
     ]
-    found = resolve_claims(
-        list(group_hits("rule", Claims.EVENT, hits[::-1] if turned else hits)), (0, LENGTH)
-    )
+    found = resolve_claims(list(group_hits("rule", Claims.EVENT, hits[::-1] if turned else hits)), (0, LENGTH))
     assert [one.cost_ns for one in (found[::-1] if turned else found)] == [4 * MS, 0]
 
 
@@ -114,11 +112,7 @@ def test_what_too_few_steps_have_may_be_chance(share: float, severity: str) -> N
 
 @pytest.mark.parametrize(
     ("share", "normal", "severity", "usual"),
-    [
-        (0.05, 0.05, Severity.MEDIUM, False),
-        (0.05, 0.051, Severity.INFO, True),
-        (0.004, 0.05, Severity.INFO, False),
-    ],
+    [(0.05, 0.05, Severity.MEDIUM, False), (0.05, 0.051, Severity.INFO, True), (0.004, 0.05, Severity.INFO, False)],
 )
 def test_what_healthy_models_pay_too_is_info_and_said_to_be(
     share: float, normal: float, severity: Severity, usual: bool
@@ -165,9 +159,7 @@ def _each_costs(*places: tuple[int, int]) -> list[int]:
         ([(10, 20), (20, 30), (30, 30)], [10, 10, 0]),
     ],
 )
-def test_what_several_occurrences_lost_is_counted_once(
-    places: list[tuple[int, int]], costs: list[int]
-) -> None:
+def test_what_several_occurrences_lost_is_counted_once(places: list[tuple[int, int]], costs: list[int]) -> None:
     assert _each_costs(*places) == costs
 
 
@@ -221,10 +213,7 @@ def test_of_a_window_a_net_keeps_its_rest_by_the_time_within(others_ns: int, kep
     end = int(work.end_ns[0])
     named = Hits(work, "m", "a.", lost=LostTime.excess(work, np.array([others_ns])))
     net, _ = resolve_claims(
-        [
-            *group_hits("net", Claims.CATCH_ALL, [Hits(work, "m", "a.")]),
-            *group_hits("named", Claims.EVENT, [named]),
-        ],
+        [*group_hits("net", Claims.CATCH_ALL, [Hits(work, "m", "a.")]), *group_hits("named", Claims.EVENT, [named])],
         (end - 4 * MS, end),
     )
     assert net.cost_ns == kept

@@ -60,9 +60,7 @@ def test_highest_rates_need_all_devices_in_the_table() -> None:
 @pytest.mark.parametrize(("saved", "checks"), [(0.1, ["worthless-and-saving"]), (-0.1, [])])
 def test_what_saves_time_is_worth_it(saved: float, checks: list[str]) -> None:
     saving = replace(samples.saving(), share=saved)
-    one = claim(
-        saving=saving, advice="Not worth it here: the predicted step gets 121 µs longer. Elsewhere: graph"
-    )
+    one = claim(saving=saving, advice="Not worth it here: the predicted step gets 121 µs longer. Elsewhere: graph")
     assert failed(one) == checks
 
 

@@ -86,9 +86,7 @@ def test_kernels_of_one_short_name_are_joined_longest_first() -> None:
 
 def test_recorded_shapes_and_lines_end_the_sentence() -> None:
     trace = TraceBuilder(record_shapes=1)
-    trace.op(
-        "aten::add", 0, 5_000, **{"Input Dims": [[8, 512], [8, 512]], "Call stack": "net.py(3): forward"}
-    )
+    trace.op("aten::add", 0, 5_000, **{"Input Dims": [[8, 512], [8, 512]], "Call stack": "net.py(3): forward"})
     trace.launched((100, 1_000), (10_000, 4_000), 1)
     trace.op("aten::mul", 6_000, 5_000)
     trace.launched((6_100, 1_000), (20_000, 4_000), 2)
@@ -108,9 +106,7 @@ class Nests(TraceBuilder):
         super().__init__()
         self.made = 0
 
-    def nest(
-        self, *ops: Nested, kernel: str = "void k<float>(int)", launches: bool = True, **last: Any
-    ) -> None:
+    def nest(self, *ops: Nested, kernel: str = "void k<float>(int)", launches: bool = True, **last: Any) -> None:
         at = 100 * US * self.made
         self.made += 1
         for depth, (name, number) in enumerate(ops):
@@ -132,9 +128,7 @@ NODE = "autograd::engine::evaluate_function: CheckpointFunctionBackward"
 def test_work_has_the_users_op_and_in_nodes_its_own() -> None:
     trace = Nests()
     trace.nest(("aten::linear", None), ("aten::addmm", None))
-    trace.nest(
-        ("autograd::engine::evaluate_function: MmBackward0", None), ("MmBackward0", None), ("aten::mm", None)
-    )
+    trace.nest(("autograd::engine::evaluate_function: MmBackward0", None), ("MmBackward0", None), ("aten::mm", None))
     trace.nest(kernel="void other<float>(int)")
     trace.nest(("mine::aten::fused", None), ("aten::mul", None))  # of a library of the user's
     work = trace.all_work()
@@ -182,9 +176,7 @@ def test_checkpoint_recomputation_has_its_forward_op() -> None:
         (("aten::neg", 9, True), []),  # gradients of gradients
     ],
 )
-def test_node_that_computes_unrecorded_reruns_forward(
-    plain: tuple[str, int | None, bool], again: list[str]
-) -> None:
+def test_node_that_computes_unrecorded_reruns_forward(plain: tuple[str, int | None, bool], again: list[str]) -> None:
     trace = TraceBuilder()
     name, number, launches = plain
     trace.op("MineBackward", 0, 90 * US, **{"Sequence number": 3})
@@ -199,8 +191,7 @@ def test_node_that_computes_unrecorded_reruns_forward(
 
 
 @pytest.mark.parametrize(
-    ("op", "twice"),
-    [("TanhBackward0", False), ("TanhBackwardBackward0", True), ("BackwardBackwardHelper", False)],
+    ("op", "twice"), [("TanhBackward0", False), ("TanhBackwardBackward0", True), ("BackwardBackwardHelper", False)]
 )
 def test_gradients_of_gradients_are_nothing_that_torch_compiles(op: str, twice: bool) -> None:
     trace = Nests()
@@ -285,15 +276,10 @@ def test_what_an_advice_takes_is_marked() -> None:
     """Else an old torch would be advised what it has not."""
     names = "|".join(map(re.escape, FEATURES))
     bare = re.compile(rf"(?<![{{.\w])(?:{names})(?![\w}}])")
-    texts = [
-        text for path in Path(rules_package.__file__ or "").parent.rglob("*.py") for text in texts_of(path)
-    ]
+    texts = [text for path in Path(rules_package.__file__ or "").parent.rglob("*.py") for text in texts_of(path)]
     texts += [text.advice for text in TEXTS.values()]
     assert [text for text in texts if bare.search(text)] == []
 
 
 def test_names_in_braces_are_left_alone() -> None:
-    assert (
-        adapt_to_recording("Move {lambda(int)#1} out of the loop.", ROCM)
-        == "Move {lambda(int)#1} out of the loop."
-    )
+    assert adapt_to_recording("Move {lambda(int)#1} out of the loop.", ROCM) == "Move {lambda(int)#1} out of the loop."

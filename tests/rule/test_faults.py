@@ -84,8 +84,7 @@ def test_same_ops_at_the_same_line_are_one_fault(op: str, line: str, same: bool)
 
 
 @pytest.mark.parametrize(
-    ("kind", "second", "same"),
-    [(True, "allreduce", False), (True, "allgather", True), (False, "allreduce", True)],
+    ("kind", "second", "same"), [(True, "allreduce", False), (True, "allgather", True), (False, "allreduce", True)]
 )
 def test_collectives_of_two_kinds_are_two_faults(kind: bool, second: str, same: bool) -> None:
     """One op starts all of them."""
@@ -125,12 +124,7 @@ def pending(
     """What a finding of rule "one" is built of."""
     occurrences = SimpleNamespace(events=EVENTS)
     hits = SimpleNamespace(
-        info=info,
-        edits=lambda: edits,
-        cause=cause,
-        fault_key=key,
-        of_format=of_format,
-        occurrences=occurrences,
+        info=info, edits=lambda: edits, cause=cause, fault_key=key, of_format=of_format, occurrences=occurrences
     )
     return SimpleNamespace(**{"order": Claims.EVENT, "rule": "one", "device": 0, "hits": hits} | changes)
 
@@ -298,17 +292,14 @@ def batch(*groups: int) -> Batch:
         ([], [batch(0, 0)], False),
     ],
 )
-def test_loops_of_equal_counts_are_one_loop(
-    first: list[Any], second: list[Any], same: bool, faults: Any
-) -> None:
+def test_loops_of_equal_counts_are_one_loop(first: list[Any], second: list[Any], same: bool, faults: Any) -> None:
     """As many repeats of as many loops: the loop forward and its backward."""
     made = faults([pending(*first), pending(*second)], [found(HIGH, 0.3), found(HIGH, 0.1)], APART, Replay())
     assert made.number == ((0, 0) if same else (0, 1))
 
 
 @pytest.mark.parametrize(
-    ("changes", "number"),
-    [({}, (0, 0)), ({"rule": "two"}, (0, 1)), ({"cause": "b"}, (0, 1)), ({"device": 1}, (0, 1))],
+    ("changes", "number"), [({}, (0, 0)), ({"rule": "two"}, (0, 1)), ({"cause": "b"}, (0, 1)), ({"device": 1}, (0, 1))]
 )
 def test_an_op_and_its_backward_are_one_fault_of_one_rule(
     changes: dict[str, Any], number: tuple[int, int], faults: Any
@@ -319,15 +310,9 @@ def test_an_op_and_its_backward_are_one_fault_of_one_rule(
 
 
 @pytest.mark.parametrize(("share", "number"), [(0.4, (0, 1, 1)), (0.2, (0, 0, 0))])
-def test_needless_work_worth_a_loop_is_a_fault_apart(
-    share: float, number: tuple[int, int, int], faults: Any
-) -> None:
+def test_needless_work_worth_a_loop_is_a_fault_apart(share: float, number: tuple[int, int, int], faults: Any) -> None:
     """A loop, the needless work in it, and a copy within both: the copy belongs to the needless work."""
-    prints = (
-        footprint(("b", 0.9), ("c", 0.9), name="a"),
-        footprint(("c", 0.9), name="b"),
-        footprint(name="c"),
-    )
+    prints = (footprint(("b", 0.9), ("c", 0.9), name="a"), footprint(("c", 0.9), name="b"), footprint(name="c"))
     every = [pending(batch(0, 0)), pending(Drop([]), rule="two", order=Claims.WORK), pending(rule="three")]
     findings = [found(HIGH, 0.5), found(HIGH, share), found(HIGH, 0.1)]
     assert faults(every, findings, prints, Replay()).number == number
@@ -365,9 +350,7 @@ def replayed(*steps: tuple[float, float], open_: bool = False) -> Any:
         ([(0, 0)], 0.0),
     ],
 )
-def test_the_busiest_stream_works_all_of_the_step_at_most(
-    steps: list[tuple[float, float]], share: float
-) -> None:
+def test_the_busiest_stream_works_all_of_the_step_at_most(steps: list[tuple[float, float]], share: float) -> None:
     assert busy_share(replayed(*steps)) == share
 
 

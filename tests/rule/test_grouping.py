@@ -20,9 +20,7 @@ from traceanalyzer.rule.views import Calls, IdleTime, Work
 
 
 def test_hits_are_one_finding_per_device() -> None:
-    found = findings(
-        [kernels((0, MS), (2 * MS, MS), (0, 2 * MS, 1), named_by="aten::mm", cause="slow")], scope(rank=3)
-    )
+    found = findings([kernels((0, MS), (2 * MS, MS), (0, 2 * MS, 1), named_by="aten::mm", cause="slow")], scope(rank=3))
     assert [(f.cause, f.by, f.device, f.count, f.cost_ns, f.rank) for f in found] == [
         ("slow", "aten::mm", 0, 2, 2 * MS, 3),
         ("slow", "aten::mm", 1, 1, 2 * MS, 3),
@@ -114,9 +112,7 @@ def test_shared_idle_time_is_weighed_by_each_findings_part() -> None:
         (idle.dur_ns // np.array([1, 2]), "once before second"),
         (idle.dur_ns // 2, "twice before second (61 % of this time), first (39 %)"),
     ):
-        named = Hits(
-            idle, "m", "a.", lost=LostTime(np.arange(2), idle.device, idle.start_ns, idle.start_ns + part)
-        )
+        named = Hits(idle, "m", "a.", lost=LostTime(np.arange(2), idle.device, idle.start_ns, idle.start_ns + part))
         pending = [*group_hits("event", Claims.EVENT, [named]), *group_hits("rest", Claims.REMAINDER, [net])]
         _, rest = resolve_claims(pending, (0, LENGTH))
         assert build_finding(rest, scope(), None).message == said
@@ -147,9 +143,7 @@ def test_losses_outside_the_window_are_not_counted() -> None:
         (0, 0, 20 * MS, "20.0 ms in total"),
     ],
 )
-def test_what_is_lost_before_the_first_step_is_lost_in_none(
-    marks: int, steps: int, per_step: int, said: str
-) -> None:
+def test_what_is_lost_before_the_first_step_is_lost_in_none(marks: int, steps: int, per_step: int, said: str) -> None:
     """8 ms before the first of four, and 3 ms in each; without marks all of it counts."""
     trace = TraceBuilder()
     for number in range(marks):
@@ -180,9 +174,7 @@ def test_calls_lose_nothing_on_a_device_unless_it_is_said() -> None:
     ops = calls[calls.is_op]
     (cpu_only,) = findings([Hits(occurrences=ops, message="m", advice="a.")])
     assert (cpu_only.device, cpu_only.cost_ns, cpu_only.thread) == (None, 0, 1000)
-    (lost,) = findings(
-        [Hits(occurrences=ops, lost=LostTime.all_of(work, np.array([0])), message="m", advice="a.")]
-    )
+    (lost,) = findings([Hits(occurrences=ops, lost=LostTime.all_of(work, np.array([0])), message="m", advice="a.")])
     assert (lost.device, lost.cost_ns, lost.start_ns) == (0, 4 * MS, 0)
 
 
@@ -199,9 +191,7 @@ def test_every_nanosecond_belongs_to_one_finding(rules: list[tuple[Claims, list[
     all_pending, begin = [], 0
     for order, of_rule in rules:
         number = np.argsort(work.launch.start_ns, kind="stable")[begin : begin + len(of_rule)]
-        all_pending += group_hits(
-            f"rule-{begin}", order, [Hits(occurrences=work[number], message="m", advice="a.")]
-        )
+        all_pending += group_hits(f"rule-{begin}", order, [Hits(occurrences=work[number], message="m", advice="a.")])
         begin += len(of_rule)
     done = resolve_claims(all_pending, (0, LENGTH))
     owned = [set(range(int(s), int(e))) for pending in done for s, e in zip(*pending.own, strict=True)]

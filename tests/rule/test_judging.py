@@ -167,9 +167,7 @@ def test_the_ramp_ends_after_the_first_kernel_at_full_clock() -> None:
         ([3, 1, 90], [True, False, False], np.nan),  # fewer than two at full clock
     ],
 )
-def test_the_usual_time_is_the_median_at_full_clock(
-    durations: list[int], full: list[bool], usual: float
-) -> None:
+def test_the_usual_time_is_the_median_at_full_clock(durations: list[int], full: list[bool], usual: float) -> None:
     same = SimpleNamespace(code=np.zeros(len(durations), np.int64))
     found: Any = SimpleNamespace(dur_ns=np.array(durations), text=lambda column: same)
     np.testing.assert_equal(usual_at_full_clock(found, np.array(full), 2), np.full(len(full), usual))
@@ -182,11 +180,7 @@ def a_rule(slug: str, specificity: int = 0, since: str = "0.1") -> Rule:
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(
     "small",
-    [
-        a_rule("z-small", specificity=1, since="0.10"),
-        a_rule("z-small", since="0.2"),
-        a_rule("a-small", since="0.10"),
-    ],
+    [a_rule("z-small", specificity=1, since="0.10"), a_rule("z-small", since="0.2"), a_rule("a-small", since="0.10")],
 )
 def test_of_one_order_no_loss_decides_but_what_the_rules_declare(small: Rule, turned: bool) -> None:
     """The more specific rule first, then the older, then by name; whichever is given first."""
@@ -198,9 +192,7 @@ def test_of_one_order_no_loss_decides_but_what_the_rules_declare(small: Rule, tu
     ]
     whole = scope()
     all_pending = resolve_claims(given[::-1] if turned else given, (whole.start_ns, whole.end_ns))
-    owned = {
-        pending.rule: sum(int((end - start).sum()) for start, end in [pending.own]) for pending in all_pending
-    }
+    owned = {pending.rule: sum(int((end - start).sum()) for start, end in [pending.own]) for pending in all_pending}
     assert owned == {small.slug: MS, large.slug: 2 * MS}
 
 
@@ -213,7 +205,5 @@ def test_usual_occurrence_reaches_half_of_the_cost() -> None:
 
 def test_collective_takes_at_least_its_best_rate_time() -> None:
     """Ten elements that take as long as a thousand waited: latency, and a hundredth of the thousand's time."""
-    same, elements, took = (
-        np.array(one) for one in ([0, 0, 0], [1_000, 10, 1_000], [1_000_000, 1_000_000, 2_000_000])
-    )
+    same, elements, took = (np.array(one) for one in ([0, 0, 0], [1_000, 10, 1_000], [1_000_000, 1_000_000, 2_000_000]))
     assert at_most(same, same, same, elements, took).tolist() == [1_000_000, 110_000, 1_000_000]

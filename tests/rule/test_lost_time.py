@@ -61,9 +61,7 @@ def test_unoverlapped_time_is_lost_by_the_latest_work() -> None:
 def test_no_work_covers_itself() -> None:
     work = launched((0, 10), (20, 10), (40, 10)).index(Work)
     for cover, shared in ((work, 2), (work[1:], 1)):
-        with pytest.raises(
-            ValueError, match=f"{shared} of 2 pieces of work are in cover, too, and would cover"
-        ):
+        with pytest.raises(ValueError, match=f"{shared} of 2 pieces of work are in cover, too, and would cover"):
             LostTime.uncovered(work[:2], cover)
     assert len(LostTime.uncovered(work[:2], work[2:]).owner) == 2
 
@@ -149,9 +147,7 @@ def test_waiting_is_taken_off_where_it_was_measured() -> None:
 
 def test_work_is_in_order_by_device_then_stream_then_start() -> None:
     trace = TraceBuilder()
-    for number, (start, device, stream) in enumerate(
-        ((0, 1, 7), (10, 0, 9), (20, 0, 7), (30, 0, 9), (40, 0, 7))
-    ):
+    for number, (start, device, stream) in enumerate(((0, 1, 7), (10, 0, 9), (20, 0, 7), (30, 0, 9), (40, 0, 7))):
         trace.kernel(start * US, US, number + 1, device=device, stream=stream)
     work = Analysis(trace.load()).index(Work)
     assert (work.in_order().start_ns // US).tolist() == [20, 40, 10, 30, 0]
@@ -201,9 +197,7 @@ def test_a_collective_is_measured_whichever_rank_came_last() -> None:
     trace = TraceBuilder()
     for number in (1, 2):
         trace.launch("cudaLaunchKernel", number * 100 * US, 5 * US, number)
-        trace.kernel(
-            (number * 100 + 10) * US, 50 * US, number, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL(int)"
-        )
+        trace.kernel((number * 100 + 10) * US, 50 * US, number, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL(int)")
     work = Analysis(trace.load()).index(Work)
     waits: Any = SimpleNamespace(of=lambda entries: (np.array([40 * US, -1]), np.array([0, -1])))
     found = Arrivals.of(work, waits)
@@ -225,9 +219,7 @@ def test_stretches_may_be_empty_and_are_read_only() -> None:
             column[0] = 3
     with pytest.raises(ValueError, match="1 of 1 lost stretches end before they start"):
         one(0, 5, 4)
-    with pytest.raises(
-        ValueError, match="1 of 1 lost stretches have no owner: are these owners of another view"
-    ):
+    with pytest.raises(ValueError, match="1 of 1 lost stretches have no owner: are these owners of another view"):
         one(-1, 5, 6)
     with pytest.raises(ValueError, match="1 of 2 lost stretches have no owner: leave out owner < 0"):
         LostTime(*(np.array(column) for column in ([0, -1], [0, 0], [1, 1], [2, 2])))
@@ -307,9 +299,7 @@ def test_calls_have_the_idle_time_that_their_launch_ended() -> None:
     ("needed", "dropped", "resized"),
     [([90.0, 40.0], [], [0, 1]), ([0.0, 0.5], [0], [1]), ([1.0, 0.0], [1], [0]), ([0.0, 0.0], [0, 1], [])],
 )
-def test_unneeded_work_goes_and_other_is_shortened(
-    needed: list[float], dropped: list[int], resized: list[int]
-) -> None:
+def test_unneeded_work_goes_and_other_is_shortened(needed: list[float], dropped: list[int], resized: list[int]) -> None:
     """Each piece by its entry, whichever of the work is chosen."""
     every = launched((1, 1), (10, 90), (200, 40)).index(Work)
     work = every[1:]

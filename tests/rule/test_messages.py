@@ -137,9 +137,7 @@ def test_three_largest_nonzero_parts_are_named(parts: dict[str, int], text: str)
         (0, 4, None),
     ],
 )
-def test_a_total_is_over_the_steps_where_three_quarters_have_it(
-    in_steps: int, steps: int, each: str | None
-) -> None:
+def test_a_total_is_over_the_steps_where_three_quarters_have_it(in_steps: int, steps: int, each: str | None) -> None:
     """Of 2 ms 60 % are within the steps."""
     fields = message_fields({"spent_ns": 2 * MS}, (4, 4), in_steps, steps, within=0.6)
     told = [fields[name] for name in ("spent_a_step", "spent_of_step", "spent_on_average")]
@@ -238,9 +236,7 @@ def test_what_is_clear_passes(evidence: dict[str, Any], message: str, said: str)
     assert only((0, MS), evidence=evidence, message=message, info=True).message == said
 
 
-@pytest.mark.parametrize(
-    "message", ["{share} of the window", "{share} of the recorded time", "{share} of GPU time"]
-)
+@pytest.mark.parametrize("message", ["{share} of the window", "{share} of the recorded time", "{share} of GPU time"])
 def test_a_share_is_of_the_window(message: str) -> None:
     assert only((0, MS), message=message).message == message.format(share="1.0 %")
 
@@ -256,9 +252,7 @@ def test_a_share_is_of_the_window(message: str) -> None:
 )
 def test_what_few_steps_have_is_told_in_total(steps: tuple[int, ...], each: str, said: str) -> None:
     """Of four steps."""
-    found = only(
-        *((STEP * number + MS, MS) for number in steps), message=f"idle for {{per_step}} {each}; {{total}}"
-    )
+    found = only(*((STEP * number + MS, MS) for number in steps), message=f"idle for {{per_step}} {each}; {{total}}")
     assert found.message == f"idle for {said}; {len(steps)}.00 ms"
 
 

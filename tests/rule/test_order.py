@@ -73,9 +73,7 @@ def test_sure_saving_precedes_facts_if_all_is_info() -> None:
 def pending(order: Claims, edit: type[Any] | None = None, info: bool = False) -> Any:
     """What a finding was made of."""
     edits = () if edit is None else (object.__new__(edit),)
-    return SimpleNamespace(
-        order=order, hits=SimpleNamespace(cause="", info=info, of_format=False, edits=lambda: edits)
-    )
+    return SimpleNamespace(order=order, hits=SimpleNamespace(cause="", info=info, of_format=False, edits=lambda: edits))
 
 
 def preceding(
@@ -133,9 +131,7 @@ def test_launch_reduction_follows_savings_of_a_quarter(
     assert preceding(graph, fault) == before
 
 
-@pytest.mark.parametrize(
-    ("launches", "info", "first"), [(0.2, False, True), (0.19, False, False), (0.9, True, False)]
-)
+@pytest.mark.parametrize(("launches", "info", "first"), [(0.2, False, True), (0.19, False, False), (0.9, True, False)])
 def test_graph_worth_twice_as_much_precedes_a_chain(launches: float, info: bool, first: bool) -> None:
     chain = pending(Claims.PATTERN, Fuse), found(MEDIUM, 0.1, 0.1)
     graph = pending(Claims.LAUNCHES, info=info), found(HIGH, launches, launches)
@@ -158,9 +154,7 @@ def test_step_compiler_fuses_chains_no_other_fix_removes(monkeypatch: pytest.Mon
     ]
     monkeypatch.setattr(faults, "_removed_together", lambda *_: ([(3, 4)], set()))
     monkeypatch.setattr(
-        faults.Footprint,
-        "of",
-        lambda *_: SimpleNamespace(work_ns=np.zeros(1), replaces=lambda _: False),
+        faults.Footprint, "of", lambda *_: SimpleNamespace(work_ns=np.zeros(1), replaces=lambda _: False)
     )
     forecast: Any = SimpleNamespace(program=None)
     linked, _, _ = faults._linked(made, [found(HIGH, 0.1, 0.1)] * 5, forecast)
@@ -320,18 +314,12 @@ def test_job_finding_severity_is_the_jobs_saving(
         (Severity.HIGH, 0.5, Severity.HIGH),
     ],
 )
-def test_what_others_wait_for_long_is_low_at_least(
-    severity: Severity, late: float | None, expected: Severity
-) -> None:
+def test_what_others_wait_for_long_is_low_at_least(severity: Severity, late: float | None, expected: Severity) -> None:
     assert blocking_severity(finding(severity, late=late)) is expected
 
 
-@pytest.mark.parametrize(
-    ("evidence", "expected"), [({}, Severity.HIGH), ({"guessed_rate": True}, Severity.LOW)]
-)
-def test_guessed_rates_of_a_device_give_a_job_no_more_than_low(
-    evidence: dict[str, Any], expected: Severity
-) -> None:
+@pytest.mark.parametrize(("evidence", "expected"), [({}, Severity.HIGH), ({"guessed_rate": True}, Severity.LOW)])
+def test_guessed_rates_of_a_device_give_a_job_no_more_than_low(evidence: dict[str, Any], expected: Severity) -> None:
     guessed = finding(Severity.LOW)
     guessed.evidence |= evidence
     assert job_severity(guessed, saved(0.2, 0.2)) is expected

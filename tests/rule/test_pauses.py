@@ -156,9 +156,7 @@ def test_span_ending_in_a_pause_has_its_rest(
     found = LostTime.idle_from(idle, starts, ends)
     assert found.spans == len(spans)
     stretches: list[list[int]] = []
-    rows = zip(
-        found.owner.tolist(), (found.start_ns // US).tolist(), (found.end_ns // US).tolist(), strict=True
-    )
+    rows = zip(found.owner.tolist(), (found.start_ns // US).tolist(), (found.end_ns // US).tolist(), strict=True)
     for owner, start, end in sorted(rows):
         if stretches and stretches[-1][0] == owner and stretches[-1][2] == start:
             stretches[-1][2] = end  # cut where the step ends
@@ -170,9 +168,7 @@ def test_span_ending_in_a_pause_has_its_rest(
 def test_pauses_lie_once_in_a_function_that_calls_itself() -> None:
     """From 20 us on for 100 us, within which it calls itself twice and the first call does so again."""
     trace = launching((5, "aten::a"), (200, "aten::b"))
-    for number, (start, dur, parent) in enumerate(
-        ((20, 100, None), (30, 40, 1), (40, 20, 2), (80, 30, 1)), 1
-    ):
+    for number, (start, dur, parent) in enumerate(((20, 100, None), (30, 40, 1), (40, 20, 2), (80, 30, 1)), 1):
         trace.python(F, start * US, dur * US, python_id=number, parent=parent)
     found = Analysis(trace.load()).index(CallsAfterCpuGaps)
     assert (found.dur_ns // US).tolist() == [185]

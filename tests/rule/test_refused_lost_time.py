@@ -40,9 +40,7 @@ def test_an_excess_below_nothing_is_refused(analysis: Analysis) -> None:
     excess = np.zeros(len(work), np.int64)
     assert LostTime.excess(work, excess).sums(len(work)).sum() == 0
     excess[0] = -1
-    with pytest.raises(
-        ValueError, match=rf"1 of {len(work)} excesses are negative: leave out what loses nothing"
-    ):
+    with pytest.raises(ValueError, match=rf"1 of {len(work)} excesses are negative: leave out what loses nothing"):
         LostTime.excess(work, excess)
 
 
@@ -74,9 +72,7 @@ def test_needed_time_is_between_zero_and_the_duration(analysis: Analysis, needed
         (_ns(0, 5), _ns(6), "2 starts_ns and 1 ends_ns: each span has both"),
     ],
 )
-def test_spans_are_parallel_and_end_after_they_start(
-    analysis: Analysis, starts: Any, ends: Any, why: str
-) -> None:
+def test_spans_are_parallel_and_end_after_they_start(analysis: Analysis, starts: Any, ends: Any, why: str) -> None:
     idle, work = analysis.index(IdleTime), analysis.index(Work)
     for make, view in (
         (LostTime.idle_within, idle),
@@ -127,9 +123,7 @@ def test_lost_time_ends_after_it_starts() -> None:
         (lambda work: LostTime.all_of(work)[np.ones(3, bool)], "a mask of 3 rows cannot choose of 4"),
     ],
 )
-def test_owners_and_masks_are_of_the_lost_time(
-    analysis: Analysis, wrong: Callable[[Work], Any], said: str
-) -> None:
+def test_owners_and_masks_are_of_the_lost_time(analysis: Analysis, wrong: Callable[[Work], Any], said: str) -> None:
     with pytest.raises((ValueError, IndexError), match=said):
         wrong(analysis.index(Work))
 

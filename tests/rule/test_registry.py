@@ -97,9 +97,7 @@ def test_settings_change_their_limit_of_their_rule_alone(samples: tuple[Rule, ..
         ("nothing.least", "1", "no rule is called 'nothing'"),
     ],
 )
-def test_settings_that_cannot_be_say_why(
-    samples: tuple[Rule, ...], key: str, value: str | float, said: str
-) -> None:
+def test_settings_that_cannot_be_say_why(samples: tuple[Rule, ...], key: str, value: str | float, said: str) -> None:
     with pytest.raises(BadOption) as error:
         configured(samples, {key: value})
     assert said in str(error.value)
@@ -140,9 +138,7 @@ def my_rule(idle: IdleTime, limits: Limits) -> Iterator[Hits]:
 """
 
 
-def test_of_two_rules_of_one_name_the_second_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_rules_of_one_name_the_second_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for group in ("first", "second"):
         (tmp_path / group).mkdir()
         (tmp_path / group / "__init__.py").touch()
@@ -166,9 +162,7 @@ def test_rule_file_that_fails_to_import_is_skipped_and_named(tmp_path: Path, fau
         "print(report.findings[0].rule)\n"
         "print([(o.rule, o.why) for o in report.outcomes if o.status == 'failed'])\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     finding, failed = done.stdout.splitlines()
     assert finding == "exposed-copy"
     assert "my-rule" in failed

@@ -50,10 +50,7 @@ def test_rows_and_texts_of_views_are_read_only(analysis: Analysis, of: Callable[
         yield from ()
 
     said = why(analysis, careless)
-    assert (
-        "ValueError: what views, indexes and a yielded finding have is shared, so copy it first (assign"
-        in said
-    )
+    assert "ValueError: what views, indexes and a yielded finding have is shared, so copy it first (assign" in said
     assert "(rule/test_shared_arrays.py, line " in said
 
 

@@ -39,29 +39,18 @@ def test_templates_are_one_sentence(template: str) -> None:
 def test_title_names_the_function_that_has_most_of_the_time() -> None:
     fields = {"by": "aten::item", "times_a_step": "4 times a step"}
     title = title_of("implicit-sync", "read-back", "", fields, {"lines": LINES})
-    assert (
-        title
-        == "aten::item reads a value back and makes the CPU wait 4 times a step, in step() (train.py:45)"
-    )
+    assert title == "aten::item reads a value back and makes the CPU wait 4 times a step, in step() (train.py:45)"
 
 
 @pytest.mark.parametrize(
     ("lines", "end"),
     [
         ({"train.py(45): step": 5, "train.py(7): main": 5}, "a step, in step() (train.py:45)"),
-        (
-            {"train.py(45): step": 4, "train.py(7): main": 3, "train.py(9): loss": 2},
-            "a step",
-        ),  # none has half
-        (
-            {"train.py(7): main": 3, "train.py(45): step": 4, "train.py(9): loss": 3},
-            "a step, in main() (train.py:7)",
-        ),
+        ({"train.py(45): step": 4, "train.py(7): main": 3, "train.py(9): loss": 2}, "a step"),  # none has half
+        ({"train.py(7): main": 3, "train.py(45): step": 4, "train.py(9): loss": 3}, "a step, in main() (train.py:7)"),
     ],
 )
-def test_title_names_a_place_with_half_of_the_time_or_around_the_rest(
-    lines: dict[str, int], end: str
-) -> None:
+def test_title_names_a_place_with_half_of_the_time_or_around_the_rest(lines: dict[str, int], end: str) -> None:
     title = title_of("strided-copy", "", "", {"times_a_step": "twice a step", "gpu": "9 %"}, {"lines": lines})
     assert title.replace(": 9 % of GPU work", "").endswith(f" run twice {end}")
 
@@ -118,11 +107,7 @@ def test_a_rule_without_templates_has_its_first_clause() -> None:
         ("aten::mm waits for the host; and so on, and on", "aten::mm waits for the host", ""),
         ("in a.py(168): sample() waits; the GPU idles", "In a.py(168): sample() waits", "The GPU idles"),
         ("pauses without ops (5 times; 2 ms) cost a lot; x", "Pauses without ops cost a lot", "X"),
-        (
-            "so many words that they need more room than there is",
-            "So many words that they need more room",
-            "",
-        ),
+        ("so many words that they need more room than there is", "So many words that they need more room", ""),
     ],
 )
 def test_first_clause_that_fits(message: str, title: str, rest: str) -> None:

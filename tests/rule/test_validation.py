@@ -89,9 +89,7 @@ def test_settings_have_the_bounds_of_declarations(key: str, value: str, error: s
         ({"evidence": {"next": 2**63 - 1}}, "evidence next is 9.22e+18: give None"),
     ],
 )
-def test_texts_and_evidence_have_names_bounds_and_units(
-    analysis: Analysis, given: dict[str, Any], error: str
-) -> None:
+def test_texts_and_evidence_have_names_bounds_and_units(analysis: Analysis, given: dict[str, Any], error: str) -> None:
     assert error in left_out_hit(analysis, yielding(lambda work, _: hit(work, **given)))
 
 

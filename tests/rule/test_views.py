@@ -33,12 +33,7 @@ def test_what_is_missing_or_between_the_steps_is_in_no_step() -> None:
 
 @pytest.mark.parametrize(
     ("in_steps", "once"),
-    [
-        ({0, 1}, True),
-        ({3, 4}, True),
-        ({2, 3, 4}, False),
-        ({0, 1, 5}, True),
-    ],  # of steps 2 to 6, half are three
+    [({0, 1}, True), ({3, 4}, True), ({2, 3, 4}, False), ({0, 1, 5}, True)],  # of steps 2 to 6, half are three
 )
 def test_half_of_the_later_steps_is_not_once(in_steps: set[int], once: bool) -> None:
     def body(loop: Loop, number: int) -> None:
@@ -52,9 +47,7 @@ def test_half_of_the_later_steps_is_not_once(in_steps: set[int], once: bool) -> 
     assert len(idle.happening_once(8)) == len(idle)
 
 
-@pytest.mark.parametrize(
-    ("covered_us", "named"), [(1_000, "train.py(3): loop"), (1_001, "train.py(12): metrics")]
-)
+@pytest.mark.parametrize(("covered_us", "named"), [(1_000, "train.py(3): loop"), (1_001, "train.py(12): metrics")])
 def test_pause_is_in_the_function_open_over_half_of_it(covered_us: int, named: str) -> None:
     """One pause of 1 ms, then four of 2 ms."""
 
@@ -71,9 +64,7 @@ def test_pause_is_in_the_function_open_over_half_of_it(covered_us: int, named: s
 
 
 @pytest.mark.parametrize(("longer_us", "pauses", "calls"), [(0, 5, 5), (55, 5, 5), (56, 5, 0), (0, 4, 0)])
-def test_calls_of_a_function_are_the_pauses_where_each_is_one(
-    longer_us: int, pauses: int, calls: int
-) -> None:
+def test_calls_of_a_function_are_the_pauses_where_each_is_one(longer_us: int, pauses: int, calls: int) -> None:
     """One call of 500 us and more takes 10 % or more of its time beside its pause; one pause has no call."""
 
     def body(loop: Loop, number: int) -> None:
@@ -208,11 +199,7 @@ def around_the_engine(engine: int, annotated: int | None = None, steps: int = 2)
     ("engine", "into", "leaving"),
     [
         (ENGINE, [False, True, True, False], [False, False, False, True]),
-        (
-            MAIN,
-            [False, True, False, False],
-            [False, False, True, False],
-        ),  # forward's own thread runs the nodes
+        (MAIN, [False, True, False, False], [False, False, True, False]),  # forward's own thread runs the nodes
     ],
 )
 def test_what_is_in_the_engine_or_on_the_way_into_it_is_torchs(
@@ -363,9 +350,7 @@ def test_calls_in_pauses_count_on_their_thread() -> None:
             number += 1
             trace.op("aten::mm", at * US, 10 * US, tid=tid)
             trace.launched(((at + 2) * US, 4 * US), ((at + 8) * US, 5 * US), number, tid=tid)
-    for number, (tid, at) in enumerate(
-        ((MAIN, 115), (MAIN, 300), (ENGINE, 200), (ENGINE, 50), (MAIN, 60)), start=1
-    ):
+    for number, (tid, at) in enumerate(((MAIN, 115), (MAIN, 300), (ENGINE, 200), (ENGINE, 50), (MAIN, 60)), start=1):
         trace.python("train.py(3): f", at * US, 2 * US, python_id=number, tid=tid)
     found = Analysis(trace.load()).index(CallsAfterCpuGaps)
     rows = zip(found.thread.tolist(), (found.dur_ns // US).tolist(), strict=True)

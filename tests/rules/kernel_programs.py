@@ -114,7 +114,5 @@ def begun_later(trace: Trace) -> Trace:
     content = json.loads(content_of(trace))
     (end,) = (one["ts"] + one["dur"] for one in content["traceEvents"] if one.get("name") == "ProfilerStep#0")
     cpu = ("cpu_op", "cuda_runtime", "user_annotation")
-    content["traceEvents"] = [
-        one for one in content["traceEvents"] if one.get("cat") not in cpu or one["ts"] > end
-    ]
+    content["traceEvents"] = [one for one in content["traceEvents"] if one.get("cat") not in cpu or one["ts"] > end]
     return load_bytes(json.dumps(content).encode())

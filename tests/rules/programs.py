@@ -35,9 +35,7 @@ class Program:
         self.trace.kernel(start, dur, self.correlation, stream=stream)
         self.device, self.now = start + dur, self.now + 22 * US
 
-    def copy(
-        self, name: str, size: int, dur: int, ops: tuple[str, ...], *, sync: bool = True, stream: int = 7
-    ) -> None:
+    def copy(self, name: str, size: int, dur: int, ops: tuple[str, ...], *, sync: bool = True, stream: int = 7) -> None:
         """A copy in nested ops, and within them a call that waits for it."""
         self.correlation += 1
         start = max(self.device, self.now + 15 * US) if stream == 7 else self.now + 15 * US

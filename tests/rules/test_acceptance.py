@@ -29,8 +29,7 @@ from traceanalyzer.rule.registry import all_rules
 NAMED = {
     name: " ".join(rules)
     for name, rules in FAULTS.items()
-    if name.startswith(("pairs/", "pairs4/", "third/"))
-    and name != "pairs/graph_break"  # its fix saves nothing
+    if name.startswith(("pairs/", "pairs4/", "third/")) and name != "pairs/graph_break"  # its fix saves nothing
 }
 STILL_NAMED = {  # why a fixed program still has a finding of the rule
     "pairs4/metric_checks": "bincount waits for the size of its result there, too",

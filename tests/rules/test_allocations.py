@@ -73,9 +73,7 @@ def test_cause_of_recurring_allocation(calls: tuple[str, ...], in_op: bool, caus
         (["cudaMallocAsync"], range(6), 0),
     ],
 )
-def test_calls_recur_that_more_than_half_of_six_steps_have(
-    calls: list[str], asks: Sequence[int], count: int
-) -> None:
+def test_calls_recur_that_more_than_half_of_six_steps_have(calls: list[str], asks: Sequence[int], count: int) -> None:
     assert sum(one.count for one in asking([(name, True) for name in calls], asks=asks)) == count
 
 
@@ -108,9 +106,7 @@ def test_memory_is_full_where_most_is_given_back_within_ops(in_ops: int, cause: 
     ("calls", "cause"),
     [
         pytest.param(("cudaMalloc", "cudaMalloc", "cudaFree", "cudaFree"), "workspace", id="a library's own"),
-        pytest.param(
-            ("cudaMalloc", "cudaFree", "cudaFree", "cudaMalloc"), "full", id="the cache's, asked again"
-        ),
+        pytest.param(("cudaMalloc", "cudaFree", "cudaFree", "cudaMalloc"), "full", id="the cache's, asked again"),
     ],
 )
 def test_what_an_op_frees_last_is_its_workspace(calls: Sequence[str], cause: str) -> None:

@@ -34,9 +34,7 @@ def test_no_rule_fails_on_changed_programs(path: Path) -> None:
             report = diagnose(load_bytes(changed_copy(content, seed)))
         except TraceAnalyzerError:  # what the change left cannot be analysed at all
             continue
-        failed = [
-            f"{outcome.rule}: {outcome.why}" for outcome in report.outcomes if outcome.status is Status.FAILED
-        ]
+        failed = [f"{outcome.rule}: {outcome.why}" for outcome in report.outcomes if outcome.status is Status.FAILED]
         assert (failed, excesses(report)) == ([], []), f"copy {seed}"
 
 

@@ -81,9 +81,7 @@ def test_images_have_another_layout(ops: list[Op], said: int) -> None:
 
 
 def test_layouts_of_volumes_and_depthwise_convolutions() -> None:
-    volume = Op(
-        "aten::cudnn_convolution", DEPTHWISE, 400, [[8, 64, 4, 56, 56], [64, 1, 3, 3, 3]], [BF16, BF16]
-    )
+    volume = Op("aten::cudnn_convolution", DEPTHWISE, 400, [[8, 64, 4, 56, 56], [64, 1, 3, 3, 3]], [BF16, BF16])
     (one,) = found(program([volume]), LAYOUT)
     assert "channels_last_3d" in one.advice
     assert one.cost_ns == 6 * 300 * US

@@ -41,9 +41,7 @@ def test_at_most_a_third_of_the_steps_are_the_first(slow: int, cold: bool) -> No
     found = said_by(loop_of(lambda loop, number: loop.pause(8 * MS if number < slow else 0)), "cold-start")
     assert [one.count for one in found] == [slow] * cold
     for one in found:
-        assert one.message.startswith(
-            "the first recorded step takes 8.09 ms on the CPU, later steps take 90.0 µs each"
-        )
+        assert one.message.startswith("the first recorded step takes 8.09 ms on the CPU, later steps take 90.0 µs each")
 
 
 def test_a_library_that_times_its_kernels_is_tuning() -> None:
@@ -91,9 +89,7 @@ def test_what_recurs_is_no_cold_start() -> None:
         (90, True, "a cold start takes"),
     ],
 )
-def test_a_window_of_one_step_is_judged_by_the_cold_starts_share(
-    later_ms: int, info: bool, said: str
-) -> None:
+def test_a_window_of_one_step_is_judged_by_the_cold_starts_share(later_ms: int, info: bool, said: str) -> None:
     """A stall of 4 ms, and kernels of so many ms after it."""
 
     def body(loop: Loop, _: int) -> None:

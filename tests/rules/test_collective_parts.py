@@ -26,9 +26,7 @@ from traceanalyzer.rules.communication.uneven_experts import mirrored_exchanges
         ([(1, 2)], []),
     ],
 )
-def test_what_an_exchange_brought_the_next_one_sends_back(
-    sizes: list[tuple[int, int]], first: list[bool]
-) -> None:
+def test_what_an_exchange_brought_the_next_one_sends_back(sizes: list[tuple[int, int]], first: list[bool]) -> None:
     sent, received = np.array(sizes).T
     assert mirrored_exchanges(sent, received).tolist() == first
 

@@ -171,11 +171,7 @@ def first_late(first_ns: int, steps: int = 4) -> TraceBuilder:
 
 @pytest.mark.parametrize(
     ("first_ns", "counts"),
-    [
-        (1_700 * US, {"waiting": 4, "transfer": 28}),
-        (690 * US, {"transfer": 32}),
-        (6_000 * US, {"waiting": 32}),
-    ],
+    [(1_700 * US, {"waiting": 4, "transfer": 28}), (690 * US, {"transfer": 32}), (6_000 * US, {"waiting": 32})],
     ids=["waits", "latency", "most of the time"],
 )
 def test_the_first_of_a_step_waits_and_the_others_transfer(first_ns: int, counts: dict[str, int]) -> None:
@@ -185,9 +181,7 @@ def test_the_first_of_a_step_waits_and_the_others_transfer(first_ns: int, counts
 
 def test_waiting_in_one_of_several_steps_is_no_finding() -> None:
     """The other ranks' recordings begin later."""
-    assert [one.cause for one in of_rule(first_late(1_700 * US, steps=1), "exposed-communication")] == [
-        "transfer"
-    ]
+    assert [one.cause for one in of_rule(first_late(1_700 * US, steps=1), "exposed-communication")] == ["transfer"]
     assert len(of_rule(first_late(1_700 * US, steps=2), "exposed-communication")) == 2
 
 

@@ -119,22 +119,10 @@ def passes(*, trained: bool) -> list[Call]:
     ]
     read = Call("aten::sub", (plain[-1], second[-1]), (Tensor(30),))
     backward = [
-        Call(
-            "aten::mm",
-            (Tensor(30 + at), weight),
-            (Tensor(31 + at),),
-            backward=True,
-            sequence=3 - at,
-            gpu=40_000,
-        )
+        Call("aten::mm", (Tensor(30 + at), weight), (Tensor(31 + at),), backward=True, sequence=3 - at, gpu=40_000)
         for at in range(4)
     ]
-    return [
-        *forward,
-        read,
-        *(backward if trained else []),
-        Call("mine::read", (Tensor(34 if trained else 30),)),
-    ]
+    return [*forward, read, *(backward if trained else []), Call("mine::read", (Tensor(34 if trained else 30),))]
 
 
 @pytest.mark.parametrize(("trained", "cause"), [(True, "first-pass"), (False, "second-pass")])

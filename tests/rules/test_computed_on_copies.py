@@ -37,12 +37,7 @@ ADD = Op("aten::add", MOVE, 9, [[EDGES, 64], [EDGES, 64]], [F32] * 2)
         ),
         pytest.param({"name": "aten::index", "dims": [[30_000, 64], []]}, False, id="unknown index"),
         pytest.param(
-            {
-                "name": "aten::index",
-                "dims": [[30_000, 64], [EDGES]],
-                "types": [F32, "long int"],
-                "scalars": [],
-            },
+            {"name": "aten::index", "dims": [[30_000, 64], [EDGES]], "types": [F32, "long int"], "scalars": []},
             True,
             id="x[index]",
         ),
@@ -73,17 +68,13 @@ def test_only_the_part_that_is_copied_is_spared() -> None:
 @pytest.mark.parametrize(
     "ops",
     [
-        pytest.param(
-            edges(Op("aten::relu", MOVE, 300, [[EDGES, 128]], [F32])), id="an activation of joined rows"
-        ),
+        pytest.param(edges(Op("aten::relu", MOVE, 300, [[EDGES, 128]], [F32])), id="an activation of joined rows"),
         pytest.param(edges(nodes=300_000), id="two copies"),
         pytest.param(
-            [GATHER, ADD, Op("aten::mm", GEMM, 900, [[EDGES, 64], [64, 64]], [F32] * 2)],
-            id="other data added",
+            [GATHER, ADD, Op("aten::mm", GEMM, 900, [[EDGES, 64], [64, 64]], [F32] * 2)], id="other data added"
         ),
         pytest.param(
-            [GATHER, Op("aten::mm", GEMM, 900, [[64, EDGES], [EDGES, 64]], [F32] * 2)],
-            id="rows that are mixed",
+            [GATHER, Op("aten::mm", GEMM, 900, [[64, EDGES], [EDGES, 64]], [F32] * 2)], id="rows that are mixed"
         ),
     ],
 )
@@ -131,15 +122,11 @@ WEIGHT = Tensor(9, (64, 64))
 
 
 @pytest.mark.parametrize(("dimensions", "ops"), [([1, 2], 4), ([0], 0)])
-def test_ops_along_other_dimensions_keep_copies_apart(
-    tmp_path: Path, dimensions: list[int], ops: int
-) -> None:
+def test_ops_along_other_dimensions_keep_copies_apart(tmp_path: Path, dimensions: list[int], ops: int) -> None:
     """A window for each of 24 variants, 8 of each window, read backwards."""
     backwards, mean = Tensor(4, (24, 16, 64)), Tensor(7, (24, 64))
     hidden, encoded = Tensor(5, (24, 16, 64)), Tensor(6, (24, 16, 64))
-    windows = Call(
-        "aten::index", (Tensor(1, (3, 16, 64)), Tensor(2, (24,))), (Tensor(3, (24, 16, 64)),), indexes=True
-    )
+    windows = Call("aten::index", (Tensor(1, (3, 16, 64)), Tensor(2, (24,))), (Tensor(3, (24, 16, 64)),), indexes=True)
     calls = [
         Call("aten::flip", (Tensor(3, (24, 16, 64)),), (backwards,), numbers=(dimensions,)),
         Call("aten::linear", (backwards, WEIGHT), (hidden,)),
@@ -185,12 +172,8 @@ def encoder(data: Tensor, mask: Tensor, *, by_hand: bool) -> list[Call]:
     return [Call("aten::linear", (data, WEIGHT), (q,)), *attention, Call("aten::linear", (y, WEIGHT), (z,))]
 
 
-@pytest.mark.parametrize(
-    ("place", "by_hand", "ops"), [(0, False, 3), (0, True, 6), (16, False, 1), (16, True, 2)]
-)
-def test_masks_are_copied_as_the_samples_they_belong_to(
-    tmp_path: Path, place: int, by_hand: bool, ops: int
-) -> None:
+@pytest.mark.parametrize(("place", "by_hand", "ops"), [(0, False, 3), (0, True, 6), (16, False, 1), (16, True, 2)])
+def test_masks_are_copied_as_the_samples_they_belong_to(tmp_path: Path, place: int, by_hand: bool, ops: int) -> None:
     """Each sample is there 4 times, and so is its mask, which is multiplied by one of positions."""
     samples, positions = Tensor(12, (16, 2, 8, 64)), Tensor(15, (8, 8))
     copied, mask = Tensor(13, (16, 1, 8, 8)), Tensor(16, (16, 1, 8, 8))

@@ -45,9 +45,7 @@ def test_a_product_for_its_diagonal_need_not_be_computed(tmp_path: Path) -> None
     best = Call("aten::argmax", (Tensor(12, (1024,)),), (Tensor(13, device="cpu"),))
     (finding,) = findings(tmp_path, product, logarithm, diagonal, best)
     assert (finding.cause, finding.by, finding.evidence["rest_ns"]) == ("diagonal", "1024 x 1024", 396_000)
-    assert (
-        finding.title == "Only the diagonal of a 1024 x 1024 matrix is read: computing the rest takes 396 µs"
-    )
+    assert finding.title == "Only the diagonal of a 1024 x 1024 matrix is read: computing the rest takes 396 µs"
     everything = Call("aten::sum", (other,), (Tensor(14, device="cpu"),))
     assert findings(tmp_path, product, logarithm, diagonal, best, everything) == []
 
@@ -75,8 +73,7 @@ def test_each_row_picks_one_of_several_layers(tmp_path: Path, dimension: int, fo
     rows, scores, picked = Tensor(10, (64, 32)), Tensor(11, (64, 4)), Tensor(12, (64, 1))
     outputs = [Tensor(20 + at, (64, 1)) for at in range(4)]
     layers = [
-        Call("aten::linear", (rows, Tensor(30 + at, (1, 32))), (one,), gpu=GPU_NS)
-        for at, one in enumerate(outputs)
+        Call("aten::linear", (rows, Tensor(30 + at, (1, 32))), (one,), gpu=GPU_NS) for at, one in enumerate(outputs)
     ]
     join = Call("aten::cat", tuple(outputs), (scores,), numbers=(dimension,))
     pick = Call("aten::gather", (scores, Tensor(13, (64, 1))), (picked,), numbers=(1,))
@@ -90,11 +87,7 @@ def test_each_row_picks_one_of_several_layers(tmp_path: Path, dimension: int, fo
 
 def test_what_is_expanded_before_rows_are_picked_is_read(tmp_path: Path) -> None:
     """Each of 512 rows picks 5 of 5 scores and of one padding score that is expanded to 256."""
-    scores, padding, joined = (
-        Tensor(11, (512, 5)),
-        Tensor(13, (512, 256), strides=(1, 0)),
-        Tensor(12, (512, 261)),
-    )
+    scores, padding, joined = (Tensor(11, (512, 5)), Tensor(13, (512, 256), strides=(1, 0)), Tensor(12, (512, 261)))
     layer = Call("aten::linear", (Tensor(10, (512, 32)), Tensor(30, (5, 32))), (scores,), gpu=GPU_NS)
     join = Call("aten::cat", (scores, padding), (joined,), numbers=(1,))
     pick = Call("aten::gather", (joined, Tensor(14, (512, 5))), (Tensor(16, (512, 5)),), numbers=(1,))
@@ -106,34 +99,22 @@ def test_steps_picked_of_each_layer_are_no_alternatives(tmp_path: Path) -> None:
     """Of four layers joined as rows, each of six steps, every row picks one step: all layers are needed."""
     length = 6
     outputs = [Tensor(20 + at, (64, length, 8)) for at in range(4)]
-    rows, joined, picked = (
-        Tensor(10, (64, length, 32)),
-        Tensor(11, (64, 4, length, 8)),
-        Tensor(12, (256, 1, 8)),
-    )
+    rows, joined, picked = (Tensor(10, (64, length, 32)), Tensor(11, (64, 4, length, 8)), Tensor(12, (256, 1, 8)))
     layers = [
-        Call("aten::linear", (rows, Tensor(30 + at, (8, 32))), (one,), gpu=GPU_NS)
-        for at, one in enumerate(outputs)
+        Call("aten::linear", (rows, Tensor(30 + at, (8, 32))), (one,), gpu=GPU_NS) for at, one in enumerate(outputs)
     ]
     join = Call("aten::stack", tuple(outputs), (joined,), numbers=(1,))
-    pick = Call(
-        "aten::gather", (Tensor(11, (256, length, 8)), Tensor(13, (256, 1, 8))), (picked,), numbers=(1,)
-    )
+    pick = Call("aten::gather", (Tensor(11, (256, length, 8)), Tensor(13, (256, 1, 8))), (picked,), numbers=(1,))
     best = Call("aten::argmax", (picked,), (Tensor(14, device="cpu"),))
     assert "alternatives" not in [one.cause for one in findings(tmp_path, *layers, join, pick, best)]
 
 
 def test_halves_of_one_result_that_are_picked_from_are_no_alternatives(tmp_path: Path) -> None:
     halves = [Tensor(11, (64, 4), offset=4 * at, strides=(8, 1)) for at in range(2)]
-    layer = Call(
-        "aten::linear", (Tensor(10, (64, 32)), Tensor(30, (8, 32))), (Tensor(11, (64, 8)),), gpu=GPU_NS
-    )
+    layer = Call("aten::linear", (Tensor(10, (64, 32)), Tensor(30, (8, 32))), (Tensor(11, (64, 8)),), gpu=GPU_NS)
     join = Call("aten::stack", tuple(halves), (Tensor(12, (64, 2, 4)),), numbers=(1,))
     pick = Call(
-        "aten::gather",
-        (Tensor(12, (64, 2, 4)), Tensor(13, (64, 1, 4))),
-        (Tensor(14, (64, 1, 4)),),
-        numbers=(1,),
+        "aten::gather", (Tensor(12, (64, 2, 4)), Tensor(13, (64, 1, 4))), (Tensor(14, (64, 1, 4)),), numbers=(1,)
     )
     best = Call("aten::argmax", (Tensor(14, (64, 1, 4)),), (Tensor(15, device="cpu"),))
     assert findings(tmp_path, layer, join, pick, best) == []

@@ -50,9 +50,7 @@ def test_a_copy_has_one_rate_however_slow_the_first(name: str, first_us: int, gb
         made.copy(name, 8 << 20, (200 if number else first_us) * US, TO)
         made.kernel(dur=20 * US)
     report = diagnose(made.trace.load(), select=[SLUG, "hotspot"])
-    rates = {
-        one.rule: one.message.partition("it reaches ")[2].partition(" GB/s")[0] for one in report.findings
-    }
+    rates = {one.rule: one.message.partition("it reaches ")[2].partition(" GB/s")[0] for one in report.findings}
     assert rates == {SLUG: gbps, "hotspot": gbps}
 
 
@@ -235,9 +233,7 @@ def test_copies_of_the_asked_window_alone_are_counted() -> None:
     assert (found.count, found.steps) == (2, 2)
     assert "once a step" in found.message
     window = report.traces[0].window
-    assert all(
-        at.start_ns < window.end_ns and at.end_ns > window.start_ns for at in (found, *found.occurrences)
-    )
+    assert all(at.start_ns < window.end_ns and at.end_ns > window.start_ns for at in (found, *found.occurrences))
 
 
 def test_weights_that_a_library_offloads_stay_on_the_device() -> None:

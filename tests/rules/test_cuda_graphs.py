@@ -36,9 +36,7 @@ def test_gpu_idle_without_profiler_is_launch_bound(kernel_us: int, cause: str, s
     assert report.traces[0].step.open == ("Measure the step" in one.advice) == (cause == "unsure")
 
 
-@pytest.mark.parametrize(
-    ("region", "cause"), [("Torch-Compiled Region: 0/0", "graph-inputs"), ("step", "copies")]
-)
+@pytest.mark.parametrize(("region", "cause"), [("Torch-Compiled Region: 0/0", "graph-inputs"), ("step", "copies")])
 def test_copies_into_graph_buffers_have_their_cause(region: str, cause: str) -> None:
     """torch.compile copies its inputs before it launches its graph: no other layout or dtype avoids that."""
     trace, number = TraceBuilder(), 0
@@ -59,11 +57,7 @@ def test_copies_into_graph_buffers_have_their_cause(region: str, cause: str) -> 
 @pytest.mark.parametrize(
     ("kernel_us", "cause", "severity"), [(2, "graph", Severity.HIGH), (4, "profiled-only", Severity.INFO)]
 )
-def test_pauses_between_queued_kernels_are_the_graphs_as_well(
-    kernel_us: int, cause: str, severity: Severity
-) -> None:
+def test_pauses_between_queued_kernels_are_the_graphs_as_well(kernel_us: int, cause: str, severity: Severity) -> None:
     """Whether the GPU waits for launches or not: a graph also saves the pause that a launched kernel begins with."""
-    (one,) = diagnose(
-        paced(kernel_us, steps=5, count=200, every_us=6).load(), select=["launch-bound"]
-    ).findings
+    (one,) = diagnose(paced(kernel_us, steps=5, count=200, every_us=6).load(), select=["launch-bound"]).findings
     assert (one.cause, one.severity) == (cause, severity)

@@ -32,13 +32,7 @@ NAMED = {
 }
 # Named with less than high confidence, or not at all.
 OTHERS = (
-    *(
-        "fifth.softmax_log",
-        "sixth.beam_serve",
-        "sixth.lm_loss",
-        "seventh.agent_decode",
-        "seventh.tenant_prefill",
-    ),
+    *("fifth.softmax_log", "sixth.beam_serve", "sixth.lm_loss", "seventh.agent_decode", "seventh.tenant_prefill"),
     "seventh.field_operator",
 )
 RULES = sorted({named.split()[0] for named in NAMED.values()})

@@ -19,8 +19,7 @@ def test_the_advice_fits_the_iterator(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("which", "recurs"),
-    [({5, 6}, False), ({3, 7, 11}, True), ({*range(3, 8)}, False), ({*range(3, 9)}, True)],
+    ("which", "recurs"), [({5, 6}, False), ({3, 7, 11}, True), ({*range(3, 8)}, False), ({*range(3, 9)}, True)]
 )
 def test_workers_behind_once_are_info(which: set[int], recurs: bool) -> None:
     """Of twelve steps; half of them are no episode, though in a row."""
@@ -53,10 +52,7 @@ def test_loader_time_is_split_by_user_functions() -> None:
 
 
 GET = "data.py(5): __getitem__"
-ENCODING, UNDIRECTED = (
-    "torch_geometric/transforms/encoding.py(9): forward",
-    "transforms/undirected.py(7): forward",
-)
+ENCODING, UNDIRECTED = ("torch_geometric/transforms/encoding.py(9): forward", "transforms/undirected.py(7): forward")
 
 
 def transforming(loop: Loop, number: int, drawn: str = "") -> None:

@@ -93,9 +93,7 @@ def test_without_shapes_a_fused_adam_passes_over_five_tensors() -> None:
 @pytest.mark.parametrize(("lookup_us", "said"), [(119, True), (120, False)])
 def test_without_shapes_a_fifth_of_the_rows_is_too_many(lookup_us: int, said: bool) -> None:
     """A fill of 300 us writes the table; to look up all rows reads and writes as much again: 600 us."""
-    assert (
-        bool(found(recommender(shapes=False, long_list=True, lookup_us=lookup_us), "dense-gradient")) is said
-    )
+    assert bool(found(recommender(shapes=False, long_list=True, lookup_us=lookup_us), "dense-gradient")) is said
 
 
 def timed(op: str, fill_us: int = 300) -> TraceBuilder:

@@ -6,9 +6,7 @@ from tests.rules.programs import US, found
 from tests.support.trace_builder import TraceBuilder
 
 
-def training(
-    *, allocates: str = "aten::empty", adds: str = "aten::index_add_", steps: int = 4
-) -> TraceBuilder:
+def training(*, allocates: str = "aten::empty", adds: str = "aten::index_add_", steps: int = 4) -> TraceBuilder:
     """Steps of a product, a tensor that is allocated and filled, and rows that are added by four kernels."""
     trace, at = TraceBuilder(), 0
 
@@ -58,8 +56,7 @@ def test_requested_zeros_and_put_rows_are_not_costs() -> None:
 
 
 @pytest.mark.parametrize(
-    "adds",
-    ["aten::index_copy_", "aten::index_reduce", "aten::scatter", "aten::scatter_reduce_", "aten::put_"],
+    "adds", ["aten::index_copy_", "aten::index_reduce", "aten::scatter", "aten::scatter_reduce_", "aten::put_"]
 )
 def test_whatever_writes_where_indices_say_may_sort_them(adds: str) -> None:
     (one,) = found(training(adds=adds), "deterministic-algorithms")
@@ -69,9 +66,7 @@ def test_whatever_writes_where_indices_say_may_sort_them(adds: str) -> None:
 
 def test_of_fills_alone_no_sorts_are_told() -> None:
     (fills,) = found(training(adds="aten::where"), "deterministic-algorithms")
-    assert fills.message.startswith(
-        "deterministic algorithms are on: filling newly allocated memory takes 6.00 "
-    )
+    assert fills.message.startswith("deterministic algorithms are on: filling newly allocated memory takes 6.00 ")
     assert fills.message.endswith(" a step, for aten::empty")
 
 

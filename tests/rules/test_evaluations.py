@@ -73,16 +73,7 @@ def test_residuals_that_each_evaluate_the_network_share_one() -> None:
         trained(after=[("aten::sub", {DIMS: [[64, 64], [64, 64]]})]),
         trained(12),
     ],
-    ids=[
-        "one",
-        "several inputs",
-        "attack",
-        "micro-batches",
-        "first micro-batch",
-        "solver",
-        "inner loop",
-        "rollout",
-    ],
+    ids=["one", "several inputs", "attack", "micro-batches", "first micro-batch", "solver", "inner loop", "rollout"],
 )
 def test_other_evaluations_may_be_needed(trace: TraceBuilder) -> None:
     assert "evaluated-anew" not in said(trace)

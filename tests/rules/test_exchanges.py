@@ -34,15 +34,7 @@ def test_a_large_exchange_counts_for_more_than_a_small_one() -> None:
         experts([(8, 64), (64, 8)]),
         experts([(T, 2 * T), (2 * T, T)], backward=True),
     ],
-    ids=[
-        "even",
-        "fewer",
-        "not sent back",
-        "more comes back",
-        "more is sent back",
-        "counts of tokens",
-        "backward",
-    ],
+    ids=["even", "fewer", "not sent back", "more comes back", "more is sent back", "counts of tokens", "backward"],
 )
 def test_other_exchanges_are_not(trace: TraceBuilder) -> None:
     assert found(trace, "uneven-experts") == []
@@ -52,9 +44,7 @@ def test_other_exchanges_are_not(trace: TraceBuilder) -> None:
     ("sent", "received", "said"),
     [(4 * T, 5 * T, True), (4 * T, 5 * T - 1, False), (32_768, 65_536, True), (32_768, 65_535, False)],
 )
-def test_a_rank_gets_more_from_1_25_times_and_65_536_elements_on(
-    sent: int, received: int, said: bool
-) -> None:
+def test_a_rank_gets_more_from_1_25_times_and_65_536_elements_on(sent: int, received: int, said: bool) -> None:
     assert bool(found(experts([(sent, received), (received, sent)]), "uneven-experts")) is said
 
 
@@ -81,20 +71,16 @@ def exchanges(kernel: str, beside: int) -> TraceBuilder:
         ("deep_ep::internode::combine<8>", 8, "Most of it already overlaps"),
     ],
 )
-def test_an_exchange_that_is_hidden_already_needs_no_second_half(
-    kernel: str, beside: int, advised: str
-) -> None:
+def test_an_exchange_that_is_hidden_already_needs_no_second_half(kernel: str, beside: int, advised: str) -> None:
     (one,) = found(exchanges(kernel, beside), "exposed-communication")
     assert one.advice.startswith(advised)
 
 
-@pytest.mark.parametrize(
-    ("ops", "status"), [((), "not applicable"), (("DistributedDataParallel.forward",), "clear")]
-)
+@pytest.mark.parametrize(("ops", "status"), [((), "not applicable"), (("DistributedDataParallel.forward",), "clear")])
 def test_unused_parameters_are_searched_by_ddp_alone(ops: tuple[str, ...], status: str) -> None:
-    assert [
-        one.status.value for one in diagnose(searching(*ops), select=["find-unused-parameters"]).outcomes
-    ] == [status]
+    assert [one.status.value for one in diagnose(searching(*ops), select=["find-unused-parameters"]).outcomes] == [
+        status
+    ]
 
 
 def searching(*ops: str) -> Trace:

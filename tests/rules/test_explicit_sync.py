@@ -139,9 +139,7 @@ def test_a_wait_for_copies_to_the_host_is_needed(pinned: bool, cause: str, saves
     assert ("Keep the wait" in one.advice) is pinned
 
 
-def decoding(
-    call: str, host_us: int, *, size: int = 128, upload: int = 128, mark: str = "execute_context"
-) -> Report:
+def decoding(call: str, host_us: int, *, size: int = 128, upload: int = 128, mark: str = "execute_context") -> Report:
     """Twelve steps: inputs, ten kernels of 60 us, a copy to pinned memory, a wait for it, ten ops of the host."""
     program = Program()
     for number in range(12):

@@ -42,9 +42,7 @@ def test_distances_with_a_block_for_each_pair_of_points(took_us: int, said: bool
         [F32, F32, "Scalar", "Scalar"],
     )
     findings = found(program([cdist]), "far-from-bound")
-    assert [("torch.compile" in one.advice, one.evidence["needed_ns"]) for one in findings] == said * [
-        (True, 84_131)
-    ]
+    assert [("torch.compile" in one.advice, one.evidence["needed_ns"]) for one in findings] == said * [(True, 84_131)]
 
 
 @pytest.mark.parametrize(("took_us", "said"), [(7_700, True), (150, False)])
@@ -112,9 +110,7 @@ def test_sorting_sums_compare_with_sums_that_do_not_sort(
     ("took_us", "around"),
     [
         pytest.param(400, (), id="wide rows, few of them equal: sorting takes little more"),
-        pytest.param(
-            2_000, ("aten::index_add_", "aten::index_put_"), id="deterministic algorithms sort on purpose"
-        ),
+        pytest.param(2_000, ("aten::index_add_", "aten::index_put_"), id="deterministic algorithms sort on purpose"),
     ],
 )
 def test_sums_that_need_sorting_or_lose_little_by_it(took_us: int, around: tuple[str, ...]) -> None:
@@ -176,19 +172,7 @@ HEADS, CAUSAL = [*[[8, 1_024, 16, 64]] * 3, *[[]] * 7], ["True"] * 10
                 12_900,
                 [[48, 128, 4_096], [48, 64, 16_384], [128, 64, 21], *[[]] * 8],
                 [BF16] * 3,
-                scalars=[
-                    "",
-                    "",
-                    "",
-                    "[128]",
-                    "[4]",
-                    "[10]",
-                    "[1]",
-                    "False",
-                    "[0]",
-                    "1",
-                    "[True, True, True]",
-                ],
+                scalars=["", "", "", "[128]", "[4]", "[10]", "[1]", "False", "[0]", "1", "[True, True, True]"],
             ),
             "cuDNN computes it without tensor cores, as for some sizes in 16 bit: run this layer in float32",
             id="a convolution without tensor cores",
@@ -206,9 +190,7 @@ HEADS, CAUSAL = [*[[8, 1_024, 16, 64]] * 3, *[[]] * 7], ["True"] * 10
             id="a transposed sum",
         ),
         pytest.param(
-            Op(
-                "aten::_flash_attention_forward", "flash_fwd_kernel", 9_000, HEADS, [BF16] * 3, scalars=CAUSAL
-            ),
+            Op("aten::_flash_attention_forward", "flash_fwd_kernel", 9_000, HEADS, [BF16] * 3, scalars=CAUSAL),
             "The flash kernel runs already",
             id="flash attention",
         ),
@@ -219,9 +201,7 @@ def test_what_to_do_depends_on_where_and_how_the_op_runs(op: Op, advice: str) ->
     assert one.advice.startswith(advice)
 
 
-@pytest.mark.parametrize(
-    ("rows", "need"), [(64, "a call so small needs"), (65_536, "its bytes and operations need")]
-)
+@pytest.mark.parametrize(("rows", "need"), [(64, "a call so small needs"), (65_536, "its bytes and operations need")])
 def test_what_a_call_is_held_against_is_told(rows: int, need: str) -> None:
     (one,) = found(program([Op("aten::roll", "roll", 9_000, [[rows, 256], [], []], [F32])]), "far-from-bound")
     assert f", but {need} only " in one.message
@@ -239,9 +219,7 @@ def test_of_several_shapes_the_one_whose_calls_take_most_is_told() -> None:
 @pytest.mark.parametrize(("slow", "said"), [(4, False), (5, False), (6, True)])
 def test_one_slow_call_of_many_is_no_rate_of_the_op(slow: int, said: bool) -> None:
     """Of ten calls of one shape the median decides, of two middle ones the lower."""
-    calls = [
-        Op("aten::roll", "roll", 3_000 if n < slow else 30, [[4096, 1024], [], []], [F32]) for n in range(10)
-    ]
+    calls = [Op("aten::roll", "roll", 3_000 if n < slow else 30, [[4096, 1024], [], []], [F32]) for n in range(10)]
     findings = found(program(calls, steps=1), "far-from-bound")
     assert bool(findings) is said
     assert all(one.evidence["call_ns"] == 3_000_000 for one in findings)
@@ -281,8 +259,7 @@ def test_only_an_odd_dimension_is_padded(inner: int, grid: int, advice: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("grid", "advice"),
-    [(1_320, "Its blocks fill the device already"), (8, "Give the device more parallel work")],
+    ("grid", "advice"), [(1_320, "Its blocks fill the device already"), (8, "Give the device more parallel work")]
 )
 def test_more_rows_are_no_remedy_for_a_full_device(grid: int, advice: str) -> None:
     add = Op("aten::add", ADD, 900, BIG, [F32, F32], grid=grid)
@@ -290,9 +267,7 @@ def test_more_rows_are_no_remedy_for_a_full_device(grid: int, advice: str) -> No
     assert one.advice.startswith(advice)
 
 
-SCATTER = (
-    "void at::native::_scatter_gather_elementwise_kernel<128, 8, Kernel<true, float, long>::ReduceAdd>(int)"
-)
+SCATTER = "void at::native::_scatter_gather_elementwise_kernel<128, 8, Kernel<true, float, long>::ReduceAdd>(int)"
 
 
 @pytest.mark.parametrize(
@@ -303,9 +278,7 @@ SCATTER = (
         pytest.param(NVJET, 4_700, False, id="a GEMM, whose grid shows no elements"),
     ],
 )
-def test_without_shapes_elementwise_kernels_are_judged_by_grid(
-    name: str, took_us: int, reported: bool
-) -> None:
+def test_without_shapes_elementwise_kernels_are_judged_by_grid(name: str, took_us: int, reported: bool) -> None:
     """4096 blocks of 128 threads with 8 elements each, of at most 24 bytes: 21 us at 4,800 GB/s."""
     trace = TraceBuilder()
     for step in range(3):
@@ -345,8 +318,6 @@ def test_a_wide_blur_of_images_is_far_from_two_passes() -> None:
     ("channels", "taps", "took_us"),
     [(3, (1, 23), 470), (3, (5, 5), 240), (64, (23, 23), 107_000), (3, (23, 23), 1_600)],
 )
-def test_small_filters_and_those_of_layers_are_no_blur(
-    channels: int, taps: tuple[int, int], took_us: int
-) -> None:
+def test_small_filters_and_those_of_layers_are_no_blur(channels: int, taps: tuple[int, int], took_us: int) -> None:
     findings = found(program([blur(channels, taps, took_us)]), "far-from-bound")
     assert not any("passes" in one.message for one in findings)

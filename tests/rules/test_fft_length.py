@@ -98,9 +98,7 @@ def test_shifts_to_and_fro_are_one_finding() -> None:
 
 def test_a_square_counts_once_for_the_length_of_both_sides() -> None:
     """3.3 ms of 521 x 521, and 4 ms of 8,191: with each side told apart, 521 would be first."""
-    sides = replace(
-        transform(521, 3_300), dims=[[64, 521, 521], [], [], []], scalars=["", "[1, 2]", "0", "True"]
-    )
+    sides = replace(transform(521, 3_300), dims=[[64, 521, 521], [], [], []], scalars=["", "[1, 2]", "0", "True"])
     (one,) = found(program([sides, transform(8191, 4_000), OTHER]), "fft-length")
     assert (one.evidence["lengths"], one.evidence["good_lengths"]) == ([8191, 521], [8192, 540])
 

@@ -12,9 +12,7 @@ PRODUCT = Op("aten::mm", "nvjet_tst", 500, [[256, 128], [128, 200_000]], [BF16, 
 ALL = "9223372036854775807"
 
 
-def sort(
-    name: str = "aten::sort", shape: list[int] = SHAPE, dur: int = 4_000, kind: str = F32, dim: int = -1
-) -> Op:
+def sort(name: str = "aten::sort", shape: list[int] = SHAPE, dur: int = 4_000, kind: str = F32, dim: int = -1) -> Op:
     scalars = {"aten::msort": [""], "aten::sort": ["", "False", str(dim), "True"]}
     given = scalars.get(name, ["", str(dim), "True"])
     dims, types = [shape, *[[]] * (len(given) - 1)], [kind, *["Scalar"] * (len(given) - 1)]
@@ -46,9 +44,7 @@ EVERYTHING = view("aten::slice", LONG, "0", "0", ALL, "1")
 def test_the_first_of_what_is_sorted_could_be_had_by_topk(name: str) -> None:
     (one,) = found(program([PRODUCT, sort(name), first(200), PRODUCT]), "full-sort")
     assert (one.by, one.steps, one.count) == (name, 6, 6)
-    assert (
-        "sorts whole tensors in 4.00 ms a step, and the next op takes only the first or last" in one.message
-    )
+    assert "sorts whole tensors in 4.00 ms a step, and the next op takes only the first or last" in one.message
     assert "torch.topk" in one.advice
     # twelve times 204.8 MB at 4.8 TB/s, 110 us, and a thousandth of the sort
     assert one.evidence["topk_ns"] == pytest.approx(6 * (512_000 + 110_000 + 4_000), abs=100)
@@ -136,9 +132,7 @@ def test_up_to_a_quarter_of_a_row_is_its_beginning(k: int, said: int) -> None:
 def test_an_op_that_picks_some_of_the_order_may_pick_any_of_it() -> None:
     """order.gather(1, index) reads the sorted indices wherever it is told; of values that are not sorted it may."""
     picks = [
-        use(
-            "aten::gather", [SHAPE, [], [256, 10], []], [kind, "Scalar", LONG, "Scalar"], "", "1", "", "False"
-        )
+        use("aten::gather", [SHAPE, [], [256, 10], []], [kind, "Scalar", LONG, "Scalar"], "", "1", "", "False")
         for kind in (LONG, F32)
     ]
     assert [len(found(program([PRODUCT, sort(), first(200), one]), "full-sort")) for one in picks] == [0, 1]
@@ -155,16 +149,12 @@ def test_without_shapes_a_slice_after_a_long_sort_is_reported(dur: int, reported
 
 def test_a_trace_without_ops_has_no_sorts() -> None:
     trace = program([PRODUCT])
-    cpu = changed(
-        trace, lambda event: event.update(cat="cuda_runtime") if event.get("cat") == "cpu_op" else None
-    )
+    cpu = changed(trace, lambda event: event.update(cat="cuda_runtime") if event.get("cat") == "cpu_op" else None)
     assert found(cpu, "full-sort") == []
 
 
 TWO_SORTS = [sort("aten::argsort", dim=1), sort("aten::argsort", kind=LONG, dim=1)]
-OWN_RANK = use(
-    "aten::gather", [SHAPE, [], [256, 1], []], [LONG, "Scalar", LONG, "Scalar"], "", "1", "", "False"
-)
+OWN_RANK = use("aten::gather", [SHAPE, [], [256, 1], []], [LONG, "Scalar", LONG, "Scalar"], "", "1", "", "False")
 TO_FLOAT = use("aten::to", [SHAPE], [LONG])
 
 
@@ -202,9 +192,7 @@ def test_two_sorts_of_different_things_make_no_ranks(ops: list[Op]) -> None:
 
 
 def test_sort_without_stable_has_its_dimension_first() -> None:
-    plain = Op(
-        "aten::sort", RADIX, 4_000, [SHAPE, [], []], [F32, "Scalar", "Scalar"], scalars=["", "0", "True"]
-    )
+    plain = Op("aten::sort", RADIX, 4_000, [SHAPE, [], []], [F32, "Scalar", "Scalar"], scalars=["", "0", "True"])
     assert found(program([PRODUCT, plain, first(200)]), "full-sort") == []
     assert len(found(program([PRODUCT, plain, first(20, dim=0)]), "full-sort")) == 0
     along_rows = Op("aten::sort", RADIX, 4_000, plain.dims, plain.types, scalars=["", "-1", "False"])

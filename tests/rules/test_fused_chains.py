@@ -57,9 +57,7 @@ def test_the_sequence_that_takes_most_is_named() -> None:
     ],
 )
 def test_what_looks_like_a_ready_made_op_is_told_as_one(names: tuple[str, ...], advice: str) -> None:
-    (one,) = found(
-        program([*[Op(f"aten::{name}", ADD, 40, BIG, [F32, F32]) for name in names], PRODUCT]), SLUG
-    )
+    (one,) = found(program([*[Op(f"aten::{name}", ADD, 40, BIG, [F32, F32]) for name in names], PRODUCT]), SLUG)
     assert one.advice.startswith(advice)
 
 
@@ -94,7 +92,5 @@ def test_advice_names_the_broadcast_that_makes_pairs(second: list[int], *, pairs
     begin = Op("aten::sub", ADD, 40, [first, second], [F32, F32])
     rest = [Op(f"aten::{name}", ADD, 40, [whole], [F32]) for name in ("abs", "exp")]
     (one,) = found(program([begin, *rest, PRODUCT]), SLUG)
-    text = (
-        "torch.cdist, or put the chain under torch.compile: 900x1x64 and 1x800x64 are broadcast to 900x800x64"
-    )
+    text = "torch.cdist, or put the chain under torch.compile: 900x1x64 and 1x800x64 are broadcast to 900x800x64"
     assert (text in one.advice) is pairs

@@ -6,13 +6,7 @@ import pytest
 from tests.rules.kernel_programs import Op, program
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule.views import Work
-from traceanalyzer.rules.kernels.unfused_pointwise import (
-    closing_reductions,
-    first_ops,
-    fused_ns,
-    sequences,
-    shown,
-)
+from traceanalyzer.rules.kernels.unfused_pointwise import closing_reductions, first_ops, fused_ns, sequences, shown
 
 BROADCAST = "void at::native::elementwise_kernel<128, 2, at::native::add>(int)"
 PLAIN = "void at::native::vectorized_elementwise_kernel<4, at::native::exp>(int)"

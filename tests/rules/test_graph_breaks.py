@@ -80,9 +80,7 @@ def test_graph_break_is_one_fault_with_its_neighbours() -> None:
         (["aten::copy_"] * 2, False, 0),
     ],
 )
-def test_three_fusible_kernels_with_one_eager_are_a_break(
-    eager: list[str], product: bool, together: int
-) -> None:
+def test_three_fusible_kernels_with_one_eager_are_a_break(eager: list[str], product: bool, together: int) -> None:
     """In each of four calls in four steps; after the eager ops comes a compiled one, before them too or a product."""
     found = [one for one in of_rule(broken(eager, product=product), "compile") if one.cause == "eager-ops"]
     assert [one.count for one in found] == [4 * 4 * together] * bool(together)
@@ -110,9 +108,7 @@ def test_what_runs_on_another_stream_is_not_between_two_kernels() -> None:
 
 
 def test_ops_between_graphs_of_one_region_break_it() -> None:
-    (one,) = [
-        one for one in of_rule(broken(["aten::mul", "aten::item"]), "compile") if "between" in one.evidence
-    ]
+    (one,) = [one for one in of_rule(broken(["aten::mul", "aten::item"]), "compile") if "between" in one.evidence]
     assert set(one.evidence["between"]) == {"aten::mul", "aten::item"}
     assert "; at the graph breaks between them run aten::" in one.message
 
@@ -168,9 +164,7 @@ def test_recorded_graph_breaks_are_counted_as_regions() -> None:
     assert one.advice.startswith("Remove graph breaks if you can (TORCH_LOGS=graph_breaks names them)")
     first = report.findings[0]
     assert first.rule == "launch-bound"
-    assert (
-        "if it has this mode already, TORCH_LOGS=perf_hints prints why no graph is replayed" in first.advice
-    )
+    assert "if it has this mode already, TORCH_LOGS=perf_hints prints why no graph is replayed" in first.advice
 
 
 def test_recorded_input_that_is_changed_in_place_prevents_the_graph() -> None:

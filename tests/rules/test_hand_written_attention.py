@@ -111,9 +111,7 @@ def test_what_clears_memory_for_a_product_is_not_the_product() -> None:
     began = {one["args"]["correlation"]: one for one in events if one.get("cat") == "kernel"}
     products = [one for one in events if one.get("name") == "aten::bmm"]
     for number, op in enumerate(products):
-        (launch,) = [
-            one for one in events if one.get("cat") == "cuda_runtime" and 0 < one["ts"] - op["ts"] < 8
-        ][:1]
+        (launch,) = [one for one in events if one.get("cat") == "cuda_runtime" and 0 < one["ts"] - op["ts"] < 8][:1]
         kernel = began[launch["args"]["correlation"]]
         ids = {"correlation": 90_000 + number}
         clears = {**launch, "name": "cudaMemsetAsync", "ts": op["ts"] + 5, "dur": 1, "args": ids}

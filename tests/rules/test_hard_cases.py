@@ -135,12 +135,8 @@ def test_up_to_15_percent_of_the_executions_are_outliers(slow: int, cause: str) 
     assert one.cost_ns == slow * 100_000
 
 
-@pytest.mark.parametrize(
-    ("shapes", "confidence"), [({}, Confidence.LOW), ({"Input Dims": [[5, 5]]}, Confidence.HIGH)]
-)
-def test_shapes_show_that_a_slow_step_did_the_same_work(
-    shapes: dict[str, Any], confidence: Confidence
-) -> None:
+@pytest.mark.parametrize(("shapes", "confidence"), [({}, Confidence.LOW), ({"Input Dims": [[5, 5]]}, Confidence.HIGH)])
+def test_shapes_show_that_a_slow_step_did_the_same_work(shapes: dict[str, Any], confidence: Confidence) -> None:
     trace = kernels([[100] * 4] * 9 + [[200] * 4])
     for event in trace.events:
         if event["name"] == "aten::mm":

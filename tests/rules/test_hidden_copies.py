@@ -112,8 +112,7 @@ def test_a_copy_beside_another_streams_work_costs_what_is_left() -> None:
 
 
 @pytest.mark.parametrize(
-    ("inside", "expected"),
-    [("aten::baddbmm", []), ("aten::layer_norm", [("strided-copy", "repetition", "high")])],
+    ("inside", "expected"), [("aten::baddbmm", []), ("aten::layer_norm", [("strided-copy", "repetition", "high")])]
 )
 def test_an_expanded_bias_is_no_repetition(inside: str, expected: list[tuple[str, str, str]]) -> None:
     dims, strides = [[8, 4096, 512]] * 2, [[2097152, 512, 1], [512, 0, 1]]

@@ -134,9 +134,7 @@ def test_launch_after_a_pause_is_no_second_finding() -> None:
             loop.launched()
 
     report = diagnose(loop_of(body), select=["host-gap", "scheduler-gap"])
-    assert [(one.rule, one.cause) for one in report.findings if one.severity is not Severity.INFO] == [
-        ("host-gap", "")
-    ]
+    assert [(one.rule, one.cause) for one in report.findings if one.severity is not Severity.INFO] == [("host-gap", "")]
     assert report.findings[0].cost_ns > 6 * 20 * 300_000 - 6 * 20 * 20_000
 
 

@@ -22,15 +22,11 @@ def program(*, name: str = "gloo:all_reduce", copied: bool = True, meanwhile: in
         trace.op("c10d::allreduce_", at + 60 * US, 40 * US)
         if copied:
             trace.launch("cudaMemcpyAsync", at + 70 * US, 10 * US, number + 2)
-            trace.memcpy(
-                at + 2_040 * US, 400 * US, number + 2, name="Memcpy DtoH (Device -> Pinned)", size=8 << 20
-            )
+            trace.memcpy(at + 2_040 * US, 400 * US, number + 2, name="Memcpy DtoH (Device -> Pinned)", size=8 << 20)
         trace.annotation(name, at + 100 * US, 8_390 * US, tid=GLOO)
         if copied:
             trace.launch("cudaMemcpyAsync", at + 8_050 * US, 10 * US, number + 3, tid=GLOO)
-            trace.memcpy(
-                at + 8_070 * US, 400 * US, number + 3, name="Memcpy HtoD (Pinned -> Device)", size=8 << 20
-            )
+            trace.memcpy(at + 8_070 * US, 400 * US, number + 3, name="Memcpy HtoD (Pinned -> Device)", size=8 << 20)
         if meanwhile:
             trace.op("aten::sort", at + 3 * MS, meanwhile * MS)
         trace.op("aten::add", at + 8_500 * US, 30 * US)
@@ -85,9 +81,7 @@ def test_what_is_copied_is_told_a_step_and_not_a_call() -> None:
             at, number = step * 10 * MS + part * 5 * MS, 10 * step + 2 * part
             trace.op("c10d::allreduce_", at + 10 * US, 40 * US)
             trace.launch("cudaMemcpyAsync", at + 20 * US, 10 * US, number + 1)
-            trace.memcpy(
-                at + 40 * US, 400 * US, number + 1, name="Memcpy DtoH (Device -> Pinned)", size=8 << 20
-            )
+            trace.memcpy(at + 40 * US, 400 * US, number + 1, name="Memcpy DtoH (Device -> Pinned)", size=8 << 20)
             trace.annotation("gloo:all_reduce", at + 50 * US, 4_000 * US, tid=GLOO)
             trace.op("aten::add", at + 4_100 * US, 30 * US)
             trace.launched((at + 4_110 * US, 5 * US), (at + 4_120 * US, 500 * US), number + 2)

@@ -85,9 +85,7 @@ def _averaging(loop: Loop, number: int) -> None:
         loop.launched(kernel_ns=2_000)
 
 
-@pytest.mark.parametrize(
-    ("steps", "severe"), [(6, True), (1, False)], ids=["in every step", "in the only step"]
-)
+@pytest.mark.parametrize(("steps", "severe"), [(6, True), (1, False)], ids=["in every step", "in the only step"])
 def test_a_function_keeps_its_time_from_the_launches_around_it(steps: int, severe: bool) -> None:
     report = diagnose(loop_of(_averaging, steps), select=["launch-bound", "host-gap", "host-hotspot"])
     (found,) = [one for one in report.findings if one.by == "train.py(30): ema"]

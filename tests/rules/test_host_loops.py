@@ -14,12 +14,9 @@ OTHERS = ["cudaMalloc", "cudaEventSynchronize", "cudaGetLastError"]
 
 
 @pytest.mark.parametrize(
-    ("orders", "inside", "gone"),
-    [("", False, EVENTS), ("cudaStreamWaitEvent", False, []), ("", True, EVENTS)],
+    ("orders", "inside", "gone"), [("", False, EVENTS), ("cudaStreamWaitEvent", False, []), ("", True, EVENTS)]
 )
-def test_events_measure_time_where_no_stream_waits_for_them(
-    orders: str, inside: bool, gone: list[str]
-) -> None:
+def test_events_measure_time_where_no_stream_waits_for_them(orders: str, inside: bool, gone: list[str]) -> None:
     """A wait of a stream within an op orders that op's own work."""
     trace = TraceBuilder()
     calls = [*EVENTS, *OTHERS, *[orders] * bool(orders)]

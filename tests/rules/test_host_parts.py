@@ -41,9 +41,7 @@ def test_rest_is_listed_from_one_percent_on(parts: dict[str, int], told: dict[st
         ({"f": 9, "g": 1}, False, ", within {by}"),
     ],
 )
-def test_inner_functions_are_listed_if_they_differ(
-    functions: dict[str, int], alone: bool, words: str
-) -> None:
+def test_inner_functions_are_listed_if_they_differ(functions: dict[str, int], alone: bool, words: str) -> None:
     assert place_text({"functions": functions, "places": {}, "lines": {"f": 9}}, "f", single=alone) == words
 
 

@@ -44,8 +44,7 @@ def test_uneven_function_reports_median_and_longest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pause_us", "stacks", "said"),
-    [(90, False, False), (110, False, True), (190, True, False), (210, True, True)],
+    ("pause_us", "stacks", "said"), [(90, False, False), (110, False, True), (190, True, False), (210, True, True)]
 )
 def test_recorded_stacks_make_pauses_twice_as_long(pause_us: int, stacks: bool, said: bool) -> None:
     def body(loop: Loop, _: int) -> None:
@@ -106,23 +105,16 @@ def test_pause_in_a_package_is_named_with_the_function_that_calls_it() -> None:
         start, first = loop.now, 900 + 10 * loop.launches
         loop.python("serve.py(9): stops", start, 3 * MS, python_id=first)
         loop.python(
-            "transformers/tokenization_utils_base.py(2853): decode",
-            start,
-            3 * MS,
-            python_id=first + 1,
-            parent=first,
+            "transformers/tokenization_utils_base.py(2853): decode", start, 3 * MS, python_id=first + 1, parent=first
         )
         loop.pause(3 * MS)
 
     (one,) = alarms(loop_of(body), SLUG)
     assert (
-        one.title
-        == "The CPU pauses for 3.00 ms without ops, once a step, in decode() called by stops() (serve.py:9)"
+        one.title == "The CPU pauses for 3.00 ms without ops, once a step, in decode() called by stops() (serve.py:9)"
     )
     assert one.advice.startswith("Compare token ids instead of decoding after each token")
-    assert one.advice.endswith(
-        "This code is in the package transformers, which your code calls in serve.py(9): stops."
-    )
+    assert one.advice.endswith("This code is in the package transformers, which your code calls in serve.py(9): stops.")
 
 
 def sampling(loop: Loop, _: int) -> None:
@@ -148,9 +140,7 @@ def test_the_time_of_the_call_is_a_median_as_that_of_its_function() -> None:
 def test_saving_is_of_the_call_that_the_remedy_replaces() -> None:
     (one,) = alarms(loop_of(sampling), SLUG)
     assert one.title == "The CPU pauses for 6.00 ms in asarray(), once a step, in sample() (replay.py:5)"
-    assert (
-        "sample() runs once a step and takes 10.0 ms each time; asarray() takes 6.00 ms of it" in one.message
-    )
+    assert "sample() runs once a step and takes 10.0 ms each time; asarray() takes 6.00 ms of it" in one.message
     assert one.advice.startswith("If this converts a Python list, keep its values in a numpy array")
     assert one.saving is not None
     assert 0.5 < one.saving.share < 0.65

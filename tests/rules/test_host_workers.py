@@ -92,9 +92,7 @@ def test_what_makes_on_the_host_what_is_copied_is_named() -> None:
     assert one.advice.startswith("Create it on the device: aten::randn with device='cuda'")
 
 
-@pytest.mark.parametrize(
-    "worker", [None, "aten::view", "aten::empty_like", "aten::new_empty", "aten::contiguous"]
-)
+@pytest.mark.parametrize("worker", [None, "aten::view", "aten::empty_like", "aten::new_empty", "aten::contiguous"])
 def test_without_host_op_the_copy_has_no_worker(worker: str | None) -> None:
     for down in (True, False):
         (one,) = found(steps(down=down, worker=worker).trace, "exposed-copy")
@@ -125,9 +123,7 @@ def made_on_the_host(shape: list[int], *, recorded: bool, pause: int = 0) -> Pro
         ([], False, 400 * US, False),  # of unknown size, and long before
     ],
 )
-def test_the_maker_of_copied_data_has_its_size(
-    shape: list[int], recorded: bool, pause: int, named: bool
-) -> None:
+def test_the_maker_of_copied_data_has_its_size(shape: list[int], recorded: bool, pause: int, named: bool) -> None:
     (one,) = found(made_on_the_host(shape, recorded=recorded, pause=pause).trace, "exposed-copy")
     assert ("aten::neg makes the data" in one.message) is named
     assert ("aten::neg" in one.advice) is named

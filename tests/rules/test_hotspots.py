@@ -89,10 +89,7 @@ def test_more_than_memory_delivers_comes_from_caches() -> None:
     [
         ("at::cuda::(anonymous namespace)::spin_kernel(long)", "at::cuda::spin_kernel"),
         (CAST, "vectorized_elementwise_kernel(bfloat16_copy_kernel)"),
-        (
-            "void at::native::reduce_kernel<8, 1, at::native::ReduceOp<float> >(int)",
-            "reduce_kernel(ReduceOp)",
-        ),
+        ("void at::native::reduce_kernel<8, 1, at::native::ReduceOp<float> >(int)", "reduce_kernel(ReduceOp)"),
     ],
 )
 def test_kernels_have_short_names(kernel: str, short: str) -> None:

@@ -6,9 +6,7 @@ from tests.rules.programs import PINNED_TO_HOST, TO_DEVICE, US, Program, decidin
 from traceanalyzer import Severity
 
 
-def reading(
-    ops: tuple[str, ...] = ("aten::item", "aten::_local_scalar_dense"), name: str = PINNED_TO_HOST
-) -> Program:
+def reading(ops: tuple[str, ...] = ("aten::item", "aten::_local_scalar_dense"), name: str = PINNED_TO_HOST) -> Program:
     """Five steps of kernels, each with a value that is copied in the middle."""
     program = Program()
     for number in range(5):
@@ -167,8 +165,7 @@ def test_what_another_thread_asked_is_no_check_of_arguments() -> None:
 
 
 @pytest.mark.parametrize(
-    ("after", "cause"),
-    [("", "result"), ("aten::mm", "copy-to-host"), ("Optimizer.step#Adam.step", "copy-to-host")],
+    ("after", "cause"), [("", "result"), ("aten::mm", "copy-to-host"), ("Optimizer.step#Adam.step", "copy-to-host")]
 )
 def test_what_a_step_reads_last_is_its_result_unless_it_trains(after: str, cause: str) -> None:
     program = Program()
@@ -188,9 +185,7 @@ def test_what_a_step_reads_last_is_its_result_unless_it_trains(after: str, cause
     assert (read.severity is Severity.INFO) == (cause == "result")
 
 
-def decoding(
-    before: str = "aten::argmax", after: str = "aten::embedding", *, upload: bool = False
-) -> Program:
+def decoding(before: str = "aten::argmax", after: str = "aten::embedding", *, upload: bool = False) -> Program:
     """Four steps of three passes; each samples tokens, reads them, and looks up those of the next pass."""
     program = Program()
     for number in range(4):

@@ -41,9 +41,7 @@ def test_what_to_do_about_few_blocks_depends_on_the_op(
 
 CONVERT = Op("aten::_convolution", "void nchwToNhwcKernel<float>(int)", 40, IMAGES, [F32])
 CONV = Op("aten::cudnn_convolution", "sm90_xmma_fprop_implicit_gemm_bf16_nhwc", 200, IMAGES, [BF16])
-NORM = Op(
-    "aten::batch_norm", "void at::native::batch_norm_transform_input_kernel<float>(int)", 90, IMAGES, [F32]
-)
+NORM = Op("aten::batch_norm", "void at::native::batch_norm_transform_input_kernel<float>(int)", 90, IMAGES, [F32])
 DEPTHWISE = Op(
     "aten::_conv_depthwise2d",
     "void at::native::conv_depthwise2d_forward_kernel<3, c10::BFloat16>(int)",
@@ -65,10 +63,7 @@ BACKWARD = "autograd::engine::evaluate_function: ConvolutionBackward0"
         pytest.param([replace(NORM, dims=[[512, 64]]), CONV], [], 0, id="a norm of rows"),
         pytest.param([DEPTHWISE], ["depthwise convolutions"], 60 * 0.75, id="depthwise in half precision"),
         pytest.param(
-            [replace(DEPTHWISE, kernel=DEPTHWISE.kernel.replace("c10::BFloat16", "float"))],
-            [],
-            0,
-            id="in full",
+            [replace(DEPTHWISE, kernel=DEPTHWISE.kernel.replace("c10::BFloat16", "float"))], [], 0, id="in full"
         ),
         pytest.param([SIGNAL, replace(SIGNAL, name=BACKWARD)], [], 0, id="a signal has no channels last"),
         pytest.param(
@@ -85,9 +80,7 @@ BACKWARD = "autograd::engine::evaluate_function: ConvolutionBackward0"
         ),
     ],
 )
-def test_what_channels_first_costs_is_told_by_its_parts(
-    ops: list[Op], parts: list[str], saved_us: float
-) -> None:
+def test_what_channels_first_costs_is_told_by_its_parts(ops: list[Op], parts: list[str], saved_us: float) -> None:
     said = found(program(ops), "layout-conversion")
     assert [list(one.evidence["parts"]) for one in said] == [parts] * bool(parts)
     assert [one.cost_ns for one in said] == pytest.approx([6e3 * saved_us] * bool(parts), rel=1e-3)
@@ -141,9 +134,7 @@ def test_filters_of_one_channel_leave_tensor_cores_nothing_to_do() -> None:
     assert found(program([conv]), "no-tensor-cores") == []
     (one,) = found(program([replace(conv, dims=[dims[0], [64, 2, 3, 3]])]), "no-tensor-cores")
     assert one.cause == "convolution"
-    (product,) = found(
-        program([Op("aten::mm", SGEMM, 300, [[64, 512], [512, 1, 64]], [F32, F32])]), "no-tensor-cores"
-    )
+    (product,) = found(program([Op("aten::mm", SGEMM, 300, [[64, 512], [512, 1, 64]], [F32, F32])]), "no-tensor-cores")
     assert product.cause == "matmul"
 
 
@@ -173,17 +164,14 @@ def test_the_op_that_mixes_types_is_named_with_its_shapes() -> None:
 
 
 def test_an_optimizer_s_lists_are_not_the_model_s_arithmetic() -> None:
-    lists = Op(
-        "aten::_foreach_add_", "multi_tensor_apply_kernel<double, std::plus<double>>", 500, FIELD, [F64] * 2
-    )
+    lists = Op("aten::_foreach_add_", "multi_tensor_apply_kernel<double, std::plus<double>>", 500, FIELD, [F64] * 2)
     (one,), (other,) = (found(program([LEAK, DOUBLE, *more]), "float64-math") for more in ([], [lists]))
     assert (one.count, one.cost_ns) == (other.count, other.cost_ns)
 
 
 def test_tf32_is_not_promised_without_tf32_elsewhere() -> None:
     (one,), (other,) = (
-        found(program([LEAK, DOUBLE, Op("aten::mm", kernel, 100)]), "float64-math")
-        for kernel in (NVJET, SGEMM)
+        found(program([LEAK, DOUBLE, Op("aten::mm", kernel, 100)]), "float64-math") for kernel in (NVJET, SGEMM)
     )
     assert "Let float32 products use TF32" in one.advice
     assert "TF32" not in other.advice

@@ -38,9 +38,7 @@ def loss(classes: int) -> list[Op]:
 @pytest.mark.parametrize(("classes", "named"), [(32_000, True), (19, False)])
 def test_a_chain_of_a_loss_over_a_vocabulary_is_named_as_such(classes: int, named: bool) -> None:
     (one,) = found(program([*loss(classes), Op("aten::mm", NVJET, 100)]), "unfused-pointwise")
-    assert (
-        "100.0 % of this is in the loss over all classes, for inputs of shape 512x32000" in one.message
-    ) is named
+    assert ("100.0 % of this is in the loss over all classes, for inputs of shape 512x32000" in one.message) is named
     assert one.advice.startswith("First check whether many labels of the loss are ignored (-100)") is named
     assert one.advice.endswith("Inductor makes one kernel of it.")
 
@@ -92,9 +90,7 @@ def test_a_router_is_no_attention() -> None:
 
 
 def test_optimizer_kernels_are_not_short_of_blocks() -> None:
-    kernel = (
-        "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor<float>>(int)"
-    )
+    kernel = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor<float>>(int)"
     assert found(program([Op("aten::_fused_adamw_", kernel, 200, grid=36)]), "low-occupancy") == []
 
 
@@ -186,9 +182,7 @@ def test_a_cast_is_read_by_the_next_work_of_stream_and_step() -> None:
 
 def test_casts_of_results_are_no_matter_of_weights() -> None:
     cast = Op("aten::copy_", CAST, 26, [*BIG, []], [F32, BF16, "Scalar"])
-    (one,) = found(
-        program([Op("aten::mm", NVJET, 86), cast, Op("aten::_softmax", SOFTMAX, 40)]), "dtype-casts"
-    )
+    (one,) = found(program([Op("aten::mm", NVJET, 86), cast, Op("aten::_softmax", SOFTMAX, 40)]), "dtype-casts")
     assert (one.cause, list(one.evidence["readers"])) == ("results", ["aten::_softmax"])
     assert "softmax(dtype=torch.float32)" in one.advice
     assert one.evidence["conversions"] == {"from bfloat16 to float32": 6 * 26 * US}
@@ -264,9 +258,7 @@ GRADIENT = Op(
         pytest.param(200, True, 1, id="11.4 % in training"),
     ],
 )
-def test_in_training_casts_are_worth_it_from_a_tenth_of_the_time(
-    product_us: int, trained: bool, said: int
-) -> None:
+def test_in_training_casts_are_worth_it_from_a_tenth_of_the_time(product_us: int, trained: bool, said: int) -> None:
     """Gradients of what was converted go back to float32; that is no cast to be avoided by itself."""
     cast = Op("aten::copy_", CAST, 26, [*BIG, []], [BF16, F32, "Scalar"])
     ops = [cast, Op("aten::mm", NVJET, product_us), *[GRADIENT] * trained, Op("aten::mm", NVJET, 1)]
@@ -295,9 +287,7 @@ def test_what_also_moves_to_another_device_is_still_called() -> None:
 def test_first_and_last_work_have_no_neighbor() -> None:
     """Of three kernels the first and the third, by the second."""
     work = Analysis(program([Op("aten::mm", NVJET, 86)] * 3, steps=1)).index(Work).in_order()
-    (before, some_before), (after, some_after) = neighbors_of(
-        work, work[np.array([0, 2])], work[np.array([1])]
-    )
+    (before, some_before), (after, some_after) = neighbors_of(work, work[np.array([0, 2])], work[np.array([1])])
     assert (some_before.tolist(), some_after.tolist()) == ([False, True], [True, False])
     assert before.entries[1] == after.entries[0] == work.entries[1]
 
@@ -315,7 +305,5 @@ def test_reports_the_count_of_the_most_expensive_copies() -> None:
 def test_requested_copies_may_write_parts_without_strides() -> None:
     own = replace(copied(262144, 32768, 64, 256, 1), strides=[])
     assert found(program([own, Op("aten::mm", NVJET, 100)]), "strided-copy") == []
-    (inner,) = found(
-        program([replace(own, inside="aten::contiguous"), Op("aten::mm", NVJET, 100)]), "strided-copy"
-    )
+    (inner,) = found(program([replace(own, inside="aten::contiguous"), Op("aten::mm", NVJET, 100)]), "strided-copy")
     assert inner.cause == "transposition"

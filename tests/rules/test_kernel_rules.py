@@ -25,10 +25,7 @@ def named(kernel: str, device: str = "NVIDIA H200", op: str = "aten::mm") -> lis
         (SGEMM, "matmul"),
         ("ampere_sgemm_32x128_tn", "matmul"),
         ("volta_sgemm_128x64_nt", "matmul"),
-        (
-            "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x64x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4",
-            "matmul",
-        ),
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x64x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4", "matmul"),
         ("Cijk_Ailk_Bljk_SB_MT128x128x16_MI32x32x1_SN", "matmul"),
         ("Cijk_Ailk_Bljk_S_B_Bias_HA_S_SAV_UserArgs_MT64x64x16", "matmul"),
         ("void implicit_convolve_sgemm<float, float, 1024, 5, 5, 3, 3, 3, 1, false>(int)", "convolution"),
@@ -96,9 +93,7 @@ def test_float64_is_seen_by_types_alone() -> None:
     ]
     (one,) = found(program(ops), "float64-math")
     assert (one.evidence["first_op"], one.count) == ("aten::add", 12)
-    (alone,) = found(
-        program([*ops[:1], replace(ops[1], name="aten::sort", kernel="some_sort")]), "float64-math"
-    )
+    (alone,) = found(program([*ops[:1], replace(ops[1], name="aten::sort", kernel="some_sort")]), "float64-math")
     assert ["TF32" in said.advice for said in (one, alone)] == [True, False]  # for products alone
 
 
@@ -106,9 +101,7 @@ def test_aligned_sizes_in_narrow_kernels_advise_strides() -> None:
     narrow = "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1>(Params)"
     (one,) = found(program([Op("aten::mm", narrow, 300, SQUARE, [BF16, BF16])]), "misaligned-gemm")
     assert "contiguous" in one.advice
-    assert (
-        found(program([Op("aten::mm", SGEMM, 300, [[7, 9], [9, 11]], [F32, F32])]), "misaligned-gemm") == []
-    )
+    assert found(program([Op("aten::mm", SGEMM, 300, [[7, 9], [9, 11]], [F32, F32])]), "misaligned-gemm") == []
 
 
 def test_token_counts_are_not_padded() -> None:
@@ -129,9 +122,7 @@ def test_products_that_memory_bounds_are_no_quicker_when_aligned(batch: int, sav
 
 
 def test_dimensions_that_padding_would_multiply_stay() -> None:
-    kernel = (
-        "void cutlass::Kernel2<cutlass_75_wmma_tensorop_bf16_s161616gemm_bf16_32x32_32x1_tn_align1>(Params)"
-    )
+    kernel = "void cutlass::Kernel2<cutlass_75_wmma_tensorop_bf16_s161616gemm_bf16_32x32_32x1_tn_align1>(Params)"
     op = Op("aten::bmm", kernel, 900, [[65_536, 27, 128], [65_536, 128, 27]], [BF16, BF16])
     assert found(program([op]), "misaligned-gemm") == []
 

@@ -73,8 +73,7 @@ def test_a_part_that_says_where_it_is_leaves_out_the_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("idle_ns", "whole", "least_ns"),
-    [(100, "window", 50.0), (166, "window", 50.0), (170, "window's idle time", 51.0)],
+    ("idle_ns", "whole", "least_ns"), [(100, "window", 50.0), (166, "window", 50.0), (170, "window's idle time", 51.0)]
 )
 def test_launching_must_explain_window_and_idle_shares(idle_ns: int, whole: str, least_ns: float) -> None:
     """5 % of a window of 1,000 ns, and 30 % of what is idle: the more of both."""

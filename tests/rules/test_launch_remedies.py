@@ -52,9 +52,7 @@ def chosen(*pieces: tuple[str, int] | tuple[str, int, str], stacks: bool = False
     ("pause", "stacks", "kept"),
     [(100, False, [500, 100]), (101, False, [500]), (200, True, [500, 200]), (201, True, [500])],
 )
-def test_a_short_pause_is_on_the_way_and_stacks_make_it_longer(
-    pause: int, stacks: bool, kept: list[int]
-) -> None:
+def test_a_short_pause_is_on_the_way_and_stacks_make_it_longer(pause: int, stacks: bool, kept: list[int]) -> None:
     assert chosen(("dispatching", 500), ("python", pause), stacks=stacks) == kept
 
 
@@ -159,9 +157,7 @@ def test_a_single_late_batch_does_not_make_fetching_slow() -> None:
     assert one.advice.startswith("Nothing to do")
 
 
-@pytest.mark.parametrize(
-    ("last", "stacked"), [("aten::tanh", True), ("aten::softmax", False), ("aten::conv2d", False)]
-)
+@pytest.mark.parametrize(("last", "stacked"), [("aten::tanh", True), ("aten::softmax", False), ("aten::conv2d", False)])
 def test_repeats_that_look_like_layers_are_not_to_be_stacked(last: str, stacked: bool) -> None:
     (one,) = found(rollout(16, ("aten::mul", "aten::linear", last)).trace, "launch-bound")
     assert "about 16 repetitions of one sequence of ops (a loop or layers; about 3 ops each: " in one.message
@@ -217,9 +213,7 @@ def test_waiting_for_ranks_is_reported_above_a_share(least: str, told: bool) -> 
     assert ("probably waits for other ranks that launch as slowly" in one.message) is told
     assert "the GPU waits for the launches of aten::add" in one.message  # longer than within collectives
     assert "within collectives" not in one.message
-    assert (
-        one.advice.endswith("Pass the files of all ranks: they show which rank this one waits for.") is told
-    )
+    assert one.advice.endswith("Pass the files of all ranks: they show which rank this one waits for.") is told
 
 
 def test_ops_that_come_in_no_order_are_no_loop() -> None:

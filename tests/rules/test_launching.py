@@ -58,8 +58,7 @@ def test_a_device_that_may_idle_is_not_called_busy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step_ms", "cause", "bound"),
-    [(0.8, "graph", "the CPU: "), (0.467, "profiled-only", "CPU and GPU equally: ")],
+    ("step_ms", "cause", "bound"), [(0.8, "graph", "the CPU: "), (0.467, "profiled-only", "CPU and GPU equally: ")]
 )
 def test_a_measured_step_settles_it(step_ms: float, cause: str, bound: str) -> None:
     """Rules know the step that the user gave, as savings do."""
@@ -136,9 +135,7 @@ def entering(
 @pytest.mark.parametrize(
     ("regions", "steps", "said"), [(TWO, 1, 0), (TWO, 2, 1), (("0/0", "0/0", "1/0"), 1, 1), (("0/0",), 1, 0)]
 )
-def test_regions_that_are_entered_once_each_are_set_up_then(
-    regions: Sequence[str], steps: int, said: int
-) -> None:
+def test_regions_that_are_entered_once_each_are_set_up_then(regions: Sequence[str], steps: int, said: int) -> None:
     found = of_rule(entering(regions, steps=steps), "compile")
     assert [one.count for one in found] == [steps * len(regions)] * said
 

@@ -68,10 +68,7 @@ def test_one_trace_cannot_tell(tmp_path: Path) -> None:
         (Load(1_099, 100), False),
         (Load(1_050, 100, held_ns=25, step_ns=50 / Limits().min_step_share), True),  # both bounds exactly
         (Load(1_050, 100, held_ns=24, step_ns=50 / Limits().min_step_share), False),
-        (
-            Load(1_050, 100, held_ns=25, step_ns=1_190),
-            True,
-        ),  # the others wait for half of it, 4.2 % of the step
+        (Load(1_050, 100, held_ns=25, step_ns=1_190), True),  # the others wait for half of it, 4.2 % of the step
         (Load(1_050, 100, held_ns=24, step_ns=1_190), False),
         (Load(1_050, 100, held_ns=25, step_ns=1_191), False),
         (Load(1_100, 200), True),  # waits 100 longer, and computes 100 longer

@@ -26,14 +26,7 @@ def head(classes: int = 32_000, *, positions: int = 4_096, loss: int = 100, prod
             [F32, F32, "Scalar", "Scalar"],
             inside=f"{ENGINE}LogSoftmaxBackward0",
         ),
-        Op(
-            "aten::mm",
-            NVJET,
-            2 * product,
-            [scores, [classes, 512]],
-            [BF16] * 2,
-            inside=f"{ENGINE}MmBackward0",
-        ),
+        Op("aten::mm", NVJET, 2 * product, [scores, [classes, 512]], [BF16] * 2, inside=f"{ENGINE}MmBackward0"),
     ]
 
 

@@ -51,8 +51,7 @@ def test_state_is_reordered_along_its_rows(along: str, cause: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reader", "cause"),
-    [("aten::relu", "gathers"), ("aten::cat", "reorderings"), ("aten::bmm", "reorderings")],
+    ("reader", "cause"), [("aten::relu", "gathers"), ("aten::cat", "reorderings"), ("aten::bmm", "reorderings")]
 )
 def test_what_is_computed_with_number_by_number_is_no_state(reader: str, cause: str) -> None:
     """A cache is appended to, and products read it."""
@@ -113,9 +112,7 @@ def test_a_device_s_copies_are_held_against_its_own_work() -> None:
             trace.op(op, at + 20 * US * place, 15 * US)
             trace.launch("cudaLaunchKernel", at + 20 * US * place + 5 * US, 5 * US, number + place)
             start = at + (60 if place < 2 else 181) * US
-            trace.kernel(
-                start, dur * US - (20 * US if place == 2 else 0), number + place, name=kernel, device=device
-            )
+            trace.kernel(start, dur * US - (20 * US if place == 2 else 0), number + place, name=kernel, device=device)
     (one,) = programs.found(trace, SLUG)
     assert (one.by, one.device, one.count) == ("aten::clone", 1, 4)
     assert one.evidence["gpu_share"] == pytest.approx(120 / 940)

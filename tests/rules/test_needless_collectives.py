@@ -27,9 +27,7 @@ class Rank:
         self.trace.op(name, self.now + US, 18 * US)
         if elements is not None:
             args: dict[str, Any] = {"In msg nelems": elements, "Out msg nelems": elements}
-            self.trace.op(
-                "record_param_comms", self.now + 2 * US, 16 * US, **args, **{"Collective name": "allreduce"}
-            )
+            self.trace.op("record_param_comms", self.now + 2 * US, 16 * US, **args, **{"Collective name": "allreduce"})
         start = self.now + 15 * US
         if copies:
             self.trace.launch("cudaMemcpyAsync", self.now + 6 * US, 5 * US, self.number)
@@ -84,9 +82,7 @@ def test_accumulation_needs_optimizer_and_backward() -> None:
     assert said(accumulating(4, hooked=False)) == {}
 
 
-def logging(
-    values: int = 3, *, elements: int = 64, between: int = 0, reads: int = 0, around: str = ""
-) -> Rank:
+def logging(values: int = 3, *, elements: int = 64, between: int = 0, reads: int = 0, around: str = "") -> Rank:
     """Steps that reduce some small values, with kernels between them; the first `reads` are read back at once."""
     rank = Rank()
     for _ in range(3):

@@ -43,9 +43,7 @@ def training(*pieces: Piece, steps: int = 4) -> TraceBuilder:
                 inner: dict[str, Any] = {"Input Dims": dims, "Input type": types}
                 trace.op("aten::copy_", at + 2 * US, 16 * US, tid=7, **inner)
             number += 1
-            trace.launch(
-                "cudaLaunchKernel", at + 5 * US, 5 * US, number, tid=7 if "Backward" in name else 1000
-            )
+            trace.launch("cudaLaunchKernel", at + 5 * US, 5 * US, number, tid=7 if "Backward" in name else 1000)
             trace.kernel(at + 15 * US, dur * US, number)
             at += (dur + 20) * US
         trace.step(step, begin, at - begin)
@@ -105,9 +103,7 @@ def test_on_unknown_devices_products_save_nothing() -> None:
         pytest.param("ExpBackward0", [F32, F32], 8, 0, id="of another op"),
     ],
 )
-def test_backward_of_the_product_is_saved_too(
-    name: str, types: list[str], sequence: int, saved_us: int
-) -> None:
+def test_backward_of_the_product_is_saved_too(name: str, types: list[str], sequence: int, saved_us: int) -> None:
     forward: list[Piece] = [("aten::exp", 1, [[9]], [F32], 8), SOFTMAX, ONE_HOT, CONVERTED, PRODUCT]
     (plain,) = found(training(*forward), "one-hot")
     (one,) = found(training(*forward, (name, 900, [SEEN, SEEN], types, sequence)), "one-hot")

@@ -47,11 +47,7 @@ def xpu(event: Event) -> None:
         args.pop("cbid", None)
     elif event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
         kept = {key: args[key] for key in ("External id", "device", "correlation", "bytes") if key in args}
-        queue = {
-            "sycl queue": args["stream"],
-            "l0 queue": "0x000055d08b8fc138",
-            "context": "0x000055d08918fc78",
-        }
+        queue = {"sycl queue": args["stream"], "l0 queue": "0x000055d08b8fc138", "context": "0x000055d08918fc78"}
         times = {"appended": "1790952812114.058", "appended_rel_to_start": "-0.336"}
         event["args"] = {**kept, **queue, **times, "kernel_id": event["ts"]}
     _renamed(event, _XPU)
@@ -90,17 +86,9 @@ def costs(trace: Trace) -> dict[str, int]:
 @pytest.mark.parametrize(("rewrite", "dialect"), [(xpu, " on XPU"), (rocm, " on ROCm")])
 @pytest.mark.parametrize(
     "fixture",
-    [
-        "implicit-sync/bad",
-        "launch-bound/bad",
-        "hidden-dtod-copy/bad",
-        "allocator-thrash/bad",
-        "healthy/cuda_graphs",
-    ],
+    ["implicit-sync/bad", "launch-bound/bad", "hidden-dtod-copy/bad", "allocator-thrash/bad", "healthy/cuda_graphs"],
 )
-def test_the_names_of_a_vendor_change_no_cost(
-    fixture: str, rewrite: Callable[[Event], None], dialect: str
-) -> None:
+def test_the_names_of_a_vendor_change_no_cost(fixture: str, rewrite: Callable[[Event], None], dialect: str) -> None:
     trace = read(fixture, rewrite)
     assert trace.meta.dialect.endswith(dialect)
     assert trace.meta.anomalies == {}

@@ -40,12 +40,8 @@ def test_the_last_position_of_many_is_all_that_is_used() -> None:
 
 
 def test_batches_of_other_lengths_are_of_one_form() -> None:
-    heads = [
-        Signature.parsed("aten::linear", f"[[8, {length}, 64], [9, 64]]", None, None) for length in (500, 501)
-    ]
-    assert (
-        forms_of(np.array([0, 1]), heads, np.array([0, 1])) == [("aten::linear", "([8, ?, 64], [9, 64])")] * 2
-    )
+    heads = [Signature.parsed("aten::linear", f"[[8, {length}, 64], [9, 64]]", None, None) for length in (500, 501)]
+    assert forms_of(np.array([0, 1]), heads, np.array([0, 1])) == [("aten::linear", "([8, ?, 64], [9, 64])")] * 2
     assert forms_of(np.array([0]), heads[:1], np.array([0])) == [("aten::linear", "([8, 500, 64], [9, 64])")]
 
 

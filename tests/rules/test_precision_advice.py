@@ -31,9 +31,7 @@ def test_each_device_is_told_what_it_has(
     assert ("not in the table of peaks" in one.message) is (device is UNKNOWN)
 
 
-@pytest.mark.parametrize(
-    "before", [[], [Op("aten::mm", NVJET, 50, SQUARE, [BF16] * 2)]], ids=["alone", "second"]
-)
+@pytest.mark.parametrize("before", [[], [Op("aten::mm", NVJET, 50, SQUARE, [BF16] * 2)]], ids=["alone", "second"])
 def test_a_product_takes_as_long_as_its_bytes_in_any_arithmetic(before: list[Op]) -> None:
     """Eight columns by eight rows make 17 GB, which take 5.5 ms at the rate that products reach."""
     size = 65_536

@@ -32,12 +32,7 @@ def collectives(took_us: list[int], *, ops: int | None = None, steps: int = 1) -
 
 
 def measured(
-    took_us: list[int],
-    moved_us: list[int],
-    last: list[int],
-    *,
-    name: str = "allreduce",
-    ops: int | None = None,
+    took_us: list[int], moved_us: list[int], last: list[int], *, name: str = "allreduce", ops: int | None = None
 ) -> dict[str, Hits]:
     """What is said of collectives without compute beside them, by what they take to move data and who came last."""
     work = collectives(took_us, ops=ops)
@@ -67,9 +62,7 @@ def test_a_rank_waits_for_the_last_rank_of_each_collective() -> None:
 
 def test_waiting_goes_and_exposed_transfer_goes_in_part() -> None:
     """Of 50 us that move data 30 % are saved; nobody knows how long the second one waits."""
-    (transfer,) = (
-        one for cause, one in measured([150, 80], [50, 50], [2, -1]).items() if cause == "transfer"
-    )
+    (transfer,) = (one for cause, one in measured([150, 80], [50, 50], [2, -1]).items() if cause == "transfer")
     fix: Any = transfer.fix
     assert np.asarray(fix.dur_ns).tolist() == pytest.approx([50 * US - 15 * US, 80 * US - 15 * US])
 
@@ -78,9 +71,7 @@ def test_waiting_goes_and_exposed_transfer_goes_in_part() -> None:
 def test_needless_gather_goes_with_its_recorded_op(ops: int | None, edit: str) -> None:
     transfer = measured([60, 60], [50, 50], [1, 1], name="allgather", ops=ops)["transfer"]
     assert type(transfer.fix).__name__ == edit
-    assert transfer.advice.startswith(
-        "If possible, let the next op work only on this rank's part of the tensor"
-    )
+    assert transfer.advice.startswith("If possible, let the next op work only on this rank's part of the tensor")
 
 
 def estimated(
@@ -133,12 +124,8 @@ def test_a_barrier_and_a_receiver_always_wait(name: str) -> None:
 
 
 def test_advice_depends_on_traces_of_other_ranks() -> None:
-    assert estimated([900], single=True)["waiting"].advice.startswith(
-        "Other ranks decide how long this one waits"
-    )
-    assert estimated([900], single=False)["waiting"].advice.startswith(
-        "The rank that waits least is the late one"
-    )
+    assert estimated([900], single=True)["waiting"].advice.startswith("Other ranks decide how long this one waits")
+    assert estimated([900], single=False)["waiting"].advice.startswith("The rank that waits least is the late one")
 
 
 def test_overlapping_compute_shortens_exposed_time() -> None:

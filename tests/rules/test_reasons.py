@@ -64,9 +64,7 @@ def test_neighbours_of_a_transposed_tensor_lie_apart() -> None:
         ("relu", [[64, 32], []], ["", "[0]"], ""),
     ],
 )
-def test_the_dimension_is_read_where_the_op_takes_it(
-    name: str, dims: list[Any], scalars: list[str], said: str
-) -> None:
+def test_the_dimension_is_read_where_the_op_takes_it(name: str, dims: list[Any], scalars: list[str], said: str) -> None:
     text = told(name, dims, [F32] * len(dims), scalars)
     assert said in text
     assert bool(said) is bool(text)
@@ -98,7 +96,5 @@ def test_nothing_is_said_where_nothing_shows() -> None:
         ([128, 8_192, 1], 1, ""),  # with one column they are next to each other
     ],
 )
-def test_neighbours_are_apart_by_what_is_behind_their_dimension(
-    shape: list[int], dim: int, said: str
-) -> None:
+def test_neighbours_are_apart_by_what_is_behind_their_dimension(shape: list[int], dim: int, said: str) -> None:
     assert told("cumsum", [shape, [], []], [F32, "Scalar", ""], ["", str(dim), ""]) == said

@@ -91,9 +91,7 @@ def _changing(step: int) -> list[Call]:
         pytest.param(calling(*[[WINDOW[0], *USE, *WINDOW[1:]]] * 4), id="others between"),
         pytest.param(calling(*[[*WINDOW[::2], *USE]] * 4), id="two ops: a buffer"),
         pytest.param(calling(*[[SINES[0], *SINES[2:], *USE]] * 4), id="two ops and a view"),
-        pytest.param(
-            calling(*[[("aten::randn", [[]], ["[400]"], True), *WINDOW[1:], *USE]] * 4), id="at random"
-        ),
+        pytest.param(calling(*[[("aten::randn", [[]], ["[400]"], True), *WINDOW[1:], *USE]] * 4), id="at random"),
     ],
 )
 def test_what_may_change_is_left_alone(trace: TraceBuilder) -> None:
@@ -101,9 +99,7 @@ def test_what_may_change_is_left_alone(trace: TraceBuilder) -> None:
 
 
 def test_without_shapes_it_is_not_applicable() -> None:
-    (outcome,) = diagnose(
-        calling(*[[*WINDOW, *USE]] * 4, shapes=False).load(), select=["computed-again"]
-    ).outcomes
+    (outcome,) = diagnose(calling(*[[*WINDOW, *USE]] * 4, shapes=False).load(), select=["computed-again"]).outcomes
     assert outcome.status == "not applicable"
 
 

@@ -277,9 +277,7 @@ def launches(call: str, launch_us: int, category: str = "cuda_runtime") -> Trace
         ("urEnqueueKernelLaunch", "xpu_runtime", 20, False),
     ],
 )
-def test_launches_that_take_long_in_the_driver_are_named(
-    call: str, category: str, launch_us: int, slow: bool
-) -> None:
+def test_launches_that_take_long_in_the_driver_are_named(call: str, category: str, launch_us: int, slow: bool) -> None:
     (finding,) = of(launches(call, launch_us, category), "launch-bound")
     assert (finding.cause == "slow-launches") is slow
     assert "torch.cuda" not in finding.advice or category == "cuda_runtime"
@@ -332,9 +330,7 @@ def guarded(lookup_us: int, regions: int = 1) -> TraceBuilder:
     return trace
 
 
-@pytest.mark.parametrize(
-    ("lookup_us", "regions", "named"), [(2_000, 1, True), (900, 2, True), (30, 1, False)]
-)
+@pytest.mark.parametrize(("lookup_us", "regions", "named"), [(2_000, 1, True), (900, 2, True), (30, 1, False)])
 def test_long_checks_of_guards_are_named(lookup_us: int, regions: int, named: bool) -> None:
     guards = [one for one in of(guarded(lookup_us, regions), "compile") if one.cause == "guards"]
     assert [one.evidence["lookup_ns"] for one in guards] == [regions * lookup_us * US] * named

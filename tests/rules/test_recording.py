@@ -112,9 +112,7 @@ def test_launches_whose_work_is_missing_here_and_there() -> None:
 @pytest.mark.parametrize(
     ("pieces", "missing", "said"), [(40, 9, False), (40, 10, True), (400, 15, False), (400, 16, True)]
 )
-def test_ten_launches_and_one_in_a_hundred_without_work_are_said(
-    pieces: int, missing: int, said: bool
-) -> None:
+def test_ten_launches_and_one_in_a_hundred_without_work_are_said(pieces: int, missing: int, said: bool) -> None:
     """Four steps of so many launches; those without work are here and there, not at the end."""
     trace = worked(stepped(pieces), lambda number: number > missing)
     assert ("lost-work" in findings_by_cause(trace.load())) is said
@@ -146,17 +144,13 @@ def test_work_without_launches() -> None:
     assert findings_by_cause(trace.load())["lost-launches"].count == 20
 
 
-@pytest.mark.parametrize(
-    ("first", "steps", "causes"), [(0, 4, {"no-warm-up"}), (3, 2, {"few-steps"}), (3, 4, set())]
-)
+@pytest.mark.parametrize(("first", "steps", "causes"), [(0, 4, {"no-warm-up"}), (3, 2, {"few-steps"}), (3, 4, set())])
 def test_too_short_and_too_early(first: int, steps: int, causes: set[str]) -> None:
     found = findings_by_cause(worked(stepped(first=first, steps=steps), lambda _: True).load())
     assert found.keys() - {"left-out"} == causes
 
 
-@pytest.mark.parametrize(
-    ("steps", "said"), [(1, "1 step with work"), (2, "2 steps with work"), (0, "no step marks")]
-)
+@pytest.mark.parametrize(("steps", "said"), [(1, "1 step with work"), (2, "2 steps with work"), (0, "no step marks")])
 def test_how_many_steps_there_are_is_said_where_they_are_few(steps: int, said: str) -> None:
     trace = worked(stepped(steps=max(steps, 1)), lambda _: True)
     if not steps:
@@ -184,9 +178,7 @@ def test_only_what_was_left_out_is_to_be_recorded(shapes: bool, stacks: bool) ->
 def test_a_lane_is_cut_that_ends_a_twentieth_of_the_window_early(last: int, cause: str) -> None:
     """Of 4 ms, with 160 launches every 20 us: the last work ends 194 us and 214 us before the last launch."""
     trace = worked(stepped(), lambda number: number <= last)
-    assert [
-        one for one in findings_by_cause(trace.load()) if one in ("lost-work", "truncated-device-lane")
-    ] == [cause]
+    assert [one for one in findings_by_cause(trace.load()) if one in ("lost-work", "truncated-device-lane")] == [cause]
 
 
 @pytest.mark.parametrize(("delay_ns", "early"), [(-1, 160), (0, 0), (1, 0)])
@@ -261,9 +253,7 @@ def test_only_work_after_full_clock_is_throttled() -> None:
     ],
     ids=["clock alone", "power", "temperature"],
 )
-def test_power_and_temperature_are_told_where_they_are_known(
-    series: dict[str, list[float]], said: str
-) -> None:
+def test_power_and_temperature_are_told_where_they_are_known(series: dict[str, list[float]], said: str) -> None:
     (one,) = findings_by_cause(clocked(clock=DIP, **series), "throttling").values()
     assert one.message.startswith(said)
 

@@ -11,9 +11,7 @@ from traceanalyzer.model.finding import Severity
 
 CAT = "void at::native::(anonymous namespace)::CatArrayBatchedCopy<OpaqueType<2u>, unsigned int, 4, 64, 64>(int)"
 NORM = "void at::native::(anonymous namespace)::GammaBetaBackwardCUDAKernelTemplate<float, float>(long)"
-POINTWISE = (
-    "void at::native::vectorized_elementwise_kernel<4, at::native::exp_kernel_cuda()::{lambda()#1}>(int)"
-)
+POINTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::exp_kernel_cuda()::{lambda()#1}>(int)"
 SQUARE = [[4096, 4096]]
 SHORT_ROWS = Op(
     "aten::native_layer_norm",

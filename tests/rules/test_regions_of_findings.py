@@ -203,8 +203,7 @@ def test_a_function_that_launches_in_blocks_is_a_loop(ops: list[str], words: str
     finding = with_metric(metric)
     assert finding.by == "a loop in train.py(10): update()"
     assert (
-        finding.title.partition("is in ")[2]
-        == "a loop in update() (train.py:10): the GPU waits for its 192 launches"
+        finding.title.partition("is in ")[2] == "a loop in update() (train.py:10): the GPU waits for its 192 launches"
     )
     assert ", as in 48 x (" in finding.message
     assert finding.advice.startswith(words)

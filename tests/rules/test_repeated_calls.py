@@ -40,9 +40,7 @@ def gathering(*rows: int) -> TraceBuilder:
     """A repeat for each row that is selected: then rows are gathered, and multiplied."""
     ops = []
     for row in rows:
-        ops.append(
-            ("aten::select", {"Input Dims": [[2, 900], [], []], "Concrete Inputs": ["", "0", str(row)]})
-        )
+        ops.append(("aten::select", {"Input Dims": [[2, 900], [], []], "Concrete Inputs": ["", "0", str(row)]}))
         ops.append(("aten::index_select", {"Input Dims": [[64, 16], [], [900]]}))
         ops.append(("aten::addmm", {"Input Dims": [[64, 16]]}))
     return steps_of(ops, kernel=GEMM)
@@ -77,9 +75,7 @@ def _growing(repeat: int) -> object:
 
 
 def test_layers_of_growing_width_are_no_loop() -> None:
-    assert (
-        of_rule(loop(["aten::linear", "aten::silu"], 20, kernel=GEMM, dims=_growing), "repeated-calls") == []
-    )
+    assert of_rule(loop(["aten::linear", "aten::silu"], 20, kernel=GEMM, dims=_growing), "repeated-calls") == []
 
 
 def test_results_that_are_stacked_come_from_a_loop() -> None:
@@ -145,9 +141,7 @@ def test_decoding_loop_is_no_loop_of_samples() -> None:
 def trained(*names: str) -> TraceBuilder:
     """Steps of 24 repeats of these ops, and their backward."""
     ops: list[tuple[str, dict[str, Any]]] = [
-        (name, {"Sequence number": 100 * repeat + place})
-        for repeat in range(24)
-        for place, name in enumerate(names)
+        (name, {"Sequence number": 100 * repeat + place}) for repeat in range(24) for place, name in enumerate(names)
     ]
     nodes: list[tuple[str, dict[str, Any]]] = []
     for repeat in reversed(range(24)):
@@ -203,10 +197,7 @@ def test_a_loop_is_found_beside_one_that_covers_more() -> None:
         (["aten::copy_"], "If DistributedDataParallel copies its buffers"),
         (["aten::lerp_"], "Update all tensors with one call"),
         (["aten::select", "aten::add"], "If no repeat needs the one before, stack the inputs and use one op"),
-        (
-            ["aten::linear", "aten::select"],
-            "If no repeat needs the one before, stack the inputs, and weights",
-        ),
+        (["aten::linear", "aten::select"], "If no repeat needs the one before, stack the inputs, and weights"),
         (["aten::norm", "aten::item"], "Compute all norms at once"),
     ],
 )
@@ -284,9 +275,7 @@ def test_a_readout_within_a_recurrence_can_run_after_it(tmp_path: Path, shared_w
     cell = Tensor(3, (16, 16))
     for number in range(30):
         output = Tensor(4 if shared_weight else 1000 + number, (16, 16))
-        product, following, read, act, added = (
-            Tensor(100 + 5 * number + place, (8, 16)) for place in range(5)
-        )
+        product, following, read, act, added = (Tensor(100 + 5 * number + place, (8, 16)) for place in range(5))
         calls += [
             Call("aten::mm", (state, cell), (product,), gpu=2 * US),
             Call("aten::tanh", (product,), (following,), gpu=2 * US),
@@ -323,9 +312,7 @@ def test_experts_within_layers_are_a_loop(tmp_path: Path, picks: bool) -> None:
         state = Tensor(1000 * layer + 200, (64, 16))
         calls.append(Call("mine::join", tuple(results), (state,), gpu=2 * US))
     found = recorded(tmp_path, *[[*calls, Call("mine::read", (state,))]] * 3)
-    assert [one.title for one in found] == [
-        "A loop runs index, mm 120 times a step, with 2 launches each time"
-    ] * picks
+    assert [one.title for one in found] == ["A loop runs index, mm 120 times a step, with 2 launches each time"] * picks
 
 
 def test_backward_in_stages_leaves_one_for_each(tmp_path: Path) -> None:

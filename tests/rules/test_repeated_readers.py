@@ -67,9 +67,7 @@ def test_only_as_many_inputs_as_were_written_are_read_once() -> None:
 
 
 def test_products_of_single_rows_read_keys_and_values_once() -> None:
-    one = repetition(
-        [copy(), copy(), SCORES, Op("aten::_softmax", "softmax", 5, [[1024, 1, 2048]], [BF16]), VALUES]
-    )
+    one = repetition([copy(), copy(), SCORES, Op("aten::_softmax", "softmax", 5, [[1024, 1, 2048]], [BF16]), VALUES])
     saved = 2 * spared(125, 1, 128 + 2048)
     assert one.cost_ns == pytest.approx(6 * (1_000 + saved) * US, rel=1e-3)
 

@@ -61,9 +61,7 @@ def trips(*works: tuple[str, int], moved: str = "", tid: int = 1000) -> str | No
         ((), None),
     ],
 )
-def test_host_op_with_a_tenth_of_the_time_is_named(
-    works: tuple[tuple[str, int], ...], named: str | None
-) -> None:
+def test_host_op_with_a_tenth_of_the_time_is_named(works: tuple[tuple[str, int], ...], named: str | None) -> None:
     assert trips(*works) == named
 
 

@@ -78,11 +78,7 @@ def reducing(
         before: so many of them begin before the last node of the backward pass ends.
     """
     trace, number, at = TraceBuilder(distributedInfo={"rank": 0, "world_size": 2}), 0, 0
-    args: dict[str, Any] = {
-        "Collective name": "allreduce",
-        "In msg nelems": elements,
-        "Out msg nelems": elements,
-    }
+    args: dict[str, Any] = {"Collective name": "allreduce", "In msg nelems": elements, "Out msg nelems": elements}
     for step in range(4):
         begin = at
         for place in range(-1, count):
@@ -152,9 +148,7 @@ def test_a_buckets_size_is_that_of_its_type(dtype: str, elements: int) -> None:
         ({"backward": False}, 0, ""),
     ],
 )
-def test_a_loop_over_parameters_reduces_after_the_backward_pass(
-    how: dict[str, Any], count: int, size: str
-) -> None:
+def test_a_loop_over_parameters_reduces_after_the_backward_pass(how: dict[str, Any], count: int, size: str) -> None:
     found = reducing(**{"count": 8, "elements": 1 << 20, **how})
     assert [(one.cause, one.count) for one in found] == [("after-backward", 4 * count)] * bool(count)
     for one in found:

@@ -27,9 +27,7 @@ SORT = "aten::sort"
         ("barrier", 0, False, " and waits for another rank"),
     ],
 )
-def test_estimated_waiting_is_told_with_whom_it_is_for(
-    kind: str, waiting: int, peers: bool, words: str
-) -> None:
+def test_estimated_waiting_is_told_with_whom_it_is_for(kind: str, waiting: int, peers: bool, words: str) -> None:
     assert late_rank_text(kind, waiting=waiting, peers=peers) == words
 
 
@@ -95,9 +93,7 @@ def said(
         ({SORT: 2.0 * MS, "aten::topk": 1.0 * MS}, 3.9, "host-work"),
     ],
 )
-def test_the_cause_is_where_most_of_it_lies(
-    cpu_ns: Mapping[str, float], compute_ms: float, cause: str
-) -> None:
+def test_the_cause_is_where_most_of_it_lies(cpu_ns: Mapping[str, float], compute_ms: float, cause: str) -> None:
     hits = said(cpu_ns, compute_ms=compute_ms)
     assert hits.cause == cause
     assert ("; its GPU computes" in hits.message) is (compute_ms > 1)
@@ -122,8 +118,7 @@ def test_what_the_rank_and_the_others_spend_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("copied", "after", "told"),
-    [(4_095, False, False), (4_096, False, True), (4_096, True, False), (0, False, False)],
+    ("copied", "after", "told"), [(4_095, False, False), (4_096, False, True), (4_096, True, False), (0, False, False)]
 )
 def test_host_work_on_copies_may_run_on_the_device(copied: int, after: bool, told: bool) -> None:
     hits = said({SORT: 3.0 * MS}, copied=copied, copied_after=after)

@@ -9,11 +9,7 @@ from tests.support.execution_traces import US, Call, Tensor, written
 from traceanalyzer import Finding, diagnose, load
 
 NODES, NEIGHBOURS, WIDTH = 1_000, 16, 64
-X, INDEX, WEIGHT = (
-    Tensor(1, (NODES, WIDTH)),
-    Tensor(2, (NODES, NEIGHBOURS)),
-    Tensor(3, (NODES, NEIGHBOURS, 1)),
-)
+X, INDEX, WEIGHT = (Tensor(1, (NODES, WIDTH)), Tensor(2, (NODES, NEIGHBOURS)), Tensor(3, (NODES, NEIGHBOURS, 1)))
 ROWS, SCALED = (Tensor(storage, (NODES, NEIGHBOURS, WIDTH)) for storage in (4, 5))
 SUM, ACTIVE, RESULT = Tensor(6, (NODES, WIDTH)), Tensor(7, (NODES, WIDTH)), Tensor(8, (NODES, 8))
 
@@ -50,9 +46,7 @@ OVER_FEATURES = Call("aten::sum", (SCALED,), (SUM,), numbers=([2],), gpu=400 * U
         pytest.param([GATHER, SCALE, ADD, layer(width=33)], id="more than half the width"),
         pytest.param([GATHER, SCALE, ADD, RELU, layer(ACTIVE)], id="a nonlinearity"),
         pytest.param([GATHER, SCALE, ADD, BIASED, layer(ACTIVE)], id="a bias"),
-        pytest.param(
-            [GATHER, SCALE, ADD, layer(), Call("aten::norm", (SUM,), (ACTIVE,))], id="another reader"
-        ),
+        pytest.param([GATHER, SCALE, ADD, layer(), Call("aten::norm", (SUM,), (ACTIVE,))], id="another reader"),
         pytest.param([GATHER, BY_FEATURE, ADD, layer()], id="a weight for each feature"),
         pytest.param([GATHER, SCALE, OVER_FEATURES, layer()], id="a sum over features"),
         pytest.param([SCALE, ADD, layer()], id="rows that are not gathered"),

@@ -147,12 +147,8 @@ def test_each_step_has_the_sequence_several_times() -> None:
         pytest.param(("aten::add_", [[9], []], [LONG, NUMBER], ["", "1"]), 1, id="others in place"),
         pytest.param(("aten::add", [[EDGES], [EDGES]], [LONG, LONG], []), 0, id="of themselves"),
         pytest.param(("aten::add", [[9], [9]], [LONG, LONG], []), 1, id="others"),
-        pytest.param(
-            ("aten::unbind", [[2, EDGES], []], [LONG, NUMBER], ["", "0"]), 0, id="halves of a larger tensor"
-        ),
-        pytest.param(
-            ("aten::unbind", [[2, EDGES // 4], []], [LONG, NUMBER], ["", "0"]), 1, id="of a smaller"
-        ),
+        pytest.param(("aten::unbind", [[2, EDGES], []], [LONG, NUMBER], ["", "0"]), 0, id="halves of a larger tensor"),
+        pytest.param(("aten::unbind", [[2, EDGES // 4], []], [LONG, NUMBER], ["", "0"]), 1, id="of a smaller"),
         pytest.param(("aten::add", [[EDGES], [EDGES]], [F32, F32], []), 1, id="floats"),
         pytest.param(("aten::topk", [[2, EDGES]], [F32], []), 0, id="indices of any number"),
         pytest.param(("aten::topk", [[2, 9]], [F32], []), 1, id="indices of few numbers"),

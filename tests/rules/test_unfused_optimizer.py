@@ -33,9 +33,7 @@ def test_an_optimizer_without_ops_may_be_fused_elsewhere() -> None:
     trace = TraceBuilder()
     for number in range(1, 41):
         trace.launch("cudaLaunchKernel", 12 * US * number, 5 * US, number)
-        trace.kernel(
-            12 * US * number + 8 * US, 2 * US, number, name="void multi_tensor_apply_kernel<Adam>(x)"
-        )
+        trace.kernel(12 * US * number + 8 * US, 2 * US, number, name="void multi_tensor_apply_kernel<Adam>(x)")
     trace.annotation("Optimizer.step#FusedAdam.step", 0, 600 * US)
     assert of_rule(trace, "unfused-optimizer") == []
 
@@ -95,9 +93,7 @@ def test_launches_are_counted_in_each_step(each: int, said: bool) -> None:
     for step in range(3):
         begin = 12 * US * each * step
         trace.annotation("Optimizer.step#AdamW.step", begin, 12 * US * each - US)
-    assert [(one.count, one.evidence["launches"]) for one in of_rule(trace, "unfused-optimizer")] == [
-        (3, each)
-    ] * said
+    assert [(one.count, one.evidence["launches"]) for one in of_rule(trace, "unfused-optimizer")] == [(3, each)] * said
 
 
 def test_two_optimizers_without_the_fused_one() -> None:
@@ -117,9 +113,7 @@ def test_op_of_few_parameters_does_not_set_the_count() -> None:
     assert one.evidence["passes"] == 3
 
 
-@pytest.mark.parametrize(
-    ("kernel", "said"), [("ncclDevKernel_AllReduce_Sum_f32_RING_LL", False), ("gemm", True)]
-)
+@pytest.mark.parametrize(("kernel", "said"), [("ncclDevKernel_AllReduce_Sum_f32_RING_LL", False), ("gemm", True)])
 def test_an_optimizer_that_communicates_has_no_fused_one(kernel: str, said: bool) -> None:
     """As one that shards its states."""
     trace = stepping("SGD", ["aten::mul_", "aten::add_"], 30)
@@ -127,9 +121,7 @@ def test_an_optimizer_that_communicates_has_no_fused_one(kernel: str, said: bool
     assert bool(of_rule(trace, "unfused-optimizer")) is said
 
 
-@pytest.mark.parametrize(
-    ("groups", "advice"), [(16, "Put parameters with equal options"), (15, "Pass fused=True")]
-)
+@pytest.mark.parametrize(("groups", "advice"), [(16, "Put parameters with equal options"), (15, "Pass fused=True")])
 def test_many_parameter_groups_are_named(groups: int, advice: str) -> None:
     """Each foreach op runs once for each group, one of them twice."""
     ops = ["aten::_foreach_mul_", "aten::_foreach_lerp_", "aten::_foreach_addcdiv_", "aten::_foreach_mul_"]

@@ -45,9 +45,7 @@ def delays(path: Path) -> list[Finding]:
         ("slow_loader", "late-batches", Severity.HIGH, 0.343),
     ],
 )
-def test_the_planted_fault_is_the_first_finding(
-    program: str, cause: str, severity: Severity, measured: float
-) -> None:
+def test_the_planted_fault_is_the_first_finding(program: str, cause: str, severity: Severity, measured: float) -> None:
     first = diagnose(load(RECORDINGS / f"{program}.json.gz")).findings[0]
     assert (first.rule, first.cause, first.severity) == (RULE, cause, severity)
     assert first.evidence["measured_share"] == pytest.approx(measured, abs=0.001)
@@ -110,12 +108,7 @@ def test_waits_for_late_batches_are_the_first_finding(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "loader",
-    [
-        {**LOADER, "workers": 0},
-        {**LOADER, "idle_after": [False] * 24},
-        {**LOADER, "wait_ms": [0.2] * 24},
-        None,
-    ],
+    [{**LOADER, "workers": 0}, {**LOADER, "idle_after": [False] * 24}, {**LOADER, "wait_ms": [0.2] * 24}, None],
     ids=["no workers", "GPU busy", "ready", "no loader"],
 )
 def test_waits_that_delay_no_work_are_not_reported(loader: object, tmp_path: Path) -> None:
@@ -136,12 +129,7 @@ def test_few_garbage_collections_are_not_reported(collecting_ms: float, tmp_path
 
 @pytest.mark.parametrize(
     "measured",
-    [
-        {"lock_ms": 0.07},
-        {"drained_share": 0.0},
-        {"threads": [{"name": "metrics", "cpu": 0.2}]},
-        {"threads": []},
-    ],
+    [{"lock_ms": 0.07}, {"drained_share": 0.0}, {"threads": [{"name": "metrics", "cpu": 0.2}]}, {"threads": []}],
     ids=["lock is free", "GPU is the limit", "thread idles", "no thread"],
 )
 def test_a_thread_that_delays_nothing_is_not_reported(measured: dict[str, Any], tmp_path: Path) -> None:
@@ -212,8 +200,7 @@ def test_damaged_measurements_count_as_not_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "is_trace"),
-    [("a.json.gz", True), ("a.et.json.gz", False), ("a.et.json", False), ("get.json", True)],
+    ("name", "is_trace"), [("a.json.gz", True), ("a.et.json.gz", False), ("a.et.json", False), ("get.json", True)]
 )
 def test_execution_traces_are_no_traces_of_a_folder(name: str, is_trace: bool) -> None:
     assert is_trace_name(f"runs/{name}") is is_trace

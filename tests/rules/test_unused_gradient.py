@@ -67,9 +67,7 @@ def test_gradients_that_may_be_used_are_left_alone(run: FineTuning) -> None:
 def test_several_ranks_are_not_judged() -> None:
     run = fine_tuning()
     run.trace.launch("cudaLaunchKernel", 10, US, 999)
-    run.trace.kernel(
-        20 * US, US, 999, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)", stream=20
-    )
+    run.trace.kernel(20 * US, US, 999, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)", stream=20)
     (outcome,) = diagnose(run.trace.load(), select=["unused-gradient"]).outcomes
     assert outcome.status == "not applicable"
 

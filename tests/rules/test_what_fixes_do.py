@@ -29,9 +29,7 @@ LARGE = [4096, 4096]
     (COMPLEX, None, 0),
     (POINTWISE, "aten::_fft_c2r", 0),
 ])  # fmt: skip
-def test_compiler_fuses_no_complex_numbers_or_transforms(
-    kernel: str, inside: str | None, chains: int
-) -> None:
+def test_compiler_fuses_no_complex_numbers_or_transforms(kernel: str, inside: str | None, chains: int) -> None:
     ops = [Op("aten::mul", kernel, 100, [LARGE, LARGE], [F32, F32], inside=inside)] * 5
     assert len(found(program(ops), "unfused-pointwise")) == chains
 

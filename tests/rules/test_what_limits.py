@@ -11,9 +11,7 @@ def test_kernels_are_short_below_5_us(us: int, short: bool) -> None:
     assert (one(program([Op("aten::op", ADD, us)] * 4)).cause == "latency") is short
 
 
-@pytest.mark.parametrize(
-    ("products", "others", "fused"), [(2, 2, True), (3, 2, False), (1, 3, True), (4, 0, False)]
-)
+@pytest.mark.parametrize(("products", "others", "fused"), [(2, 2, True), (3, 2, False), (1, 3, True), (4, 0, False)])
 def test_short_kernels_are_fused_unless_gemms(products: int, others: int, fused: bool) -> None:
     ops = [Op("aten::op", NVJET, 2)] * products + [Op("aten::op", ADD, 2)] * others
     assert one(program(ops)).advice.startswith("Fuse these kernels") is fused

@@ -13,14 +13,7 @@ from traceanalyzer import Report, Trace, diagnose, load
 from traceanalyzer.model.finding import Status
 
 Said = dict[tuple[object, ...], tuple[object, ...]]
-CONVERTED = [
-    "exposed-copy",
-    "hidden-dtod-copy",
-    "host-gap",
-    "implicit-sync",
-    "launch-bound",
-    "no-tensor-cores",
-]
+CONVERTED = ["exposed-copy", "hidden-dtod-copy", "host-gap", "implicit-sync", "launch-bound", "no-tensor-cores"]
 
 
 def said(report: Report) -> Said:

@@ -13,9 +13,7 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.timeline.device_work import DeviceWork
 
 
-@pytest.mark.parametrize(
-    "kernel", ["volta_sgemm_128x64_nn", "f(BinaryFunctor<float, float, float, MulFunctor>)"]
-)
+@pytest.mark.parametrize("kernel", ["volta_sgemm_128x64_nn", "f(BinaryFunctor<float, float, float, MulFunctor>)"])
 def test_a_kernel_that_says_float_is_no_float64_work(kernel: str) -> None:
     ops = [Op("aten::mm", kernel, 100, [[512, 512], [512, 512]], [F64, F64])]
     assert found(program(ops), "float64-math") == []
@@ -75,14 +73,7 @@ def test_an_accelerator_without_rows_of_its_work_is_named() -> None:
     trace.op("aten::mm", 0, 20 * US)
     for i in range(7):
         trace.event(
-            ph="X",
-            cat="mtia_ccp_events",
-            name="CCP",
-            ts=10 + i,
-            dur=1,
-            pid=0,
-            tid=7,
-            args={"device": 0, "stream": 7},
+            ph="X", cat="mtia_ccp_events", name="CCP", ts=10 + i, dur=1, pid=0, tid=7, args={"device": 0, "stream": 7}
         )
     with pytest.raises(Unavailable, match=r"7 rows of MTIA \(mtia_ccp_events\)") as told:
         Analysis(trace.load()).index(DeviceWork)

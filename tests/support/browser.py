@@ -72,9 +72,7 @@ class Visit:
 
 
 @contextmanager
-def visited(
-    browser: Any, path: Path, *, width: int = 1280, scheme: str = "light", **options: Any
-) -> Iterator[Visit]:
+def visited(browser: Any, path: Path, *, width: int = 1280, scheme: str = "light", **options: Any) -> Iterator[Visit]:
     """The file in a window of its own; whatever it asks of a network is refused and noted.
 
     Windows are used again: to open one takes ten times as long as to open a page in it.
@@ -108,9 +106,7 @@ _FREE: dict[tuple[Any, str], list[Any]] = {}
 
 def _window(browser: Any, options: dict[str, Any]) -> Any:
     context = browser.new_context(**options)
-    context.route(
-        "**/*", lambda route: route.continue_() if route.request.url.startswith("file:") else route.abort()
-    )
+    context.route("**/*", lambda route: route.continue_() if route.request.url.startswith("file:") else route.abort())
     return context.new_page()
 
 

@@ -34,15 +34,11 @@ def scope(length: int = LENGTH, steps: int = 4, rank: int | None = None) -> Scop
 
 
 def findings(
-    hits: Sequence[Hits],
-    within: Scope | None = None,
-    order: Claims = Claims.EVENT,
-    saving: Saving | None = None,
+    hits: Sequence[Hits], within: Scope | None = None, order: Claims = Claims.EVENT, saving: Saving | None = None
 ) -> list[Finding]:
     within = within or scope()
     all_pending = resolve_claims(
-        list(group_hits("some-rule", order, hits, within if within.asked else None)),
-        (within.start_ns, within.end_ns),
+        list(group_hits("some-rule", order, hits, within if within.asked else None)), (within.start_ns, within.end_ns)
     )
     return [build_finding(pending, within, saving) for pending in all_pending]
 

@@ -67,6 +67,4 @@ def row(name: str, word: Word, **changes: Any) -> Row:
 
 def fault(status: str, **shares: float | None) -> FaultChange:
     given = {"said_share": 0.17, "low_share": 0.12, "high_share": 0.3, "got_share": None, **shares}
-    return FaultChange(
-        status, ("implicit-sync",), f"title of {status}", "high", base_ns=None, new_ns=None, **given
-    )
+    return FaultChange(status, ("implicit-sync",), f"title of {status}", "high", base_ns=None, new_ns=None, **given)

@@ -20,13 +20,7 @@ Event = dict[str, Any]
 GRAPH_LANE = 1 << 20
 FIRST_NODE_FLOW = 1 << 40
 _GPU = ("kernel", "gpu_memcpy", "gpu_memset")
-_NOT_WRITTEN = {
-    "External id",
-    "blocks per SM",
-    "warps per SM",
-    "est. achieved occupancy %",
-    "memory bandwidth (GB/s)",
-}
+_NOT_WRITTEN = {"External id", "blocks per SM", "warps per SM", "est. achieved occupancy %", "memory bandwidth (GB/s)"}
 _COPY = re.compile(r"Memcpy (\w+) \((\w+) -> (\w+)\)")
 
 
@@ -64,12 +58,7 @@ def _event(event: Event) -> Event:
         event["args"]["priority"] = 0
     if category == "gpu_memcpy" and (match := _COPY.match(event["name"])):
         kind, source, target = match.groups()
-        event["args"] |= {
-            "copy kind": kind,
-            "src kind": source.lower(),
-            "dst kind": target.lower(),
-            "flags": 0,
-        }
+        event["args"] |= {"copy kind": kind, "src kind": source.lower(), "dst kind": target.lower(), "flags": 0}
         event["name"] = "Memcpy"
     if category == "gpu_memset":
         event["args"] |= {"value": 0, "memory kind": 3, "flags": 0}
@@ -91,13 +80,7 @@ def _moved_to_lanes(events: list[Event]) -> list[Event]:
             "original_stream": args["stream"],
         }
         args["stream"] = event["tid"] = GRAPH_LANE
-        lane = {
-            "pid": event["pid"],
-            "tid": GRAPH_LANE,
-            "id": FIRST_NODE_FLOW + number,
-            "cat": "ac2g",
-            "name": "ac2g",
-        }
+        lane = {"pid": event["pid"], "tid": GRAPH_LANE, "id": FIRST_NODE_FLOW + number, "cat": "ac2g", "name": "ac2g"}
         added.append({"ph": "s", "ts": event["ts"] + event["dur"], **lane})
         added.append({"ph": "f", "ts": event["ts"], "bp": "e", **lane})
         if args["graph node id"] == 0:

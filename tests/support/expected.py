@@ -63,11 +63,7 @@ class Program:
 @cache
 def programs() -> tuple[Program, ...]:
     """Every program whose traces exist, sorted by name."""
-    folders = (
-        (REPOSITORY / "fixtures", "fixtures/"),
-        (REPOSITORY / "tests/programs", "programs/"),
-        (SHARED, ""),
-    )
+    folders = ((REPOSITORY / "fixtures", "fixtures/"), (REPOSITORY / "tests/programs", "programs/"), (SHARED, ""))
     paths: dict[str, list[Path]] = {}
     for folder, prefix in folders:
         for path in sorted(folder.rglob("*.json.gz")):
@@ -82,11 +78,7 @@ def selected_programs() -> list[Program]:
     folders: dict[Path, list[Program]] = {}
     for program in programs():
         folders.setdefault(program.file, []).append(program)
-    return [
-        program
-        for group in folders.values()
-        for program in (group[::_SHARED_SHARE] if group[0].shared else group)
-    ]
+    return [program for group in folders.values() for program in (group[::_SHARED_SHARE] if group[0].shared else group)]
 
 
 def expected_sections(file: Path) -> dict[str, list[str]]:
@@ -112,9 +104,7 @@ def write(sections: Mapping[Program, Sequence[str]]) -> None:
     names = {program.name for program in programs()}
     for file in sorted({program.file for program in sections}):
         lines_by_name = {name: lines for name, lines in expected_sections(file).items() if name in names}
-        lines_by_name |= {
-            program.name: list(lines) for program, lines in sections.items() if program.file == file
-        }
+        lines_by_name |= {program.name: list(lines) for program, lines in sections.items() if program.file == file}
         file.parent.mkdir(parents=True, exist_ok=True)
         text = "\n\n".join("\n".join(lines_by_name[name]) for name in sorted(lines_by_name))
         file.write_text(f"{text}\n", encoding="utf-8")
@@ -144,9 +134,7 @@ def _line(finding: Finding) -> str:
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=[""], help="beginnings of the names of programs")
     parser.add_argument("--write", action="store_true", help="rewrite the files")
     options = parser.parse_args()

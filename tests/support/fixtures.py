@@ -7,9 +7,7 @@ from tests.support.trace_selection import ALL
 from traceanalyzer.rule.registry import all_rules
 
 FIXTURES = REPOSITORY / "fixtures"
-TRACES = sorted(
-    p for p in FIXTURES.glob("*/*.json.gz") if p.parent.name != "broken" and ".table" not in p.name
-)
+TRACES = sorted(p for p in FIXTURES.glob("*/*.json.gz") if p.parent.name != "broken" and ".table" not in p.name)
 FOLDERS = sorted({path.parent for path in TRACES})
 SHOWING = [path for path in TRACES if ALL or path.name != "good.json.gz"]
 """Those with findings that cost something: what holds of them holds of the repaired ones, whose findings are few."""

@@ -17,9 +17,7 @@ def messages(*between: Op, nodes: int = 30_000) -> list[Op]:
         scalars=["", "0", ""],
     )
     joined = Op("aten::cat", MOVE, 100, [[[600_000, 64], [600_000, 64]], []], ["TensorList", "Scalar"])
-    layer = Op(
-        "aten::linear", GEMM, 900, [[600_000, 128], [64, 128], [64]], [F32, F32, F32], inside="aten::linear"
-    )
+    layer = Op("aten::linear", GEMM, 900, [[600_000, 128], [64, 128], [64]], [F32, F32, F32], inside="aten::linear")
     product = Op("aten::addmm", GEMM, 900, [[64], [600_000, 128], [128, 64]], [F32] * 3, inside=layer.name)
     return [gather, gather, joined, *between, layer, product]
 

@@ -20,9 +20,7 @@ _SLOW = [HealthCheck.too_slow]
 def examples(count: int = 100) -> settings:
     """Settings for a property: so many examples in the profile `full`, without a deadline."""
     scaled = max(round(count * PROFILES[PROFILE]), min(count, _LEAST))
-    return settings(
-        max_examples=scaled, deadline=None, derandomize=PROFILE == "quick", suppress_health_check=_SLOW
-    )
+    return settings(max_examples=scaled, deadline=None, derandomize=PROFILE == "quick", suppress_health_check=_SLOW)
 
 
 def load_profile() -> None:

@@ -9,11 +9,7 @@ def matmuls() -> TraceBuilder:
     """A step with two products of one shape, a softmax, a copy from the host, and a kernel that no op launched."""
     trace = TraceBuilder(record_shapes=1)
     trace.step(0, 0, 1_000_000, external_id=90)
-    inputs = {
-        "Input Dims": [[1024, 1024], [1024, 1024]],
-        "Input type": [BF16, BF16],
-        "Concrete Inputs": ["", ""],
-    }
+    inputs = {"Input Dims": [[1024, 1024], [1024, 1024]], "Input type": [BF16, BF16], "Concrete Inputs": ["", ""]}
     for number in (1, 2):
         start = number * 10_000
         trace.op("aten::mm", start, 5_000, external_id=number, **inputs)

@@ -24,8 +24,7 @@ def rank_trace(rank: int) -> tuple[Event, list[Event]]:
     made.overhead("Activity Buffer Request", 50_000, 1_000)  # of pid -1
     names = [(pid, "process_name", "name", "python"), (0, "process_labels", "labels", "GPU 0")]
     declared = [
-        {"ph": "M", "name": name, "ts": 0, "pid": of, "tid": 0, "args": {key: value}}
-        for of, name, key, value in names
+        {"ph": "M", "name": name, "ts": 0, "pid": of, "tid": 0, "args": {key: value}} for of, name, key, value in names
     ]
     gpu = {"ph": "M", "name": "process_name", "ts": 0, "pid": 0, "tid": 0, "args": {"name": "python"}}
     return made.header, [*made.events, *declared, gpu]

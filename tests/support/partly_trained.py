@@ -26,9 +26,7 @@ class FineTuning(Training):
             self.op("aten::add_", shape, shape, [], kernels=(5 * US,))
         self.now += 4 * US
         self.args("torch::autograd::AccumulateGrad", start + US, self.now - start - 2 * US, [shape])
-        self.trace.op(
-            "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", start, self.now - start
-        )
+        self.trace.op("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", start, self.now - start)
 
     def optimizer(self, blocks: int) -> None:
         """A fused step whose kernel has so many blocks: its list of tensors is too long for shapes to be recorded."""
@@ -39,9 +37,7 @@ class FineTuning(Training):
         self.trace.op("aten::_fused_adamw_", self.now, 20 * US, **recorded)
         self.trace.launch("cudaLaunchKernel", self.now + 5 * US, 5 * US, self.correlation)
         self.device = max(self.device, self.now + 15 * US)
-        kernel = (
-            "void at::native::multi_tensor_apply_kernel<at::native::FusedOptimizerTensorListMetadata<4>>()"
-        )
+        kernel = "void at::native::multi_tensor_apply_kernel<at::native::FusedOptimizerTensorListMetadata<4>>()"
         self.trace.kernel(self.device, 5 * US, self.correlation, name=kernel, grid=(blocks, 1, 1))
         self.device, self.now = self.device + 5 * US, self.now + 25 * US
         self.trace.annotation("Optimizer.step#AdamW.step", start, self.now - start)

@@ -26,9 +26,7 @@ class Training:
         recorded: dict[str, Any] = {"Input Dims": list(dims), "Concrete Inputs": list(scalars)}
         self.trace.op(name, start, dur, **(recorded if dims else {}))
 
-    def op(
-        self, name: str, *dims: Any, kernels: tuple[int, ...] = (50 * US,), scalars: tuple[str, ...] = ()
-    ) -> None:
+    def op(self, name: str, *dims: Any, kernels: tuple[int, ...] = (50 * US,), scalars: tuple[str, ...] = ()) -> None:
         """An op on tensors of these shapes that launches kernels of these durations."""
         self.args(name, self.now, 20 * US * len(kernels) + 5 * US, dims, scalars)
         for dur in kernels:
@@ -64,9 +62,7 @@ def recommender(
             if summed_us:
                 start = run.now
                 run.op("aten::add", kernels=(summed_us * US,))
-                run.args(
-                    "autograd::engine::evaluate_function: EmbeddingBackward0", start, run.now - start, ()
-                )
+                run.args("autograd::engine::evaluate_function: EmbeddingBackward0", start, run.now - start, ())
             start = run.now
             run.now += 5 * US
             run.op("aten::fill_", table, [], kernels=(300 * US,))

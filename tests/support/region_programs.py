@@ -21,13 +21,7 @@ class CodeProgram:
         self._begin = 0
 
     def op(
-        self,
-        name: str,
-        *,
-        sequence: int | None = None,
-        thread: int = MAIN,
-        forward: int | None = None,
-        **args: Any,
+        self, name: str, *, sequence: int | None = None, thread: int = MAIN, forward: int | None = None, **args: Any
     ) -> None:
         """An op; `forward` is the profiler's number of the thread of a node's forward op."""
         self.number += 1

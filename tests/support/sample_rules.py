@@ -64,7 +64,5 @@ RULES: tuple[Rule, ...] = tuple(map(registry.describe, FUNCTIONS))
 def sample_rules(monkeypatch: pytest.MonkeyPatch) -> tuple[Rule, ...]:
     """These rules and no others."""
     monkeypatch.setattr(registry, "all_rules", lambda: RULES)
-    monkeypatch.setattr(
-        rank_report, "_rules", rank_report._rules.__wrapped__
-    )  # not kept for tests of other rules
+    monkeypatch.setattr(rank_report, "_rules", rank_report._rules.__wrapped__)  # not kept for tests of other rules
     return RULES

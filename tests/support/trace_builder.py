@@ -223,9 +223,7 @@ class TraceBuilder:
         """A memset of `size` bytes."""
         content = {"bytes": size, "memory bandwidth (GB/s)": size / max(dur, 1)}
         ids = _linked(correlation, external_id)
-        return self.work(
-            "gpu_memset", "Memset (Device)", start, dur, device, stream, {**ids, **content, **args}
-        )
+        return self.work("gpu_memset", "Memset (Device)", start, dur, device, stream, {**ids, **content, **args})
 
     def gpu_annotation(
         self, name: str, start: int, dur: int, *, external_id: int, stream: int = 7, device: int = 0

@@ -36,9 +36,7 @@ def repeats(kind: str, count: int = 6) -> list[list[Call]]:
     return made
 
 
-@pytest.mark.parametrize(
-    ("kind", "length"), [("apart", 0), ("rows", 0), ("sum", 1), ("recurrence", 2), ("layers", 2)]
-)
+@pytest.mark.parametrize(("kind", "length"), [("apart", 0), ("rows", 0), ("sum", 1), ("recurrence", 2), ("layers", 2)])
 def test_a_chain_is_what_each_repeat_needs_of_the_one_before(tmp_path: Path, kind: str, length: int) -> None:
     calls = [call for repeat in repeats(kind) for call in repeat]
     of_steps = flow(tmp_path, *[[*calls, reader_of(*calls)]] * 2)

@@ -25,9 +25,7 @@ def conv(image: list[int], weight: list[int], stride: str, padding: str) -> Sign
     return signature("cudnn_convolution", dims, [F32, F32], "", "", padding, stride, ones, "1")
 
 
-def backward(
-    grad: list[int], image: list[int], weight: list[int], mask: str, *, transposed: bool = False
-) -> Signature:
+def backward(grad: list[int], image: list[int], weight: list[int], mask: str, *, transposed: bool = False) -> Signature:
     pair = "[1, 1]"
     scalars = ("", "", "", "", pair, pair, pair, str(transposed), "[0, 0]", "1", mask)
     return signature("convolution_backward", [grad, image, weight, *[[]] * 8], [F32] * 3, *scalars)
@@ -65,7 +63,5 @@ def test_transposed_size_follows_stride_and_dilation() -> None:
         ([8, 64, 16, 16], [8, 4, 16, 16], [64, 4, 3, 3], "thin conv"),
     ],
 )
-def test_backward_is_as_thin_as_its_weight(
-    grad: list[int], image: list[int], weight: list[int], kind: str
-) -> None:
+def test_backward_is_as_thin_as_its_weight(grad: list[int], image: list[int], weight: list[int], kind: str) -> None:
     assert needs(backward(grad, image, weight, "[True, True, False]")).kind == kind

@@ -92,9 +92,7 @@ def test_the_gradient_of_a_bias_is_no_convolution(mask: str, wanted: int | None)
         ("_scaled_dot_product_cudnn_attention_backward", 1, 14, True),
     ],
 )
-def test_attention_with_other_keys_and_narrow_values(
-    name: str, first: int, causal: int, heads_first: bool
-) -> None:
+def test_attention_with_other_keys_and_narrow_values(name: str, first: int, causal: int, heads_first: bool) -> None:
     """128 queries of 64 numbers, 96 keys, values of 32 numbers; 4 heads, 2 sequences."""
 
     def turned(rows: int, width: int) -> list[int]:

@@ -48,9 +48,7 @@ def needs(op: Signature) -> OpCost:
         ("mv", [[8, 64], [64]], [F32, BF16], "vector product", 512 * 4 + 64 * 2),
     ],
 )
-def test_bytes_of_inputs_and_results(
-    name: str, dims: list[Any], types: list[str], kind: str, moved: int
-) -> None:
+def test_bytes_of_inputs_and_results(name: str, dims: list[Any], types: list[str], kind: str, moved: int) -> None:
     found = needs(signature(name, dims, types))
     assert (found.kind, found.bytes) == (kind, moved)
 
@@ -129,12 +127,7 @@ def test_lists_are_read_whole_and_written_where_they_are_results(
 
 @pytest.mark.parametrize(
     ("dims", "fits"),
-    [
-        ([[4, 6], [6, 5]], True),
-        ([[4, 6], [5, 6]], False),
-        ([[2, 6, 4], [6, 5]], False),
-        ([[6, 6], [6]], False),
-    ],
+    [([[4, 6], [6, 5]], True), ([[4, 6], [5, 6]], False), ([[2, 6, 4], [6, 5]], False), ([[6, 6], [6]], False)],
 )
 def test_a_product_of_eight_bits_is_of_two_matrices(dims: list[Any], fits: bool) -> None:
     assert (bound_of(signature("_scaled_mm", dims, ["c10::Float8_e4m3fn"] * 2)) is not None) is fits
@@ -226,9 +219,7 @@ def test_added_rows_collide_as_often_as_rows_per_target() -> None:
         (op("adaptive_avg_pool2d", IMAGE, "[7, 5, 3]"), None),
     ],
 )
-def test_windows_and_images_have_as_many_places_as_fit(
-    call: Signature, shape: tuple[int, ...] | None
-) -> None:
+def test_windows_and_images_have_as_many_places_as_fit(call: Signature, shape: tuple[int, ...] | None) -> None:
     assert result_shape(call) == shape
 
 

@@ -25,11 +25,7 @@ def product(left: Tensor, result: Tensor, sequence: int | None = None) -> Call:
 
 # Two products of an op that has no gradient; with numbers they have a backward pass.
 PLAIN = [Call("aten::cos", (X,), (Y,)), product(Y, Z), product(Z, OUT)]
-TRAINED = [
-    Call("aten::cos", (X,), (Tensor(6),)),
-    product(Tensor(6), Tensor(7), 10),
-    product(Tensor(7), Tensor(8), 11),
-]
+TRAINED = [Call("aten::cos", (X,), (Tensor(6),)), product(Tensor(6), Tensor(7), 10), product(Tensor(7), Tensor(8), 11)]
 BACKWARD = [Call("aten::mul", (W, W), (Tensor(20 + at),), backward=True, sequence=11 - at) for at in range(2)]
 
 
@@ -64,9 +60,7 @@ def test_a_benchmark_that_drops_equal_results_computes_nothing_again(tmp_path: P
     "calls",
     [
         pytest.param([mul(X, W, Y), mul(W, X, Z)], id="other order"),
-        pytest.param(
-            [mul(X, W, Y), Call("aten::add_", (X, W), (X,), writes=(0,)), mul(X, W, Z)], id="written between"
-        ),
+        pytest.param([mul(X, W, Y), Call("aten::add_", (X, W), (X,), writes=(0,)), mul(X, W, Z)], id="written between"),
         pytest.param([mul(X, W, Y), mul(W, W, X), mul(X, W, Z)], id="a freed storage used again"),
         pytest.param([Call("aten::bernoulli", (X,), (Y,)), Call("aten::bernoulli", (X,), (Z,))], id="random"),
         pytest.param([Call("mine::op", (X,), (Y,)), Call("mine::op", (X,), (Z,))], id="op of a library"),
@@ -102,9 +96,7 @@ def wrapped(name: str, inside: str, read: tuple[Tensor, ...], result: Tensor) ->
 
 
 @pytest.mark.parametrize(("left", "expected"), [(X, [1]), (OUT, [])], ids=["same input", "another input"])
-def test_ops_under_vmap_read_what_the_ops_in_them_read(
-    tmp_path: Path, left: Tensor, expected: list[int]
-) -> None:
+def test_ops_under_vmap_read_what_the_ops_in_them_read(tmp_path: Path, left: Tensor, expected: list[int]) -> None:
     linear = [wrapped("aten::linear", "aten::bmm", *tensors) for tensors in [((X, W), Y), ((left, W), Z)]]
     assert again(tmp_path, *linear, Call("mine::read", (Y, Z))) == expected
 
@@ -179,9 +171,7 @@ def test_a_stored_matrix_is_the_same_in_each_step(tmp_path: Path, side: Tensor, 
 
 
 @pytest.mark.parametrize(("batch", "trains", "stored"), [(11, True, 2), (10, True, 0), (11, False, 0)])
-def test_training_computes_the_same_of_stored_tensors(
-    tmp_path: Path, batch: int, trains: bool, stored: int
-) -> None:
+def test_training_computes_the_same_of_stored_tensors(tmp_path: Path, batch: int, trains: bool, stored: int) -> None:
     """Ops 0 and 1 compute of stored tensors, op 2 is a layer; the second batch is the first one, 10, or another."""
 
     def step(batch: int) -> list[Call]:
@@ -203,8 +193,7 @@ def copy(to: Tensor, source: Tensor) -> Call:
 
 
 @pytest.mark.parametrize(
-    "buffers",
-    [pytest.param([Call("aten::empty", (), (Tensor(30, (4, 64)),))], id="new"), pytest.param([], id="kept")],
+    "buffers", [pytest.param([Call("aten::empty", (), (Tensor(30, (4, 64)),))], id="new"), pytest.param([], id="kept")]
 )
 def test_rows_that_are_written_again_are_again(tmp_path: Path, buffers: list[Call]) -> None:
     """The second pass writes the same rows, and a sum over all of them is the same."""

@@ -51,17 +51,13 @@ COLUMN = Tensor(41, (63,), strides=(64,))
     ("readers", "expected"),
     [
         pytest.param([Call("aten::diag", (OTHER,), (Y,))], [64, 64], id="its diagonal alone"),
-        pytest.param(
-            [Call("aten::diag", (OTHER,), (Y,)), Call("aten::sum", (OTHER,), (Z,))], [0, 0], id="all"
-        ),
+        pytest.param([Call("aten::diag", (OTHER,), (Y,)), Call("aten::sum", (OTHER,), (Z,))], [0, 0], id="all"),
         pytest.param([Call("aten::sqrt", (DIAGONAL,), (Y,))], [64, 64], id="a view"),
         pytest.param([Call("aten::sqrt", (COLUMN,), (Y,))], [0, 0], id="a column"),
         pytest.param([Call("aten::sum", (OTHER,), (Y,))], [0, 0], id="no diagonal"),
     ],
 )
-def test_a_matrix_may_be_needed_for_its_diagonal(
-    tmp_path: Path, readers: list[Call], expected: list[int]
-) -> None:
+def test_a_matrix_may_be_needed_for_its_diagonal(tmp_path: Path, readers: list[Call], expected: list[int]) -> None:
     """A product of 64 x 8 and 8 x 64 elements, and an op element by element, whose result these ops read."""
     product = Call("aten::matmul", (Tensor(1, (64, 8)), Tensor(2, (8, 64))), (SQUARE,))
     last = [Call("aten::argmax", (Y,), (HOST,)), Call("aten::argmax", (Z,), (HOST,))][: len(readers)]
@@ -228,9 +224,7 @@ def test_rows_of_a_transposed_view_are_columns(tmp_path: Path) -> None:
     turned = Tensor(61, (32, 7), strides=(1, 32))
     head = Call("aten::linear", (turned, Tensor(63, (64, 7))), (Tensor(62, (32, 64)),))
     assert (
-        shares(
-            tmp_path, Call("aten::layer_norm", (Tensor(60, (7, 32)),), (Tensor(61, (7, 32)),)), head, LAST_ROW
-        )[0]
+        shares(tmp_path, Call("aten::layer_norm", (Tensor(60, (7, 32)),), (Tensor(61, (7, 32)),)), head, LAST_ROW)[0]
         == 1.0
     )
 
@@ -281,8 +275,7 @@ def test_ops_that_differ_amid_a_step_are_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "others",
-    [pytest.param([mul(X, X, Y)] * 2, id="ops"), pytest.param([mul(Tensor(1, (8,)), W, Y)], id="shapes")],
+    "others", [pytest.param([mul(X, X, Y)] * 2, id="ops"), pytest.param([mul(Tensor(1, (8,)), W, Y)], id="shapes")]
 )
 def test_other_steps_are_refused(tmp_path: Path, others: list[Call]) -> None:
     path = written(tmp_path, [[mul(X, W, Y)]])
@@ -330,10 +323,7 @@ PRODUCT = Call("aten::matmul", (FACTOR, FACTOR), (MATRIX,))
         ([TRIL, Call("aten::add", (LOWER, square(47)), (FACTOR,)), PRODUCT], False),
         ([TRIL, Call("aten::exp", (LOWER,), (FACTOR,)), PRODUCT], False),
         ([TRIL, EMBEDDED, SUM, Call("aten::matmul", (FACTOR, LOWER), (MATRIX,))], False),
-        (
-            [TRIL, EMBEDDED, SUM, PRODUCT, Call("aten::add_", (MATRIX, square(47)), (MATRIX,), writes=(0,))],
-            False,
-        ),
+        ([TRIL, EMBEDDED, SUM, PRODUCT, Call("aten::add_", (MATRIX, square(47)), (MATRIX,), writes=(0,))], False),
     ],
     ids=["L L.T", "diagonal", "scaled", "Gram matrix", "full sum", "exp", "two factors", "jitter added"],
 )

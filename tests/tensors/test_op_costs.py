@@ -13,13 +13,7 @@ ATTENTION = 4 * 2 * 4 * 128 * 128 * 64
 CASES = {
     "mm": (signature("mm", [[4, 6], [6, 5]], [BF16, BF16]), "matmul", 240, (24 + 30 + 20) * 2, "bf16"),
     "bmm": (signature("bmm", [[3, 4, 6], [3, 6, 5]], [F32, F32]), "matmul", 720, (72 + 90 + 60) * 4, "fp32"),
-    "addmm": (
-        signature("addmm", [[5], [4, 6], [6, 5]], [F32] * 3),
-        "matmul",
-        240,
-        (5 + 24 + 30 + 20) * 4,
-        "fp32",
-    ),
+    "addmm": (signature("addmm", [[5], [4, 6], [6, 5]], [F32] * 3), "matmul", 240, (5 + 24 + 30 + 20) * 4, "fp32"),
     "conv": (
         signature("cudnn_convolution", CONV, [BF16, BF16], *["", "", "[2, 2]", "[2, 2]", "[1, 1]", "1"]),
         "conv",
@@ -32,19 +26,7 @@ CASES = {
             "convolution_backward",
             [[8, 64, 16, 16], [8, 3, 32, 32], [64, 3, 5, 5]],
             [F32] * 3,
-            *[
-                "",
-                "",
-                "",
-                "[64]",
-                "[2, 2]",
-                "[2, 2]",
-                "[1, 1]",
-                "False",
-                "[0, 0]",
-                "1",
-                "[False, True, False]",
-            ],
+            *["", "", "", "[64]", "[2, 2]", "[2, 2]", "[1, 1]", "False", "[0, 0]", "1", "[False, True, False]"],
         ),
         "conv",
         2 * 8 * 64 * 16 * 16 * 3 * 25,
@@ -132,13 +114,7 @@ CASES = {
         8 * 2 * 128 * 4 * 64 * 2,
         "bf16",
     ),
-    "add": (
-        signature("add", [[8, 16], [16], []], [BF16, F32, "Scalar"]),
-        "elementwise",
-        None,
-        256 + 64 + 512,
-        None,
-    ),
+    "add": (signature("add", [[8, 16], [16], []], [BF16, F32, "Scalar"]), "elementwise", None, 256 + 64 + 512, None),
     "mul_": (signature("mul_", [[8, 16], [8, 16]], [BF16, F32]), "elementwise", None, 256 + 512 + 256, None),
     "mul_scalar": (signature("mul", [[8, 16], []], [BF16, "double"]), "elementwise", None, 512, None),
     "eq": (signature("eq", [[10], []], [LONG, LONG]), "elementwise", None, 90, None),
@@ -162,9 +138,7 @@ UNKNOWN = {
     "list_of_tensors": signature("add", [[[4], [5]], [4]], [F32, F32]),
     "unknown_type": signature("mm", [[4, 6], [6, 5]], ["c10::Odd", "c10::Odd"]),
     "unread_scalar": signature("cudnn_convolution", CONV, [F32, F32], *["", "", "[2", "[2]", "[1]", "1"]),
-    "no_mask": signature(
-        "convolution_backward", [[1, 1, 1]] * 3, [F32] * 3, *([""] * 7 + ["False", "", "", ""])
-    ),
+    "no_mask": signature("convolution_backward", [[1, 1, 1]] * 3, [F32] * 3, *([""] * 7 + ["False", "", "", ""])),
     "varlen": signature("_flash_attention_forward", [[256, 4, 64]] * 3, [BF16] * 3, *([""] * 8 + ["False"])),
 }
 
@@ -180,9 +154,7 @@ def test_damaged_inputs_are_empty() -> None:
 
 
 def test_torch_counts_seven_ops() -> None:
-    conv = signature(
-        "conv2d", [*CONV[:2], [], [], [], [], []], [F32, F32], *["", "", "", "[2, 2]", "2", "[1, 1]", "1"]
-    )
+    conv = signature("conv2d", [*CONV[:2], [], [], [], [], []], [F32, F32], *["", "", "", "[2, 2]", "2", "[1, 1]", "1"])
     assert torch_flops(conv) == 2 * 8 * 64 * 16 * 16 * 3 * 25
     assert torch_flops(CASES["bmm"][0]) == 720
     assert torch_flops(signature("mul", [[8, 16], []], [F32, F32])) == 128

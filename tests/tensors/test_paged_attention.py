@@ -74,6 +74,4 @@ def test_one_call_of_unknown_length_leaves_the_mean_unknown() -> None:
 def test_a_part_of_a_batch_is_not_what_the_mark_tells() -> None:
     """The mark is of two queries."""
     assert attention_cost((MARK.format(keys=300), WHOLE), rows=1) is None
-    assert (
-        attention_cost((MARK.format(keys=300), WHOLE), rows=8) is not None
-    )  # padded to the size of a CUDA graph
+    assert attention_cost((MARK.format(keys=300), WHOLE), rows=8) is not None  # padded to the size of a CUDA graph

@@ -12,11 +12,7 @@ from traceanalyzer.tensors.signatures import Signature
 
 CASES = [
     (signature("nll_loss_forward", [[32, 512], [32]], [F32, LONG]), "gather", 32 * (8 + 4)),
-    (
-        signature("nll_loss_backward", [[], [32, 512], [32]], [F32, F32, LONG]),
-        "elementwise",
-        32 * 512 * 4 + 32 * 8,
-    ),
+    (signature("nll_loss_backward", [[], [32, 512], [32]], [F32, F32, LONG]), "elementwise", 32 * 512 * 4 + 32 * 8),
     (signature("mse_loss", [[64, 8], [64, 8], []], [F32, F32, "Scalar"]), "reduction", 2 * 512 * 4),
     (signature("native_dropout", [[64, 8]], [BF16]), "elementwise", 512 * (2 + 2 + 1)),
     (signature("grid_sampler_2d", [[2, 3, 8, 8], [2, 4, 4, 2]], [F32, F32]), "resampling", (384 + 160) * 4),

@@ -137,9 +137,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("call", "shape"), SHAPES, ids=[f"{call.name}-{i}" for i, (call, _) in enumerate(SHAPES)]
-)
+@pytest.mark.parametrize(("call", "shape"), SHAPES, ids=[f"{call.name}-{i}" for i, (call, _) in enumerate(SHAPES)])
 def test_result_shape(call: Signature, shape: tuple[int, ...] | None) -> None:
     assert result_shape(call) == shape
 
@@ -184,9 +182,7 @@ CREATED = [
 
 
 @pytest.mark.parametrize(("name", "inputs", "scalars", "shape"), CREATED)
-def test_constants_of_numbers(
-    name: str, inputs: int, scalars: tuple[str, ...], shape: tuple[int, ...] | None
-) -> None:
+def test_constants_of_numbers(name: str, inputs: int, scalars: tuple[str, ...], shape: tuple[int, ...] | None) -> None:
     call = signature(name, [[]] * inputs, ["Scalar"] * inputs, *scalars)
     assert constant_shape(call) == shape
 

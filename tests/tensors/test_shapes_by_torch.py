@@ -37,17 +37,13 @@ CALLS: dict[str, Callable[[], Any]] = {
         torch.ones(2, 4, 9, 8), torch.ones(2, 4, 7, 8), torch.ones(2, 4, 7, 6)
     ),
     "conv1d": lambda: F.conv1d(torch.ones(2, 6, 17), torch.ones(8, 3, 3), groups=2),
-    "conv2d": lambda: F.conv2d(
-        torch.ones(2, 6, 17, 20), torch.ones(8, 6, 3, 5), None, (2, 3), (1, 2), (2, 1)
-    ),
+    "conv2d": lambda: F.conv2d(torch.ones(2, 6, 17, 20), torch.ones(8, 6, 3, 5), None, (2, 3), (1, 2), (2, 1)),
     "max_pool2d": lambda: F.max_pool2d(torch.ones(2, 6, 17, 20), 3, 2, 1, 2),
     "avg_pool2d": lambda: F.avg_pool2d(torch.ones(2, 6, 17, 20), 3, 2, 1),
     "adaptive_avg_pool2d": lambda: F.adaptive_avg_pool2d(torch.ones(2, 6, 17, 20), (7, 5)),
     "upsample_nearest2d": lambda: F.interpolate(torch.ones(2, 6, 17, 20), size=(34, 41)),
     "upsample_bilinear2d": lambda: F.interpolate(torch.ones(2, 6, 17, 20), scale_factor=1.5, mode="bilinear"),
-    "grid_sampler": lambda: F.grid_sample(
-        torch.ones(2, 6, 17, 20), torch.ones(2, 9, 11, 2), align_corners=False
-    ),
+    "grid_sampler": lambda: F.grid_sample(torch.ones(2, 6, 17, 20), torch.ones(2, 9, 11, 2), align_corners=False),
     "layer_norm": lambda: F.layer_norm(torch.ones(4, 3), (3,)),
     "native_layer_norm": lambda: torch.native_layer_norm(torch.ones(4, 3), (3,), None, None, 1e-5)[0],
     "group_norm": lambda: F.group_norm(torch.ones(2, 6, 5, 4), 3),
@@ -160,9 +156,7 @@ def test_views_are_those_of_torchs_schemas(name: str) -> None:
     returns = [each._schema.returns[:1] for each in overloads(name)]
     aliases = [one.alias_info for result in returns for one in result if one.alias_info is not None]
     views = any(not alias.is_write for alias in aliases)
-    assert is_view(f"aten::{name}") == (
-        (views and name not in MOSTLY_COPIES) or name in VIEWS_UNKNOWN_TO_SCHEMA
-    )
+    assert is_view(f"aten::{name}") == ((views and name not in MOSTLY_COPIES) or name in VIEWS_UNKNOWN_TO_SCHEMA)
 
 
 @pytest.mark.parametrize("name", sorted(set(TABLED) - BATCH_NORMS))

@@ -33,10 +33,7 @@ def test_shares_are_of_the_gpu_time_of_the_device() -> None:
         trace.kernel(number * 20 * US, dur_us * US, number, device=device)
     work = Analysis(trace.load()).index(Work)
     chosen = work[np.array([0, 2])]
-    assert [(pieces.entries.tolist(), share) for pieces, share in chosen.device_shares()] == [
-        ([0], 0.25),
-        ([2], 0.5),
-    ]
+    assert [(pieces.entries.tolist(), share) for pieces, share in chosen.device_shares()] == [([0], 0.25), ([2], 0.5)]
     assert [share for _, share in chosen.device_shares(0.5)] == [0.5]
     assert [share for _, share in chosen.device_shares(0.51)] == []
 
@@ -317,10 +314,6 @@ def test_thread_without_numbers_is_skipped() -> None:
     nodes: list[Row] = [("MmBackward0", 3_000, 50 + at, 5 + at, 1) for at in range(3)]
     assert recorded(*TWO, more, *nodes) == {50: 10, 51: 11, 52: 12}
     assert recorded(*TWO, *nodes) == {}
-    later: list[Row] = [
-        ("aten::mm", 4_000, at, number, 0) for at, number in ((-9, 99), (80, 5), (81, 6), (82, 7))
-    ]
-    shifted = [
-        (name, tid, at + 10, number, origin) for name, tid, at, number, origin in (*TWO, more, *nodes, *later)
-    ]
+    later: list[Row] = [("aten::mm", 4_000, at, number, 0) for at, number in ((-9, 99), (80, 5), (81, 6), (82, 7))]
+    shifted = [(name, tid, at + 10, number, origin) for name, tid, at, number, origin in (*TWO, more, *nodes, *later)]
     assert recorded(*shifted) == {60: 20, 61: 21, 62: 22}

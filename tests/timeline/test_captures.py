@@ -123,18 +123,8 @@ BEGIN, END, SYNC = "cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaDevice
         ([(END, 50, 1), (BEGIN, 100, 1)], (), [], []),
         ([(BEGIN, 100, 1), (END, 200, 1), (END, 300, 1)], (), [[100, 210]], [[100, 210]]),
         ([(SYNC, 50, 1), (BEGIN, 100, 1), (END, 200, 1)], (), [[100, 210]], [[50, 210]]),
-        (
-            [(SYNC, 50, 1), ("cudaLaunchKernel", 70, 1), (BEGIN, 100, 1), (END, 200, 1)],
-            (),
-            [[100, 210]],
-            [[100, 210]],
-        ),
-        (
-            [(SYNC, 50, 1), ("cudaMemcpyAsync", 70, 1), (BEGIN, 100, 1), (END, 200, 1)],
-            (),
-            [[100, 210]],
-            [[100, 210]],
-        ),
+        ([(SYNC, 50, 1), ("cudaLaunchKernel", 70, 1), (BEGIN, 100, 1), (END, 200, 1)], (), [[100, 210]], [[100, 210]]),
+        ([(SYNC, 50, 1), ("cudaMemcpyAsync", 70, 1), (BEGIN, 100, 1), (END, 200, 1)], (), [[100, 210]], [[100, 210]]),
         # the op that captures, whole
         ([(SYNC, 20, 1000), (BEGIN, 100, 1000), (END, 200, 1000)], ((80, 400),), [[100, 210]], [[80, 400]]),
         (
@@ -146,10 +136,7 @@ BEGIN, END, SYNC = "cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaDevice
     ],
 )
 def test_capture_reaches_from_synchronisation_to_its_end(
-    calls: list[tuple[str, int, int]],
-    ops: tuple[tuple[int, int], ...],
-    spans: list[list[int]],
-    around: list[list[int]],
+    calls: list[tuple[str, int, int]], ops: tuple[tuple[int, int], ...], spans: list[list[int]], around: list[list[int]]
 ) -> None:
     assert spans_of(*calls, ops=ops) == [spans, around]
 

@@ -157,9 +157,7 @@ def test_collective_moves_the_larger_of_sent_and_received() -> None:
     for number, (sent, received, dur_us) in enumerate(moved):
         start = number * 5_000 * US
         if sent is not None:
-            trace.op(
-                "record_param_comms", start, 20 * US, **{"In msg nelems": sent, "Out msg nelems": received}
-            )
+            trace.op("record_param_comms", start, 20 * US, **{"In msg nelems": sent, "Out msg nelems": received})
         trace.launched((start + US, 5 * US), (start + 30 * US, dur_us * US), number + 1, name=NAMED[0])
     loaded = trace.load()
     work = Analysis(loaded).index(DeviceWork)
@@ -273,14 +271,10 @@ def test_collective_is_named_by_op_or_kernel_and_group() -> None:
 
 def test_collectives_with_known_peers_move_data_outside_waits() -> None:
     """Rank 0 is a rank; of the third nothing is known, so that the quickest of its kind tells."""
-    work = communicating(
-        *[(REDUCE, at, dur, "allreduce", "") for at, dur in ((110, 30), (150, 40), (210, 50))]
-    )
+    work = communicating(*[(REDUCE, at, dur, "allreduce", "") for at, dur in ((110, 30), (150, 40), (210, 50))])
     every = work[work.kind.one_of("communication")]
     entry = every.entries[:2]
-    waits = CollectiveWaits(
-        entry, np.array([10, 40]) * US, np.array([0, 3]), np.arange(2), np.ones(2, np.bool_)
-    )
+    waits = CollectiveWaits(entry, np.array([10, 40]) * US, np.array([0, 3]), np.arange(2), np.ones(2, np.bool_))
     found = Arrivals.of(every, waits)
     assert (found.transfer_ns // US).tolist() == [20, 0, 30]
     assert found.measured.tolist() == [True, True, False]

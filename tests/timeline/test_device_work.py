@@ -128,11 +128,7 @@ def test_ties_are_broken_by_what_the_work_is() -> None:
         loaded = trace.shuffled(seed).load()
         work = Analysis(loaded).index(DeviceWork)
         names = loaded.gpu["name"].astype(str).to_numpy()[work.row]
-        assert list(zip(names, (work.end_ns - work.start_ns).tolist(), strict=True)) == [
-            ("a", 0),
-            ("b", 0),
-            ("a", 10),
-        ]
+        assert list(zip(names, (work.end_ns - work.start_ns).tolist(), strict=True)) == [("a", 0), ("b", 0), ("a", 10)]
 
 
 def test_pause_exceeds_its_limit_between_linked_calls() -> None:
@@ -333,9 +329,7 @@ def test_a_sample_holds_until_the_next(clocks: dict[tuple[int, int], int], asked
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 1_000)
     for (device, at), mhz in clocks.items():
-        trace.event(
-            ph="C", name="SM Clock (MHz)", ts=float(at), pid=f"GPU {device} Counters", args={"": float(mhz)}
-        )
+        trace.event(ph="C", name="SM Clock (MHz)", ts=float(at), pid=f"GPU {device} Counters", args={"": float(mhz)})
     samples = Analysis(trace.load()).index(ClockSamples)
     for device in (0, 1):
         own = sorted((at, mhz) for (ordinal, at), mhz in clocks.items() if ordinal == device)

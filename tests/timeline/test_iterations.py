@@ -77,19 +77,14 @@ def test_marks_of_which_there_are_several_are_the_steps() -> None:
     """The user says what a step is: repeats may be samples, or layers; the source tells of them."""
     steps = marked([4, 4, 4])
     assert (len(steps), steps.kind) == (3, "ProfilerStep")
-    assert (
-        steps.source == "steps are ProfilerStep marks; each holds 4 repeats of the same 10 ops and launches"
-    )
+    assert steps.source == "steps are ProfilerStep marks; each holds 4 repeats of the same 10 ops and launches"
 
 
 def test_marks_with_unequal_iterations_are_no_steps() -> None:
     steps = marked([10, 10, 7])
     assert (len(steps), steps.kind) == (27, "iteration")
     assert set(steps.durations_ns().tolist()[:-1]) == {250 * US}
-    assert (
-        steps.source
-        == "a step is what repeats 27 times within 3 ProfilerStep marks: the same 10 ops and launches"
-    )
+    assert steps.source == "a step is what repeats 27 times within 3 ProfilerStep marks: the same 10 ops and launches"
 
 
 def test_marks_that_hold_unlike_things_are_the_steps() -> None:

@@ -27,12 +27,7 @@ from traceanalyzer.timeline.kernel_families import (
 @pytest.mark.parametrize(
     "name",
     [
-        *(
-            "cudaLaunchKernel",
-            "cudaLaunchKernelExC_v11060",
-            "cuLaunchKernelEx",
-            "cudaLaunchCooperativeKernel",
-        ),
+        *("cudaLaunchKernel", "cudaLaunchKernelExC_v11060", "cuLaunchKernelEx", "cudaLaunchCooperativeKernel"),
         *("hipLaunchKernel", "hipExtModuleLaunchKernel", "hipModuleLaunchKernel"),
         *("hipLaunchCooperativeKernel", "cudaGraphLaunch", "hipGraphLaunch", "urEnqueueKernelLaunch"),
         *("piextEnqueueCooperativeKernelLaunch", "zeCommandListAppendLaunchKernel"),
@@ -271,11 +266,7 @@ CONVERT = "cudnn::cnn::convertTensor_kernel<float"
 @pytest.mark.parametrize(
     ("family", "meant", "other"),
     [
-        (
-            families.STRIDED_COPY,
-            f"elementwise_kernel<128, 2, {COPY}>",
-            f"vectorized_elementwise_kernel<4, {COPY}>",
-        ),
+        (families.STRIDED_COPY, f"elementwise_kernel<128, 2, {COPY}>", f"vectorized_elementwise_kernel<4, {COPY}>"),
         (families.STRIDED_COPY, None, f"unrolled_elementwise_kernel<{COPY}>"),
         (families.CONCATENATION, "CatArrayBatchedCopy_vectorized", "triton_poi_fused_add_3"),
         (families.CONCATENATION, "chunk_cat_cuda_kernel", None),

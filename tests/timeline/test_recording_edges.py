@@ -163,8 +163,7 @@ def test_unlaunched_work_concerns_only_its_own_device() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "true_ms"),
-    [("lightllm_base", 106.8), pytest.param("lightllm_overlap", 108.8, marks=pytest.mark.slow)],
+    ("name", "true_ms"), [("lightllm_base", 106.8), pytest.param("lightllm_overlap", 108.8, marks=pytest.mark.slow)]
 )
 def test_iteration_after_a_running_one(name: str, true_ms: float, shared: Callable[[str], Path]) -> None:
     """The first copy waited 100 ms for the iteration before, whose work was launched before the recording."""

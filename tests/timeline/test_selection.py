@@ -203,9 +203,7 @@ def test_rows_are_chosen_as_of_an_array(analysis: Analysis) -> None:
 def test_kinds_of_work_that_there_are_not_are_refused() -> None:
     work = traced((1_000, 5_000)).index(Work)
     assert len(work.of_kind("compute", "memset")) == len(work)
-    with pytest.raises(
-        ValueError, match="none is called copy_dtoh; there are compute, communication, copy_h2d"
-    ):
+    with pytest.raises(ValueError, match="none is called copy_dtoh; there are compute, communication, copy_h2d"):
         work.of_kind("copy_dtoh", "compute")
     with pytest.raises(ValueError, match="none is called kernel; there are compute"):
         work.kind.one_of("kernel")
@@ -282,9 +280,7 @@ def test_stretches_of_20_us_count_and_queries_are_host_time() -> None:
     trace.launch("cudaStreamIsCapturing", 76_000, 2_000, 99)
     analysis = Analysis(trace.load())
     origin = analysis.index(Steps).cpu_start_ns[0]
-    gaps, host = (
-        (one.start_ns - origin, one.end_ns - origin) for one in map(analysis.index, (CpuGaps, HostTime))
-    )
+    gaps, host = ((one.start_ns - origin, one.end_ns - origin) for one in map(analysis.index, (CpuGaps, HostTime)))
     assert [side.tolist() for side in gaps] == [[10_000], [30_000]]
     assert [side.tolist() for side in host] == [[10_000, 69_999], [30_000, 90_000]]
 

@@ -36,9 +36,7 @@ def test_long_stretches_lie_between_neighbouring_edges(rows: list[tuple[int, int
     still = Analysis(trace.load()).index(StalledCalls)
     edges = sorted({edge for call in calls for edge in call})
     long = [(left, right) for left, right in pairwise(edges) if right - left >= LONG_NS]
-    expected = [
-        stretch for stretch in long if any(start <= stretch[0] and stretch[1] <= end for start, end in calls)
-    ]
+    expected = [stretch for stretch in long if any(start <= stretch[0] and stretch[1] <= end for start, end in calls)]
     assert list(zip(still.start_ns.tolist(), still.end_ns.tolist(), strict=True)) == expected
 
 

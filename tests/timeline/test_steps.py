@@ -160,20 +160,13 @@ def test_many_names_are_no_burden() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "_compile.compile_inner (dynamo_timed)",
-        "nccl:all_reduce",
-        "enumerate(DataLoader)#_SingleProcess.__next__",
-    ],
+    ["_compile.compile_inner (dynamo_timed)", "nccl:all_reduce", "enumerate(DataLoader)#_SingleProcess.__next__"],
 )
 def test_what_can_be_no_step(name: str) -> None:
     trace = TraceBuilder()
     trace.annotation(name, 0, 450)
     trace.annotation(name, 500, 450)
-    assert Analysis(trace.load()).index(Steps).kind in (
-        "window",
-        "enumerate(DataLoader)#_SingleProcess.__next__",
-    )
+    assert Analysis(trace.load()).index(Steps).kind in ("window", "enumerate(DataLoader)#_SingleProcess.__next__")
 
 
 @pytest.mark.parametrize("add", [TraceBuilder.annotation, TraceBuilder.op])
@@ -222,22 +215,12 @@ def test_serving_marks_say_phase_and_batch(name: str, phase: str | None, batch: 
     [
         ("execute_context_1(888_788544)_generation_0(0)", 888, 888, 888 * 889 // 2),
         # Each of 32 requests reads its own keys, 55,086 together.
-        (
-            "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk55086sqsq32sqsk55086)",
-            32,
-            55_086,
-            55_086,
-        ),
+        ("execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk55086sqsq32sqsk55086)", 32, 55_086, 55_086),
         # Four queries see 1, 2, 3 and 4 keys, one in another request 11.
         ("execute_5_context_1(sq4sk4sqsq16sqsk16)_generation_1(sq1sk11sqsq1sqsk11)", 5, 15, 10 + 11),
         # Eight queries behind 2 keys see 3 to 10, four behind 6 see 7 to 10.
         ("step[EXTEND bs=2 toks=12 c_sq=12 c_sqsq=80 c_sqsk=120 c_sk=20]", 12, 20, 52 + 34),
-        (
-            "step[MIXED bs=2 c=1 g=1 c_sq=5 c_sk=8 c_sqsq=25 c_sqsk=40 g_sq=1 g_sk=12 g_sqsq=1 g_sqsk=12]",
-            6,
-            20,
-            42,
-        ),
+        ("step[MIXED bs=2 c=1 g=1 c_sq=5 c_sk=8 c_sqsq=25 c_sqsk=40 g_sq=1 g_sk=12 g_sqsq=1 g_sqsk=12]", 6, 20, 42),
         ("decode[bs=64 tok=64 d=64 sqsq=64 sqsk=65600 sk=65600]", 0, 65_600, 65_600 - 32),  # at least
     ],
 )
@@ -298,9 +281,7 @@ def test_a_step_is_cold_that_is_so_on_one_of_several_devices() -> None:
         trace.step(number, 100 * number, 100)
         for device, took in enumerate((1_000, second)):
             trace.launch("cudaLaunchKernel", 100 * number + 10 * device, 5, 2 * number + device + 1)
-            trace.kernel(
-                20 + (start if device else 1_000 * number), took, 2 * number + device + 1, device=device
-            )
+            trace.kernel(20 + (start if device else 1_000 * number), took, 2 * number + device + 1, device=device)
         start += second
     steps = Analysis(trace.load()).index(Steps)
     assert steps.durations_ns(0)[:3].tolist() == [1_020, 1_000, 1_000]

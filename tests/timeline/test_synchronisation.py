@@ -201,9 +201,7 @@ def test_a_copy_back_by_another_thread_is_no_trip() -> None:
     assert len(copies(("DtoH", 4096), ("HtoD", 4096), threads=(1000, 1001)).down) == 0
 
 
-@pytest.mark.parametrize(
-    ("down", "up"), [(1_024, 1_024), (4_096, 8 * 4_096), (4 * 4_096, 4_096), (4_096, 8_192)]
-)
+@pytest.mark.parametrize(("down", "up"), [(1_024, 1_024), (4_096, 8 * 4_096), (4 * 4_096, 4_096), (4_096, 8_192)])
 def test_what_comes_back_has_as_many_elements_of_another_width(down: int, up: int) -> None:
     assert len(copies(("DtoH", down), ("HtoD", up)).down) == 1
 

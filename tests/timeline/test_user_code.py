@@ -28,10 +28,7 @@ from traceanalyzer.timeline.user_code import UserCode, is_user_code
         ("torch/nn/modules/linear.py(120): forward", False),
         ("/opt/venv/lib/python3.12/site-packages/torch/_ops.py(9): __call__", False),
         ("mytorch/model.py(3): forward", True),
-        (
-            "/opt/venv/lib/python3.12/site-packages/timm/models.py(3): forward",
-            True,
-        ),  # neither torch nor Python
+        ("/opt/venv/lib/python3.12/site-packages/timm/models.py(3): forward", True),  # neither torch nor Python
         ("/usr/local/lib/python3.12/dist-packages/numpy/core.py(3): dot", True),
         ("/usr/lib/python3.12/threading.py(3): run", False),
         ("threading.py(1012): run", False),
@@ -97,12 +94,7 @@ def test_the_caller_of_a_function() -> None:
 
 def test_threads_have_frames_of_their_own() -> None:
     code = recorded()
-    assert [code.stack_at(at, TID + 1) for at in (49, 50, 150, 151)] == [
-        [],
-        ["data.py(7): g"],
-        ["data.py(7): g"],
-        [],
-    ]
+    assert [code.stack_at(at, TID + 1) for at in (49, 50, 150, 151)] == [[], ["data.py(7): g"], ["data.py(7): g"], []]
     assert code.stack_at(130, TID + 2) == []
     assert code.around(np.array([0, -1])).values().tolist() == ["train.py(5): f", None]
 
@@ -137,9 +129,7 @@ def test_the_call_of_a_library_is_named(frames: list[str], said: tuple[str, str]
         loop.host_op("aten::sort", 4 * MS)
         loop.now += MS
 
-    (found,) = [
-        one for one in diagnose(loop_of(body), select=["host-hotspot"]).findings if one.by == "aten::sort"
-    ]
+    (found,) = [one for one in diagnose(loop_of(body), select=["host-hotspot"]).findings if one.by == "aten::sort"]
     assert next(iter(found.evidence["lines"])) == frames[-1]
     _, _, added = found.advice.partition(" The op is called by the package ")
     avoided = "Look for an argument that avoids this, or call it less often"
@@ -204,11 +194,7 @@ def paused(*frames: tuple[str, int, int], op: str = "aten::mm", pause_us: int = 
             RUN,
             f"This code is in the package lightning, which your code calls in {MAIN}: batch its inputs",
         ),
-        (
-            [(MAIN, 0, 900), (RUN, 40, 800)],
-            RUN,
-            "This code is in the package lightning",
-        ),  # not yet at its begin
+        ([(MAIN, 0, 900), (RUN, 40, 800)], RUN, "This code is in the package lightning"),  # not yet at its begin
         ([(MAIN, 0, 900), (RUN, 1, 800), ("mine.py(1): hook", 110, 120)], RUN, "the package lightning"),
         (
             [(MAIN, 0, 900), (FORWARD, 1, 800)],
@@ -216,11 +202,7 @@ def paused(*frames: tuple[str, int, int], op: str = "aten::mm", pause_us: int = 
             "Use {torch.compile} or a CUDA graph: these run the step without",
         ),
         ([(RUN, 0, 900), ("lightning/a.py(1): f", 1, 800)], "lightning/a.py(1): f", ""),  # begun there
-        (
-            [(MAIN, 0, 900), (f"{FORWARD}_rows", 1, 800)],
-            f"{FORWARD}_rows",
-            "This code is in the package torchvision",
-        ),
+        ([(MAIN, 0, 900), (f"{FORWARD}_rows", 1, 800)], f"{FORWARD}_rows", "This code is in the package torchvision"),
         ([(MAIN, 0, 900)], MAIN, ""),
         ([(MAIN, 0, 900), (RUN, 1, 800)], FORWARD, ""),
     ],
@@ -289,11 +271,7 @@ def test_the_caller_is_the_function_with_most_of_the_pauses() -> None:
         ([(MAIN, 0, 900), ("train.py(9): step", 1, 850), (RUN, 2, 800)], RUN, "train.py(9): step"),
         ([(MAIN, 0, 900), (FORWARD, 1, 850), (RUN, 2, 800)], RUN, MAIN),  # through another library
         ([(RUN, 0, 900), ("lightning/a.py(1): f", 1, 800)], "lightning/a.py(1): f", None),
-        (
-            [("mine/a.py(1): main", 0, 900), ("mine/b.py(2): f", 1, 890), (RUN, 2, 800)],
-            RUN,
-            "mine/b.py(2): f",
-        ),
+        ([("mine/a.py(1): main", 0, 900), ("mine/b.py(2): f", 1, 890), (RUN, 2, 800)], RUN, "mine/b.py(2): f"),
         ([(MAIN, 0, 900)], MAIN, None),
         ([(MAIN, 0, 900), (RUN, 1, 800)], FORWARD, None),
     ],

@@ -206,9 +206,7 @@ def test_events_of_memory_stand_in_order_of_time() -> None:
     assert list(rows_of(trace)) == ["[memory]", "aten::later", "aten::long", "aten::short"]
 
 
-@pytest.mark.parametrize(
-    ("frame", "counted"), [((60, 100, 1000), False), ((60, 0, 1000), True), ((60, 100, 77), True)]
-)
+@pytest.mark.parametrize(("frame", "counted"), [((60, 100, 1000), False), ((60, 0, 1000), True), ((60, 100, 77), True)])
 def test_frame_on_its_thread_separates_overhead_from_op(frame: tuple[int, int, int], counted: bool) -> None:
     """(begin, duration, thread) of a python function that runs when the overhead begins, within the op."""
     trace = TraceBuilder(with_stack=1)
@@ -346,10 +344,7 @@ def test_only_marks_of_steps_share_a_row() -> None:
     trace.step(1, 0, 100)
     trace.step(2, 100, 100)
     trace.annotation("ProfilerStepper", 300, 10)
-    assert {name: row["calls"] for name, row in rows_of(trace).items()} == {
-        "ProfilerStep*": 2,
-        "ProfilerStepper": 1,
-    }
+    assert {name: row["calls"] for name, row in rows_of(trace).items()} == {"ProfilerStep*": 2, "ProfilerStepper": 1}
 
 
 def test_op_and_annotation_of_one_name_have_two_rows() -> None:

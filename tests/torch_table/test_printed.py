@@ -173,9 +173,7 @@ def test_totals_do_not_depend_on_the_order_of_the_rows(by: str | None) -> None:
     assert (round(table.self_cpu_us, 3), round(table.self_device_us, 3)) == (50.0, 50.0)
 
 
-@pytest.mark.parametrize(
-    ("known", "said"), [({}, 0), ({"nanoseconds": True}, 0), ({"nanoseconds": False}, 1)]
-)
+@pytest.mark.parametrize(("known", "said"), [({}, 0), ({"nanoseconds": True}, 0), ({"nanoseconds": False}, 1)])
 def test_whole_microseconds_are_told_where_the_file_has_them(known: dict[str, bool], said: int) -> None:
     loaded = built().load()
     loaded = replace(loaded, meta=replace(loaded.meta, capabilities=known))
@@ -244,8 +242,7 @@ NO_SHAPES = [("[[2,", "[]"), ('{"a":1}', "[]")]
 
 
 @pytest.mark.parametrize(
-    ("dims", "shown"),
-    [("[[2,3],[]]", "[[2, 3], []]"), ("[[[2,3],[4]],[5]]", "[[], [5]]"), *NO_SHAPES, ("[7]", "[[]]")],
+    ("dims", "shown"), [("[[2,3],[]]", "[[2, 3], []]"), ("[[[2,3],[4]],[5]]", "[[], [5]]"), *NO_SHAPES, ("[7]", "[[]]")]
 )
 def test_shapes_are_printed_as_torch_prints_them(dims: str, shown: str) -> None:
     assert shapes_text(dims) == shown
@@ -291,9 +288,7 @@ def test_memory_of_the_cpu_alone_has_no_device_columns() -> None:
     assert row.split()[-5:] == ["2.86", "MB", "2.86", "MB", "1"]
 
 
-@pytest.mark.parametrize(
-    ("ns", "shown"), [(1_500_000_000, "1.500s"), (2_500_000, "2.500ms"), (900, "0.900us")]
-)
+@pytest.mark.parametrize(("ns", "shown"), [(1_500_000_000, "1.500s"), (2_500_000, "2.500ms"), (900, "0.900us")])
 def test_times_have_torchs_units(ns: int, shown: str) -> None:
     trace = TraceBuilder()
     trace.op("aten::mm", 0, ns)

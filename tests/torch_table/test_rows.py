@@ -172,11 +172,7 @@ def test_backward_ops_have_their_forward_stack(op: str, args: dict[str, Any], st
     trace.python("train.py(9): backward", 200, 100, python_id=2)
     trace.op(op, 210, 50, **args)
     trace.op("aten::inner", 220, 10)
-    assert stacks_of(trace, 1) == {
-        "aten::linear": [["model.py(7): forward"]],
-        op: [stack],
-        "aten::inner": [stack],
-    }
+    assert stacks_of(trace, 1) == {"aten::linear": [["model.py(7): forward"]], op: [stack], "aten::inner": [stack]}
 
 
 def test_what_runs_first_says_nothing_of_python_functions() -> None:

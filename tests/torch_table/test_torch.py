@@ -74,9 +74,7 @@ def lists_python(profiler: Any) -> bool:
 
 def assert_equal(rows: Any, ours: KeyAverages, *, shapes: bool = False, stacks: bool = False) -> None:
     """All rows in order, all columns of the CPU: times within 1 ns, sizes and counts equal."""
-    keys = [
-        (row.key, str(row.input_shapes) if shapes else "", list(row.stack) if stacks else []) for row in rows
-    ]
+    keys = [(row.key, str(row.input_shapes) if shapes else "", list(row.stack) if stacks else []) for row in rows]
     records = ours.rows.to_dict("records")
     found = [(row["name"], row.get("input_shapes", ""), list(row.get("stack", []))) for row in records]
     assert found == keys
@@ -122,9 +120,7 @@ def test_the_text_equals_torchs(trained: tuple[Any, Any]) -> None:
     profiler, trace = trained
     ours = key_averages(trace, python_functions=lists_python(profiler))
     theirs = profiler.key_averages().table(sort_by="cpu_time_total", row_limit=20)
-    assert render_table(printed_table(ours, "cpu_time_total"), TableSize(20)).split("\n") == theirs.split(
-        "\n"
-    )
+    assert render_table(printed_table(ours, "cpu_time_total"), TableSize(20)).split("\n") == theirs.split("\n")
 
 
 def test_the_text_by_shape_has_flops_and_shapes(tmp_path: Path) -> None:
@@ -134,6 +130,4 @@ def test_the_text_by_shape_has_flops_and_shapes(tmp_path: Path) -> None:
     flops = {(row["name"], row["input_shapes"]): row["flops"] for row in ours.rows.to_dict("records")}
     assert flops == {(row.key, str(row.input_shapes)): row.flops for row in theirs}
     text = theirs.table(sort_by="self_cpu_time_total", row_limit=15)
-    assert render_table(printed_table(ours, "self_cpu_time_total"), TableSize(15)).split("\n") == text.split(
-        "\n"
-    )
+    assert render_table(printed_table(ours, "self_cpu_time_total"), TableSize(15)).split("\n") == text.split("\n")

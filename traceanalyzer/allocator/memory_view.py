@@ -41,10 +41,7 @@ _ALLOCATOR_CALL = regex(
 )
 _SOURCE_LINE = regex(r"\(\d+\): ")
 _FORWARD, _BACKWARD, _OPTIMIZER, _NEVER = "forward", "backward", "optimizer", "never"  # phases
-_PHASES = {
-    _BACKWARD: "autograd::engine::evaluate_function",
-    _OPTIMIZER: "Optimizer.step#",
-}  # how ranges begin
+_PHASES = {_BACKWARD: "autograd::engine::evaluate_function", _OPTIMIZER: "Optimizer.step#"}  # how ranges begin
 
 
 @dataclass(frozen=True, slots=True)

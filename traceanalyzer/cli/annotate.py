@@ -98,9 +98,7 @@ def _merged(overlays: Sequence[Overlay], stream: BinaryIO) -> None:
     overlay = _only(overlays)
     if (Source(overlay.source).plain_bytes() or 0) > MOST_MERGED_BYTES:
         problem = f"more than {MOST_MERGED_BYTES >> 20} MB of JSON are too much for one file"
-        raise BadOption(
-            problem, where=overlay.source, remedy="Write an archive with -o FILE.zip or -o FILE.tar."
-        )
+        raise BadOption(problem, where=overlay.source, remedy="Write an archive with -o FILE.zip or -o FILE.tar.")
     head, rest = split_at_events(overlay.source)
     for part in merged(head, to_chrome_events(overlay), rest):
         stream.write(part)

@@ -68,9 +68,7 @@ class Program(click.Group):
             return first.partition("=")[0] in {
                 name for option in self.commands["diagnose"].params for name in option.opts
             }
-        is_path = (
-            first == "-" or first.endswith(_TRACES) or any(separator in first for separator in _SEPARATORS)
-        )
+        is_path = first == "-" or first.endswith(_TRACES) or any(separator in first for separator in _SEPARATORS)
         return is_path or os.path.exists(first)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 @step_option
 @output_option
 @force_option
-def brief(
-    trace: Path, script: Path | None, step_ms: GivenStep | None, output: Path | None, force: bool
-) -> None:
+def brief(trace: Path, script: Path | None, step_ms: GivenStep | None, output: Path | None, force: bool) -> None:
     """Print what somebody needs who repairs the program of TRACE without this tool, as Markdown.
 
     Each change has place, code before and after, preconditions and effect on results. TRACE may be a folder of ranks.

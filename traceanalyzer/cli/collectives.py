@@ -15,9 +15,7 @@ from traceanalyzer.cli.output import put, put_text
 @options.output_option
 @options.force_option
 @options.scheduler_option
-def collectives(
-    traces: tuple[Path, ...], form: str, output: Path | None, force: bool, scheduler: str | None
-) -> None:
+def collectives(traces: tuple[Path, ...], form: str, output: Path | None, force: bool, scheduler: str | None) -> None:
     """List the collectives of a job by kind, group and size, and the clocks of its ranks.
 
     TRACEs are the ranks of one job, or a folder of them. Groups are named by their ranks, and by what they serve where

@@ -29,9 +29,7 @@ def _times(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @click.command(short_help="What changed between two traces, and whether it is real.")
 @click.argument("base", type=str)
 @click.argument("new", type=str)
-@click.option(
-    "--base", "more_base", multiple=True, metavar="TRACE", help="Another capture of BASE; repeatable."
-)
+@click.option("--base", "more_base", multiple=True, metavar="TRACE", help="Another capture of BASE; repeatable.")
 @click.option("--new", "more_new", multiple=True, metavar="TRACE", help="Another capture of NEW; repeatable.")
 @format_option("text", "json", "csv", "markdown")
 @output_option
@@ -45,11 +43,7 @@ def _times(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     help="Exit with 1 if NEW is slower.",
 )
 @click.option(
-    "--gate",
-    "gates",
-    multiple=True,
-    metavar="NAME=LIMIT",
-    help="Exit with 1 if NAME grew by more; repeatable.",
+    "--gate", "gates", multiple=True, metavar="NAME=LIMIT", help="Exit with 1 if NAME grew by more; repeatable."
 )
 @click.option(
     "--base-ms",

@@ -195,11 +195,7 @@ def _check(request: Request) -> None:
         from traceanalyzer.rule.registry import configured, select_rules
 
         configured(select_rules(request.select, request.ignore), request.settings)
-    if (
-        request.baseline is not None
-        and request.fail_on == "never"
-        and request.form not in report_output.MARKED
-    ):
+    if request.baseline is not None and request.fail_on == "never" and request.form not in report_output.MARKED:
         remedy = "Give --fail-on, or --format github or sarif, which mark what is new."
         raise BadOption("--baseline is given without --fail-on", remedy=remedy)
     outputs = [path for path in (request.output, request.parquet, request.accounting) if path]

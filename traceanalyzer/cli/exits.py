@@ -53,9 +53,7 @@ def guarded(program: Callable[[], int]) -> int:
         import traceback
 
         traceback.print_exc()
-        click.echo(
-            "traceanalyzer: this is a fault of the program, not of your trace; please report it", err=True
-        )
+        click.echo("traceanalyzer: this is a fault of the program, not of your trace; please report it", err=True)
         return COULD_NOT_RUN
 
 

@@ -18,9 +18,7 @@ _CHARGED, _QUOTED = re.compile(r"charged_to\(([^)]*)\)"), re.compile(r'"([a-z-]+
 
 @click.command(short_help="A rule, a cause, or the name of a kernel.")
 @click.argument("words", metavar="RULE", nargs=-1, required=True)
-@click.option(
-    "--verbose", "-v", is_flag=True, help="Also what each threshold means, and where its number comes from."
-)
+@click.option("--verbose", "-v", is_flag=True, help="Also what each threshold means, and where its number comes from.")
 def explain(words: tuple[str, ...], verbose: bool) -> None:
     """Print what RULE looks for, why it costs, and how sure it is; of a kernel, what its name says.
 

@@ -92,9 +92,7 @@ def export(
             put(render_speedscope(dict(ranks)), speedscope)
 
 
-def _write_results(
-    trace: Path, folder: Path, run: str | None, jobs: int | None, scheduler: str | None
-) -> None:
+def _write_results(trace: Path, folder: Path, run: str | None, jobs: int | None, scheduler: str | None) -> None:
     """Raises UnreadableTrace: none of the files could be read."""
     from traceanalyzer.cli.ranks import readers
     from traceanalyzer.read.folders import layout_of

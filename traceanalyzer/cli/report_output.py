@@ -27,9 +27,7 @@ MARKED = ("github", "sarif")
 """Formats that mark what a baseline knows."""
 
 
-def rendered(
-    form: str, report: Report, failing: Sequence[Finding], known: Mapping[str, int] | None = None
-) -> bytes:
+def rendered(form: str, report: Report, failing: Sequence[Finding], known: Mapping[str, int] | None = None) -> bytes:
     """The report; `failing` are the findings that fail the run, `known` those of the baseline."""
     from traceanalyzer.render.data import ci, json
     from traceanalyzer.render.data.markdown import render_markdown

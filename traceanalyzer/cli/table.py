@@ -33,11 +33,7 @@ def _row_limit(ctx: click.Context, param: click.Parameter, value: int | None) ->
     "none for order of first appearance. Default: cuda_time_total, or cpu_time_total without a GPU.",
 )
 @click.option(
-    "--row-limit",
-    type=int,
-    callback=_row_limit,
-    metavar="N",
-    help="-1 for all. Default: 100 as text, else all.",
+    "--row-limit", type=int, callback=_row_limit, metavar="N", help="-1 for all. Default: 100 as text, else all."
 )
 @click.option("--group-by-input-shape", is_flag=True, help="One row per name and shapes.")
 @click.option(
@@ -81,10 +77,7 @@ def table(
 
     loaded = opened(trace, form, [output], force)
     averages = key_averages(
-        loaded,
-        by_input_shape=group_by_input_shape,
-        by_stack=group_by_stack_n,
-        python_functions=python_functions,
+        loaded, by_input_shape=group_by_input_shape, by_stack=group_by_stack_n, python_functions=python_functions
     )
     if len(averages.rows) == 0:
         raise TraceAnalyzerError("no events to make a table of", where=loaded.meta.source)
@@ -98,9 +91,7 @@ def table(
     else:
         rows = sorted_rows(averages.rows, order)
         rows = rows.head(row_limit) if row_limit is not None and row_limit > 0 else rows
-        head = {
-            name: getattr(averages, name) for name in ("device", "self_cpu_total_ns", "self_device_total_ns")
-        }
+        head = {name: getattr(averages, name) for name in ("device", "self_cpu_total_ns", "self_device_total_ns")}
         content = {**head, "notes": notes, "rows": records(rows)}
         put_rows(rows, content, form, output, loaded.meta.source, notes)
     for note in notes:

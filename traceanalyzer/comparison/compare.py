@@ -36,9 +36,7 @@ Capture = Trace | Mapping[int, Trace] | str | Path
 Given = Capture | Sequence[Capture]
 
 
-def compare(
-    base: Given, new: Given, *, base_ms: float | None = None, new_ms: float | None = None
-) -> Comparison:
+def compare(base: Given, new: Given, *, base_ms: float | None = None, new_ms: float | None = None) -> Comparison:
     """What changed from `base` to `new`, by how much, and whether it is more than noise.
 
     Args:
@@ -117,9 +115,7 @@ def snapshots(traces: Trace | Mapping[int, Trace]) -> Mapping[int | None, Snapsh
     alone = len(analysed) == 1
     culprits = report.job.culprits if report.job else ()
     return {
-        None if alone else rank: replace(
-            snapshot_of(analysis, heads[rank], report.findings), culprit=rank in culprits
-        )
+        None if alone else rank: replace(snapshot_of(analysis, heads[rank], report.findings), culprit=rank in culprits)
         for rank, analysis in analysed
     }
 

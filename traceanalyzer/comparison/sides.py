@@ -47,9 +47,7 @@ def verdict_of(
         return Verdict(Word.UNKNOWN, None, why, "record both with a GPU", tuple(because), f"unknown: {why}")
     times = f"{formatting.times(step.base_ns, step.new_ns)} a step ({signed_percent(step.difference)})"
     # All that is known of a side is one step, a large part of which is a cold start.
-    cold = _names(
-        sides, lambda one: one.steps == 1 and any("cold-start" in each.rules for each in one.faults)
-    )
+    cold = _names(sides, lambda one: one.steps == 1 and any("cold-start" in each.rules for each in one.faults))
     if inputs:
         why, settle = inputs, "record both with the same inputs"
     elif sides[0].marked != sides[1].marked:
@@ -66,9 +64,7 @@ def _names(sides: Both, chosen: Callable[[Snapshot], bool]) -> str:
     return " and ".join(name for name, side in zip(("BASE", "NEW"), sides, strict=True) if chosen(side))
 
 
-def _of_step(
-    axes: Axes, step: StepAxis, because: Sequence[str], times: str, waterfall: Waterfall | None
-) -> Verdict:
+def _of_step(axes: Axes, step: StepAxis, because: Sequence[str], times: str, waterfall: Waterfall | None) -> Verdict:
     changed = program_changed(axes.exact)
     silent = not changed and (axes.device is None or axes.device.word is Word.SAME)
     if step.word in (Word.SLOWER, Word.FASTER):

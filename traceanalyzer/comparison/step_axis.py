@@ -134,9 +134,7 @@ def steps_apart(quicker: StepTime, slower: StepTime) -> float:
     return quicker.high_ns / quicker.ns * slower.ns / max(slower.low_ns, 1) - 1
 
 
-def word_by_size(
-    needed: float, ns: tuple[int, int], device: DeviceAxis | None, steps: Sequence[StepTime]
-) -> Word:
+def word_by_size(needed: float, ns: tuple[int, int], device: DeviceAxis | None, steps: Sequence[StepTime]) -> Word:
     difference = math.log(ns[1] / ns[0])
     word = Word.SLOWER if difference > 0 else Word.FASTER
     if abs(difference) > math.log1p(needed):
@@ -155,9 +153,7 @@ _KINDS = {"kernels": "compute", "memsets": "memset", "collectives": "communicati
 MINOR = ("ops",)  # counters that count no work and no wait: they alone make no other program
 
 
-def counted(
-    base: Snapshot, new: Snapshot, calls: Sequence[CallRow], rows: Sequence[Row]
-) -> tuple[Counted, ...]:
+def counted(base: Snapshot, new: Snapshot, calls: Sequence[CallRow], rows: Sequence[Row]) -> tuple[Counted, ...]:
     """All counters of both sides, and where those that changed did; none where neither did work on a GPU."""
     result = []
     for row, ranges in _of_both(base, new, "totals", ["counter"]):

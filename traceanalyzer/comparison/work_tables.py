@@ -239,9 +239,7 @@ def _calls_table(trace: Trace, nesting: Nesting, calls: Calls, step: Rows, chose
     return _shaped(pd.concat(parts, ignore_index=True), "calls")
 
 
-def _totals(
-    trace: Trace, work: DeviceWork, step: Rows, calls: Calls, cpu_step: Rows, chosen: Chosen
-) -> pd.DataFrame:
+def _totals(trace: Trace, work: DeviceWork, step: Rows, calls: Calls, cpu_step: Rows, chosen: Chosen) -> pd.DataFrame:
     """One row per counter: mean, least and most of the steps."""
     counted: list[tuple[str, Rows, Any]] = [(name, cpu_step[rows], None) for name, rows in calls.items()]
     moved = np.maximum(ints(trace.gpu, "bytes")[work.row], 0)

@@ -55,13 +55,7 @@ class Accounting:
 
     @classmethod
     def build(
-        cls,
-        trace: Trace,
-        work: DeviceWork,
-        idle: Idle,
-        steps: Steps,
-        nesting: Nesting,
-        waits: CollectiveWaits | None,
+        cls, trace: Trace, work: DeviceWork, idle: Idle, steps: Steps, nesting: Nesting, waits: CollectiveWaits | None
     ) -> Self:
         devices = distinct(work.device).tolist()
         parts = [_segments(work, idle, steps, waits, device) for device in devices]
@@ -139,9 +133,7 @@ def _segments(
     return np.full(len(start), device), start, end, found
 
 
-def _exchanges(
-    work: DeviceWork, entries: Rows, waits: CollectiveWaits | None
-) -> tuple[intervals.Set, intervals.Set]:
+def _exchanges(work: DeviceWork, entries: Rows, waits: CollectiveWaits | None) -> tuple[intervals.Set, intervals.Set]:
     """(when collectives run of which nobody knows how long they wait, when the others move data: after their wait)."""
     begin, end = work.start_ns[entries], work.end_ns[entries]
     if waits is None:

@@ -88,9 +88,7 @@ class Idle:
         order = np.lexsort((start, gap))
         gap, start, end, cause, row = gap[order], start[order], end[order], cause[order], row[order]
         op = _op_of(evidence, gap, cause, row)
-        return cls(
-            gap, gaps.device[gap], start, end, cause, gaps.next_work[gap], gaps.previous_work[gap], row, op
-        )
+        return cls(gap, gaps.device[gap], start, end, cause, gaps.next_work[gap], gaps.previous_work[gap], row, op)
 
 
 def _cut_out(cutter: Cutter, evidence: Evidence) -> list[_Found]:

@@ -22,9 +22,7 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 LONG_PAUSE_NS = 200_000
 
 
-def round_trips(
-    gaps: Gaps, late: Mask, work: DeviceWork, activity: Activity, syncs: SyncCalls
-) -> tuple[Rows, Rows]:
+def round_trips(gaps: Gaps, late: Mask, work: DeviceWork, activity: Activity, syncs: SyncCalls) -> tuple[Rows, Rows]:
     """(direct, refill): rows of the synchronising call that the gap is charged to, -1 for none.
 
     Direct: launched late, and the last call that began before the launch reaches into the gap, unless the CPU then
@@ -62,9 +60,7 @@ def round_trips(
 
 def _drained_nothing(gaps: Gaps, work: DeviceWork, call: Rows, start_ns: Rows) -> Mask:
     """The call waited for nothing but its own copy to the device, which was dry when the call began."""
-    copies = (work.kind == KINDS.index("copy_h2d"))[gaps.previous_work] & (
-        work.call[gaps.previous_work] == call
-    )
+    copies = (work.kind == KINDS.index("copy_h2d"))[gaps.previous_work] & (work.call[gaps.previous_work] == call)
     dry = np.zeros(len(gaps), bool)
     dry[1:] = (gaps.next_work[:-1] == gaps.previous_work[1:]) & (gaps.start_ns[:-1] <= start_ns[1:])
     return np.asarray((gaps.previous_work >= 0) & copies & dry)

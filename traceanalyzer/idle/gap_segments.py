@@ -78,9 +78,7 @@ class Cutter:
         return free
 
     def _is_real(self, part_ns: Rows) -> Mask:
-        return np.asarray(
-            (part_ns > 0) & ((part_ns >= REAL_PART_NS) | (part_ns >= REAL_PART * self.gaps.dur_ns))
-        )
+        return np.asarray((part_ns > 0) & ((part_ns >= REAL_PART_NS) | (part_ns >= REAL_PART * self.gaps.dur_ns)))
 
     def _on_gaps(self, pieces: intervals.Set) -> tuple[Rows, Rows, Rows]:
         gap = np.searchsorted(self.axis, pieces[0], side="right") - 1

@@ -12,13 +12,7 @@ from traceanalyzer.model.trace import Trace, codes, codes_at, matching, texts_of
 from traceanalyzer.tensors.ops.table import is_view
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import DeviceWork
-from traceanalyzer.timeline.names import (
-    ALLOCATING_OP,
-    GRAPH_LAUNCH,
-    QUERY,
-    is_compilation,
-    runs_compiled_code,
-)
+from traceanalyzer.timeline.names import ALLOCATING_OP, GRAPH_LAUNCH, QUERY, is_compilation, runs_compiled_code
 from traceanalyzer.timeline.nesting import Boundaries, Nesting
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
@@ -58,14 +52,9 @@ class StalledCalls:
     host_work: Rows
 
     @classmethod
-    def build(
-        cls, trace: Trace, nesting: Nesting, activity: Activity, syncs: SyncCalls, work: DeviceWork
-    ) -> Self:
+    def build(cls, trace: Trace, nesting: Nesting, activity: Activity, syncs: SyncCalls, work: DeviceWork) -> Self:
         alone = ~_makes_calls(trace, nesting)
-        usable = (
-            matching(trace.lanes.cpu, "category", ("cpu_op", *CALL_CATEGORIES).__contains__)
-            & ~nesting.annotation
-        )
+        usable = matching(trace.lanes.cpu, "category", ("cpu_op", *CALL_CATEGORIES).__contains__) & ~nesting.annotation
         usable &= ~matching(trace.lanes.cpu, "name", GRAPH_LAUNCH.search)
         # A node of backward whose hook runs code of its own is no op that stands still.
         hook = matching(trace.lanes.cpu, "category", "cpu_op".__eq__) & (nesting.op != np.arange(len(usable)))
@@ -73,9 +62,7 @@ class StalledCalls:
         usable[syncs.row] = False
         usable[activity.rows["allocator"]] = False
         boundaries = Boundaries.of(nesting)
-        parts = [
-            _of_thread(nesting, boundaries, thread) for thread in np.flatnonzero(activity.launching).tolist()
-        ]
+        parts = [_of_thread(nesting, boundaries, thread) for thread in np.flatnonzero(activity.launching).tolist()]
         none = [np.empty(0, np.int64)] * 4
         thread, start, end, row = (np.concatenate(columns) for columns in zip(none, *parts, strict=True))
         kept = usable[row] & (row >= 0)
@@ -205,13 +192,7 @@ class FirstUse:
 
     @classmethod
     def build(
-        cls,
-        trace: Trace,
-        nesting: Nesting,
-        activity: Activity,
-        steps: Steps,
-        syncs: SyncCalls,
-        work: DeviceWork | None,
+        cls, trace: Trace, nesting: Nesting, activity: Activity, steps: Steps, syncs: SyncCalls, work: DeviceWork | None
     ) -> Self:
         allocating, preparing = _allocations(trace, nesting, activity.rows["allocator"])
         result = [
@@ -258,12 +239,7 @@ def _tuning(trace: Trace, nesting: Nesting, syncs: SyncCalls) -> Rows:
 
 
 def _long(
-    trace: Trace,
-    nesting: Nesting,
-    activity: Activity,
-    syncs: SyncCalls,
-    steps: Steps,
-    work: DeviceWork | None,
+    trace: Trace, nesting: Nesting, activity: Activity, syncs: SyncCalls, steps: Steps, work: DeviceWork | None
 ) -> Rows:
     """Ops and calls that take many times what their name usually does; waiting for the device is not meant.
 
@@ -298,9 +274,7 @@ def _awaited_ns(nesting: Nesting, rows: Rows, starts: Rows, ends: Rows, work: De
     result = np.zeros(len(rows), np.int64)
     if work is None:
         return result
-    for place, (row, start, end) in enumerate(
-        zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True)
-    ):
+    for place, (row, start, end) in enumerate(zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True)):
         launched = (work.call_start_ns >= nesting.start_ns[row]) & (work.call_start_ns < end)
         launched &= (work.start_ns < end) & (work.end_ns > start)
         launched[launched] = nesting.thread[work.call[launched]] == nesting.thread[row]

@@ -46,9 +46,7 @@ class Roots:
                 path = (root / text).resolve()
                 if path.is_relative_to(root) and path.exists():
                     return self._checked(path)
-        problem = (
-            f"{shortened(printable(text), _MAX_ECHO)}: no such file under {', '.join(map(str, self.folders))}"
-        )
+        problem = f"{shortened(printable(text), _MAX_ECHO)}: no such file under {', '.join(map(str, self.folders))}"
         raise BadOption(problem, remedy="Name a trace under one of these folders.")
 
     def _checked(self, path: Path) -> Path:

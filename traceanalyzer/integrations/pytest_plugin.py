@@ -50,9 +50,7 @@ def gpu_trace(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Ab
         torch = pytest.importorskip("torch", reason="gpu_trace needs torch")
         path = tmp_path / "gpu_trace.json"
         record = torch.profiler.ProfilerAction.RECORD  # of each step: without a schedule no step is marked
-        with torch.profiler.profile(
-            schedule=lambda _: record, record_shapes=True, with_stack=True
-        ) as profiler:
+        with torch.profiler.profile(schedule=lambda _: record, record_shapes=True, with_stack=True) as profiler:
             yield profiler
         profiler.export_chrome_trace(str(path))
         if marks:

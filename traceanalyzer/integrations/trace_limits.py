@@ -121,13 +121,9 @@ def _findings(path: Path, severity: str) -> list[str]:
 
     if severity not in ("high", "medium", "low"):
         raise BadOption(f"{severity!r} is no severity", remedy="It is high, medium or low.")
-    found = [
-        one for one in _judged(path, "no_findings").findings if one.severity.rank <= Severity(severity).rank
-    ]
+    found = [one for one in _judged(path, "no_findings").findings if one.severity.rank <= Severity(severity).rank]
     places = [(place := source_line(one)) and f" at {place.file}:{place.line}" for one in found]
-    return [
-        f"no_findings: {one.rule}: {one.message}{at or ''}" for one, at in zip(found, places, strict=True)
-    ]
+    return [f"no_findings: {one.rule}: {one.message}{at or ''}" for one, at in zip(found, places, strict=True)]
 
 
 def _slower(path: Path, baseline: str) -> list[str]:

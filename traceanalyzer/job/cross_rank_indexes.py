@@ -42,9 +42,7 @@ _NEAR = 8  # positions by which messages in flight may be off: twice the micro-b
 _CLOCKS_NS = 1_000_000  # clocks of one host agree within 0.02 ms (13 jobs, H200), those of hosts with NTP mostly within
 
 
-def partners(
-    mine: CollectiveRuns, own: Rows, theirs: CollectiveRuns, other: Rows, apart_ns: int | None = None
-) -> Rows:
+def partners(mine: CollectiveRuns, own: Rows, theirs: CollectiveRuns, other: Rows, apart_ns: int | None = None) -> Rows:
     """For each run in `own` the one in `other` that is the same collective, -1 for none.
 
     Args:

@@ -18,9 +18,7 @@ class OtherProgram(GivenByJob):
 
     names: tuple[str, ...]
     others: int
-    missing: ClassVar[str] = (
-        "needs the traces of several ranks that run the same program (stages of a pipeline do not)"
-    )
+    missing: ClassVar[str] = "needs the traces of several ranks that run the same program (stages of a pipeline do not)"
 
     @classmethod
     def of(cls, trace: Trace, rare: Hashes, others: int) -> Self:
@@ -32,7 +30,4 @@ def rare_in(programs: Mapping[int, Hashes]) -> dict[int, Hashes]:
     """Rank -> those of its names that less than half of the other ranks have."""
     having = Counter(name for names in programs.values() for name in names)
     others = len(programs) - 1
-    return {
-        rank: tuple(name for name in names if 2 * (having[name] - 1) < others)
-        for rank, names in programs.items()
-    }
+    return {rank: tuple(name for name in names if 2 * (having[name] - 1) < others) for rank, names in programs.items()}

@@ -117,9 +117,7 @@ class Moved:
     role: NDArray[np.object_]
 
     @classmethod
-    def of(
-        cls, trace: Trace, work: DeviceWork, runs: CollectiveRuns, waits: CollectiveWaits, nesting: Nesting
-    ) -> Self:
+    def of(cls, trace: Trace, work: DeviceWork, runs: CollectiveRuns, waits: CollectiveWaits, nesting: Nesting) -> Self:
         waited, _ = waits.of(runs.entry)
         begin = runs.start_ns + np.maximum(waited, 0)
         computes = work.kind == KINDS.index("compute")
@@ -159,8 +157,7 @@ def rates(
     kind_of = each.groupby(kinds, sort=False).ngroup()
     ranks = rows.groupby(rows["number"].map(kind_of))["rank"].unique()
     found = [
-        (_rate(own, tuple(sorted(ranks[kind])), role_of), own.index.to_numpy())
-        for kind, own in each.groupby(kind_of)
+        (_rate(own, tuple(sorted(ranks[kind])), role_of), own.index.to_numpy()) for kind, own in each.groupby(kind_of)
     ]
     told = zip(compared_rates([rate for rate, _ in found]), (numbers for _, numbers in found), strict=True)
     name = attrgetter("collective", "group", "ranks", "bytes")
@@ -172,13 +169,7 @@ def _rows(rank: int, run: CollectiveRuns, waits: CollectiveWaits, moved: Moved) 
     at = np.searchsorted(run.entry, waits.entry)
     transfer_ns = run.dur_ns[at] - waits.waiting_ns
     group = [one or "" for one in run.group[at]]
-    known = {
-        "number": waits.number,
-        "rank": rank,
-        "what": run.what[at],
-        "group": group,
-        "bytes": moved.bytes[at],
-    }
+    known = {"number": waits.number, "rank": rank, "what": run.what[at], "group": group, "bytes": moved.bytes[at]}
     times = {"waiting_ns": waits.waiting_ns, "transfer_ns": transfer_ns, "moving_ns": transfer_ns}
     return pd.DataFrame({**known, **times, "exposed_ns": moved.exposed_ns[at], "role": moved.role[at]})
 
@@ -189,12 +180,7 @@ def _rate(every: pd.DataFrame, ranks: tuple[int, ...], role_of: pd.Series[str]) 
     size = max(sum(bool(rank.strip()) for rank in listed), int(every["rank"].max()))
     data, took = median(every["bytes"]), max(median(every["transfer_ns"]), 1.0)
     exposed, moving = (sum(every[name].tolist()) for name in ("exposed_ns", "moving_ns"))
-    times = (
-        round(took),
-        round(exposed),
-        1 - exposed / moving if moving > 0 else None,
-        int(every["waiting_ns"].sum()),
-    )
+    times = (round(took), round(exposed), 1 - exposed / moving if moving > 0 else None, int(every["waiting_ns"].sum()))
     rate = data / took, data / took * bus_factor(what, size)
     return Rate(what, group, ranks, role_of.get(group), size, round(data), len(every), *times, *rate)
 

@@ -67,9 +67,7 @@ class CollectiveRuns:
         entry, what, pairs = communication[chosen], what[chosen], pairs[chosen]
         if len(entry) == 0:
             raise Unavailable("no collectives of all ranks in the trace")
-        sent, received = (
-            recorded_numbers(trace, work, entry, name) for name in ("in_elements", "out_elements")
-        )
+        sent, received = (recorded_numbers(trace, work, entry, name) for name in ("in_elements", "out_elements"))
         return cls(
             entry,
             work.start_ns[entry],
@@ -141,8 +139,7 @@ def _names(trace: Trace, work: DeviceWork, entry: Rows) -> NDArray[np.object_]:
     ops = recorded_texts(trace, work, entry, "collective").or_else(named).values()
     same = {kernel: op for kernel, op in zip(kernels, ops, strict=True) if op is not None}
     names = [
-        collective_of(kernel, same.get(kernel) if op is None else op)
-        for kernel, op in zip(kernels, ops, strict=True)
+        collective_of(kernel, same.get(kernel) if op is None else op) for kernel, op in zip(kernels, ops, strict=True)
     ]
     return np.array(names, object)
 

@@ -63,15 +63,10 @@ def _ideal(programs: Sequence[Mapping[int, Program]]) -> dict[Hashable, float]:
                 took.setdefault(task.kind, []).append(task.ns)
                 if task.meets is not None:
                     moves.add(task.kind)
-    return {
-        kind: median(every) if kind in moves else math.fsum(every) / len(every)
-        for kind, every in took.items()
-    }
+    return {kind: median(every) if kind in moves else math.fsum(every) / len(every) for kind, every in took.items()}
 
 
-def _steps_ns(
-    programs: Mapping[int, Program], ideal: Mapping[Hashable, float], recorded: Mapping[int, Mask]
-) -> Floats:
+def _steps_ns(programs: Mapping[int, Program], ideal: Mapping[Hashable, float], recorded: Mapping[int, Mask]) -> Floats:
     """When the last rank finishes, of jobs in which a rank's tasks take `recorded` (jobs,) or ideal time; (jobs,)."""
     job = _Job(_participants(programs), ideal)
     ranks = {rank: job.places(program, recorded[rank]) for rank, program in programs.items()}
@@ -139,9 +134,7 @@ def recorded_rank(view: JobView, rank: int) -> Iterator[Sequence[Task]]:
     start, end = runs.start_ns[position], runs.end_ns[position]
     own = np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0)
     moved = end - start - waits.waiting_ns
-    for number, before_ns, transfer_ns in zip(
-        waits.number.tolist(), [0, *own.tolist()], moved.tolist(), strict=True
-    ):
+    for number, before_ns, transfer_ns in zip(waits.number.tolist(), [0, *own.tolist()], moved.tolist(), strict=True):
         yield [Task(("before", number), float(before_ns))]
         yield [Task(("transfer", number), float(transfer_ns), number)]
 

@@ -172,9 +172,7 @@ class Lane:
     Where there is a frame, someone may have written to it: columns that are made afresh are made of it.
     """
 
-    def __init__(
-        self, name: str, make: Callable[[], Columns] | None = None, frame: pd.DataFrame | None = None
-    ) -> None:
+    def __init__(self, name: str, make: Callable[[], Columns] | None = None, frame: pd.DataFrame | None = None) -> None:
         """Of the frame of that name in `schema.FRAMES`: `make` is called once at most, unless the frame is given."""
         self._name, self._make, self._frame = name, make, frame
         self._columns: Columns | None = None

@@ -384,14 +384,7 @@ class Report:
         """Idle time: columns rank (Int64), device, cause, op, ns (int64) and share (of the window, float64)."""
         prefix = f"{IDLE}:"
         rows = [
-            (
-                trace.rank,
-                time.device,
-                part.cause.removeprefix(prefix),
-                part.op,
-                part.ns,
-                part.ns / time.length_ns,
-            )
+            (trace.rank, time.device, part.cause.removeprefix(prefix), part.op, part.ns, part.ns / time.length_ns)
             for trace in self.traces
             for time in trace.accounting
             for part in time.idle_causes

@@ -130,9 +130,7 @@ GPU = Frame(
         Column("original_stream", _N, "stream of graph work shown on another", raw=("original_stream",)),
         Column("priority", _N, "of the stream; lower runs first", raw=("priority",)),
         Column("bytes", _N, "bytes copied or set", "bytes", ("bytes", "size")),
-        Column(
-            "copy_kind", _S, "HtoD, DtoH, DtoD; null where the name says it", raw=("copy kind", "direction")
-        ),
+        Column("copy_kind", _S, "HtoD, DtoH, DtoD; null where the name says it", raw=("copy kind", "direction")),
         Column("src_kind", _S, "memory copied from: pageable, pinned, device", raw=("src kind",)),
         Column("dst_kind", _S, "memory copied to, as src_kind", raw=("dst kind",)),
         Column("bandwidth_gbps", _F, "copy rate as exported", "GB/s", ("memory bandwidth (GB/s)",)),
@@ -143,9 +141,7 @@ GPU = Frame(
         Column("blocks_per_sm", _F, "grid size over SM count, not residency", "blocks", ("blocks per SM",)),
         Column("warps_per_sm", _F, "as blocks_per_sm", "warps", ("warps per SM",)),
         Column("occupancy_pct", _F, "theoretical", "%", ("est. achieved occupancy %",)),
-        Column(
-            "occupancy", _J, "what limits it: blocks by registers, shared memory, warps", raw=("occupancy",)
-        ),
+        Column("occupancy", _J, "what limits it: blocks by registers, shared memory, warps", raw=("occupancy",)),
         Column("graph_id", _N, "CUDA graph that launched it", raw=("graph id",)),
         Column("graph_node_id", _N, "node within the graph", raw=("graph node id",)),
         Column("sync_kind", _S, "of a synchronisation record", raw=("cuda_sync_kind",)),

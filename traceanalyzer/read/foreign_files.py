@@ -50,9 +50,7 @@ def remedy_for_keys(keys: Iterable[str]) -> str:
     return next((remedy for key, remedy in _known()["keys"].items() if key in there), EXPECTED)
 
 
-def exporter_of(
-    header: Mapping[str, Any], categories: Iterable[str], processes: Iterable[str]
-) -> Exporter | None:
+def exporter_of(header: Mapping[str, Any], categories: Iterable[str], processes: Iterable[str]) -> Exporter | None:
     """The program that wrote a Chrome trace, by top-level keys, categories and processes; None if it is unknown."""
     exporters = [Exporter(**fields) for fields in _known()["exporter"]]
     if "DevTools" in str(header.get("metadata"))[:1000]:
@@ -112,9 +110,7 @@ def _without_devices(batches: Batches, collector: Collector) -> NotATrace | None
     if AUTOGRAD_PID not in theirs or not (moved or "CUDA functions" in theirs):
         return None
     problem = "is a trace of torch.autograd.profiler with GPU work, whose rows have neither device, stream nor launch"
-    remedy = (
-        "Record with torch.profiler.profile(...) instead; its ops alone are read where no GPU was profiled."
-    )
+    remedy = "Record with torch.profiler.profile(...) instead; its ops alone are read where no GPU was profiled."
     return NotATrace(problem, where=batches.source.name, remedy=remedy)
 
 

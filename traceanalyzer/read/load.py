@@ -234,9 +234,7 @@ def _traces(layout: Layout, file_traces: Reader[T], skipped: list[Skipped]) -> I
             yield from _folder_traces(folder, files, file_traces, skipped)
 
 
-def _folder_traces(
-    folder: Path, files: Sequence[Path], file_traces: Reader[T], skipped: list[Skipped]
-) -> Iterator[T]:
+def _folder_traces(folder: Path, files: Sequence[Path], file_traces: Reader[T], skipped: list[Skipped]) -> Iterator[T]:
     """The folder's traces; non-trace files are appended to `skipped`."""
     refused: list[Skipped] = []
     for file in files:

@@ -272,9 +272,7 @@ def _watch_modules(events: Watch) -> None:
             events.patches.on_undo(hook.remove)
 
     def compiled_in_place(_: None, module: Any, *args: Any, **kwargs: Any) -> None:
-        events.patches.watch(
-            module, "_compiled_call_impl", after=lambda *args, **kwargs: events.event(FORWARD, module)
-        )
+        events.patches.watch(module, "_compiled_call_impl", after=lambda *args, **kwargs: events.event(FORWARD, module))
 
     events.patches.watch(torch, "compile", before=compiling, after=compiled)
     events.patches.watch(torch.nn.Module, "compile", before=compiling, after=compiled_in_place)

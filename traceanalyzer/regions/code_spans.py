@@ -74,9 +74,7 @@ class CodeSpans:
         hooks = np.flatnonzero(hooks_of(events) & (nesting.thread != thread))
         rows = nesting.thread_rows[thread].astype(np.int64)
         if len(hooks):
-            rows = np.append(
-                rows, np.flatnonzero(in_hooks(events, np.arange(len(cpu))) & (nesting.thread != thread))
-            )
+            rows = np.append(rows, np.flatnonzero(in_hooks(events, np.arange(len(cpu))) & (nesting.thread != thread)))
         marks = rows[nesting.annotation[rows] & ~matching(cpu, "name", STEP_MARK.match)[rows]]
         tops = rows[(nesting.op[rows] == rows) & (nesting.top_op(rows) == rows)]
         wrappers = tops[matching(cpu, "name", _WRAPPER.match)[tops]]
@@ -96,8 +94,7 @@ class CodeSpans:
             return np.flatnonzero((step >= 0) & (end <= pick(ends, step)))
 
         parts = [
-            _of_rows(events, rows[within(*_bounds(events, rows))], kind)
-            for rows, kind in ((marks, 0), (wrappers, 3))
+            _of_rows(events, rows[within(*_bounds(events, rows))], kind) for rows, kind in ((marks, 0), (wrappers, 3))
         ]
         parts += [_of_python(events, of_program, within, modules=modules) for modules in (True, False)]
         parts.append(_between_iterations(events, within))

@@ -43,19 +43,11 @@ class RegionRates:
     def text(self) -> str:
         """`MFU 31.2 % of 989 TFLOP/s bf16 (NVIDIA H200)`."""
         peaks = ", ".join(f"{rate:g} TFLOP/s {kind}" for kind, rate in self.peaks.items())
-        return (
-            f"MFU {100 * self.mfu:.1f} % of {peaks} ({self.device})" if peaks else "MFU not known: no peaks"
-        )
+        return f"MFU {100 * self.mfu:.1f} % of {peaks} ({self.device})" if peaks else "MFU not known: no peaks"
 
     @classmethod
     def build(
-        cls,
-        regions: Regions,
-        events: Events,
-        work: DeviceWork,
-        forecast: Forecast,
-        inputs: WorkInputs,
-        gpus: Gpus,
+        cls, regions: Regions, events: Events, work: DeviceWork, forecast: Forecast, inputs: WorkInputs, gpus: Gpus
     ) -> Self:
         entries, pieces = forecast.program.work.entry, regions.tree.pieces
         names = Texts.column(events.trace.lanes.gpu, "name", work.row[entries])
@@ -70,8 +62,7 @@ class RegionRates:
             raise Unavailable("no shapes of ops whose operations are known", "record with record_shapes=True")
         node = pieces.node[pieces.at(work.call_start_ns[calls])]
         of_node = (
-            np.bincount(node, each[number], len(regions.tree.parent)).astype(np.float64)
-            for each in (flops, peak_ns)
+            np.bincount(node, each[number], len(regions.tree.parent)).astype(np.float64) for each in (flops, peak_ns)
         )
         done, at_peak = (subtree_totals(regions.tree.parent, each) / regions.steps for each in of_node)
         gpu_ns, devices = np.maximum(regions.totals["gpu_ns"], 1.0), len(distinct(work.device[entries]))

@@ -61,9 +61,7 @@ def with_graph_kernels(
     nodes = Nodes(tree.parent.tolist(), tree.kind, tree.name)
     loop_node = np.full(len(loops.parent), -1, np.int64)
     calls = []
-    for loop, (outer, starts, body) in enumerate(
-        zip(loops.parent.tolist(), loops.starts, loops.body, strict=True)
-    ):
+    for loop, (outer, starts, body) in enumerate(zip(loops.parent.tolist(), loops.starts, loops.body, strict=True)):
         base = launched[order[starts[0]]] if outer < 0 else loop_node[outer]
         block = ", ".join(dict.fromkeys(names[kernel] for kernel in body.tolist()))
         loop_node[loop] = nodes.child(int(base), "block", block)
@@ -353,9 +351,7 @@ def _launched_kinds(work: DeviceWork, entries: Rows, pieces: Pieces) -> Rows:
     """Bits of the kinds of work that each piece launched; all pieces of an op have those of the op."""
     item, _ = numbered(pieces.item)
     bits = np.zeros(int(item.max(initial=0)) + 1, np.int64)
-    np.bitwise_or.at(
-        bits, item[pieces.at(work.call_start_ns[entries])], 1 << work.kind[entries].astype(np.int64)
-    )
+    np.bitwise_or.at(bits, item[pieces.at(work.call_start_ns[entries])], 1 << work.kind[entries].astype(np.int64))
     return np.where(pieces.item >= 0, bits[item], 0)
 
 

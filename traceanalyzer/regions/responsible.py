@@ -48,9 +48,7 @@ _LAYER_KINDS = (Kind.GEMM, Kind.CONVOLUTION, Kind.ATTENTION, Kind.RECURRENT, Kin
 _CELL = regex(r"_cell$")
 # A product with one vector is no layer.
 _VECTOR = regex(r"::(mv|addmv|dot|vdot)$")
-_LAYER_NODE = regex(
-    r"^(Mm|Addmm|Bmm|Baddbmm|Linear|Convolution\w*|\w*Attention\w*|\w*Rnn\w*|ThnnFused\w*)Backward\d*$"
-)
+_LAYER_NODE = regex(r"^(Mm|Addmm|Bmm|Baddbmm|Linear|Convolution\w*|\w*Attention\w*|\w*Rnn\w*|ThnnFused\w*)Backward\d*$")
 _OPTIMIZER = regex(r"^Optimizer\.step#")
 # Modules in which torch.nn.utils.parametrize computes a weight from other tensors, each time that it is read.
 WEIGHTS = "ParametrizationList"
@@ -78,9 +76,7 @@ _KEPT_IN_PART, _KEPT = 0.5, ("loop", "function", "after-backward", "package")
 _REPEATED = 0.4
 # Share of a function's launches in blocks that repeat, from which on it is a loop; chosen.
 _LOOPS = 0.5
-_TRAINS = regex(
-    r"AccumulateGrad$|Backward\d*$|^(torch::|torch\.)?distributed|^c10d::|reducer::|_foreach_|_fused_"
-)
+_TRAINS = regex(r"AccumulateGrad$|Backward\d*$|^(torch::|torch\.)?distributed|^c10d::|reducer::|_foreach_|_fused_")
 # Share of code in layers, from which on it is a pass of a model: metrics have a small product, too; chosen.
 _LAYERS = 0.1
 # Share of the predicted step above which a region is the program itself; chosen.
@@ -197,9 +193,7 @@ def repeated_function(
     calls = np.bincount(code.code[inside], minlength=len(code.names)) / regions.steps
     large = launches * regions.steps >= _REPEATED * max(len(entries), 1)
     found = np.flatnonzero(large & (calls >= MIN_REPEATS)).tolist()
-    found.sort(
-        key=lambda name: (package_of(str(code.names[name])) not in packages, -launches[name], calls[name])
-    )
+    found.sort(key=lambda name: (package_of(str(code.names[name])) not in packages, -launches[name], calls[name]))
     return next(((str(code.names[name]), float(calls[name]), float(launches[name])) for name in found), None)
 
 
@@ -218,11 +212,7 @@ def _region(regions: Regions, kind: str, name: str, nodes: list[int], stepping: 
             remedy = "package"
         elif kind == "phase":
             remedy, function = "after-backward", _function_with_most(regions, nodes, share)
-            name = (
-                f"{function}, after backward"
-                if function
-                else f"{name} ({', '.join(_main_ops(regions, own))})"
-            )
+            name = f"{function}, after backward" if function else f"{name} ({', '.join(_main_ops(regions, own))})"
         edit = regions.without(nodes, on_host=remedy in ON_HOST)
         return Responsible(tuple(nodes), remedy, name, share, calls, edit)
     ops = name.split(", ")
@@ -281,9 +271,7 @@ def _function_with_most(regions: Regions, nodes: list[int], share: float) -> str
     """The innermost function with most of some nodes' share of the step; empty if there is none."""
     found, tree = "", regions.tree
     while inside := [
-        child
-        for child in np.flatnonzero(np.isin(tree.parent, nodes)).tolist()
-        if regions.share[child] >= _MOST * share
+        child for child in np.flatnonzero(np.isin(tree.parent, nodes)).tolist() if regions.share[child] >= _MOST * share
     ]:
         found, nodes = tree.name[inside[0]] if tree.kind[inside[0]] == "function" else found, inside
     return found
@@ -355,12 +343,9 @@ def _apart_from_model(regions: Regions, library: Mask, layers: Mask, stepping: M
     tree = regions.tree
     phases = [node for node, name in enumerate(tree.name) if (tree.kind[node], name) == ("phase", LOADING)]
     named_forward = np.array([bool(FORWARD.search(name)) for name in tree.name])
-    steps, forward = (
-        subtree_totals(tree.parent, mask.astype(float)) > 0 for mask in (stepping, named_forward)
-    )
+    steps, forward = (subtree_totals(tree.parent, mask.astype(float)) > 0 for mask in (stepping, named_forward))
     of_layers_ns, all_ns = (
-        subtree_totals(tree.parent, ns)
-        for ns in (np.where(layers, regions.predicted_ns, 0), regions.predicted_ns)
+        subtree_totals(tree.parent, ns) for ns in (np.where(layers, regions.predicted_ns, 0), regions.predicted_ns)
     )
     own = np.array([kind == "function" for kind in tree.kind]) & ~library
     model = of_layers_ns > np.where(own, 0, _LAYERS * all_ns)
@@ -369,9 +354,7 @@ def _apart_from_model(regions: Regions, library: Mask, layers: Mask, stepping: M
         kind, above = tree.kind[node], tree.parent[node]
         in_module = tree.kind[above] == "module" and not _PASSES_ON.match(tree.name[above])
         hook = kind == "function" and in_module and not forward[node]
-        inside[node] = not (hook or tree.name[node] == WEIGHTS) and (
-            inside[above] or (in_module and model[above])
-        )
+        inside[node] = not (hook or tree.name[node] == WEIGHTS) and (inside[above] or (in_module and model[above]))
     calls = np.array([kind != "block" for kind in tree.kind]) & bool(model.any())
     apart: Mask = calls & ~(inside | model | steps | regions.below(phases))
     return apart
@@ -380,11 +363,7 @@ def _apart_from_model(regions: Regions, library: Mask, layers: Mask, stepping: M
 def _weights_words(regions: Regions, nodes: list[int]) -> str:
     """`parametrized weights (_SpectralNorm)`: with the modules that compute them."""
     tree = regions.tree
-    inner = [
-        tree.name[child]
-        for child in np.flatnonzero(np.isin(tree.parent, nodes))
-        if tree.kind[child] == "module"
-    ]
+    inner = [tree.name[child] for child in np.flatnonzero(np.isin(tree.parent, nodes)) if tree.kind[child] == "module"]
     return f"parametrized weights ({', '.join(dict.fromkeys(inner))})" if inner else "parametrized weights"
 
 
@@ -405,9 +384,7 @@ def _innermost(regions: Regions, found: list[Responsible]) -> Iterator[Responsib
             continue
         taken |= inside
         blocks = [each for each in found if each.remedy in _OF_BLOCKS]
-        within = [
-            each for each in blocks if inside[list(each.nodes)].all() and each.share >= _MOST * region.share
-        ]
+        within = [each for each in blocks if inside[list(each.nodes)].all() and each.share >= _MOST * region.share]
         yield within[0] if within else region
 
 
@@ -425,9 +402,7 @@ def _holds_layers(regions: Regions) -> Mask:
 def _in_optimizer(regions: Regions) -> Mask:
     """Which nodes are in an optimizer's step; bool (nodes,)."""
     kinds = enumerate(zip(regions.tree.kind, regions.tree.name, strict=True))
-    return regions.below(
-        [node for node, (kind, name) in kinds if kind == "annotation" and _OPTIMIZER.match(name)]
-    )
+    return regions.below([node for node, (kind, name) in kinds if kind == "annotation" and _OPTIMIZER.match(name)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,9 +426,7 @@ class Leading:
         code = events.user_code
         outermost = code.names[distinct(code.code[code.caller < 0])]
         packages = {None, *map(package_of, map(str, outermost))}
-        responsible = (
-            _as_chain(region, regions, flow) for region in responsible_regions(regions, MIN_SHARE, packages)
-        )
+        responsible = (_as_chain(region, regions, flow) for region in responsible_regions(regions, MIN_SHARE, packages))
         each = tuple((region, forecast.saving([region.edit])) for region in responsible)
         spans = tuple(_spans_of(region, regions.tree, events) for region, _ in each)
         return cls(regions, each, spans, repeated_function(regions, events, packages))

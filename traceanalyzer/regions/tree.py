@@ -196,9 +196,7 @@ def _items(events: Events, spans: CodeSpans, rows: Rows, begins: Rows, main: int
     step = np.searchsorted(begins, start, side="right") - 1
     code, used = numbered(codes_at(cpu, "name", row).astype(np.int64))
     names = [short_ops(str(texts_of(cpu, "name")[number])) for number in used.tolist()]
-    backward = (
-        np.array([bool(_BACKWARD.search(name)) for name in names] or [False])[code] if len(row) else row > 0
-    )
+    backward = np.array([bool(_BACKWARD.search(name)) for name in names] or [False])[code] if len(row) else row > 0
     hooked = in_hooks(events, row)
     span = np.where((nesting.thread[row] == main) | hooked, spans.at(start, end), -1)
     phase = _phases(spans, span, step, backward, hooked)
@@ -238,13 +236,7 @@ class _Builder:
     """Places items, spans and pieces in a tree."""
 
     def __init__(
-        self,
-        events: Events,
-        spans: CodeSpans,
-        items: Items,
-        begins: Rows,
-        pieces: tuple[Rows, Rows, Rows],
-        row: Rows,
+        self, events: Events, spans: CodeSpans, items: Items, begins: Rows, pieces: tuple[Rows, Rows, Rows], row: Rows
     ) -> None:
         self.events, self.spans, self.items, self.begins = events, spans, items, begins
         self.start, self.end, self.segment = pieces
@@ -349,18 +341,14 @@ class _Builder:
         phase_nodes = np.array([*self.phase_nodes, 0], np.int64)
         items = len(order) - elements.pairs
         for level in range(int(elements.depth.max(initial=-1)) + 1):
-            around = np.where(
-                elements.scope >= 0, pick(node[items:], elements.scope), phase_nodes[elements.phase]
-            )
+            around = np.where(elements.scope >= 0, pick(node[items:], elements.scope), phase_nodes[elements.phase])
             for loop in np.flatnonzero(elements.depth[order[first]] == level).tolist():
                 outer = int(loops.parent[loop])
                 base = around[order[first[loop]]] if outer < 0 else loop_node[outer]
                 loop_node[loop] = self._block(int(base), loops, loop, elements, order)
             members = np.flatnonzero(elements.depth == level)
             parent = np.where(owner >= 0, pick(loop_node, owner), around)[members]
-            node[members] = self.nodes.children(
-                parent, elements.kind[members], elements.name[members], elements.names
-            )
+            node[members] = self.nodes.children(parent, elements.kind[members], elements.name[members], elements.names)
         return node
 
     def _block(self, base: int, loops: NestedLoops, loop: int, elements: Elements, order: Rows) -> int:
@@ -414,9 +402,7 @@ class _Builder:
         return Pieces(self.start, self.end, self.segment, result, start, self.row)
 
 
-def _pairs(
-    phase: Rows, span: Rows, start: Rows, parent: Rows, depth: Rows
-) -> tuple[Rows, Rows, Rows, Rows, Rows]:
+def _pairs(phase: Rows, span: Rows, start: Rows, parent: Rows, depth: Rows) -> tuple[Rows, Rows, Rows, Rows, Rows]:
     """(pair of each input, -1 outside of spans; phase, span, start and pair around of each pair of phase and span)."""
     levels: list[tuple[Rows, Rows, Rows]] = []
     at = pick(depth, span)
@@ -432,9 +418,7 @@ def _pairs(
         levels.append((here[0][first], here[1][first], begin))
         above = np.stack((here[0][first], pick(parent, here[1][first]), begin))
     columns = (
-        [np.concatenate(part) for part in zip(*levels[::-1], strict=True)]
-        if levels
-        else [np.empty(0, np.int64)] * 3
+        [np.concatenate(part) for part in zip(*levels[::-1], strict=True)] if levels else [np.empty(0, np.int64)] * 3
     )
     stride = len(parent) + 1
     key = (columns[0] + 1) * stride + columns[1]

@@ -80,8 +80,7 @@ def program_threads(nesting: Nesting, steps: Steps, is_op: Mask, launches: Rows,
     # The thread whose annotations mark the steps; without marks the one that starts most work.
     marks = np.flatnonzero(nesting.annotation) if steps.marked else np.empty(0, np.int64)
     marks = marks[
-        np.isin(nesting.start_ns[marks], steps.cpu_start_ns)
-        | np.isin(nesting.end_ns[marks], steps.cpu_end_ns)
+        np.isin(nesting.start_ns[marks], steps.cpu_start_ns) | np.isin(nesting.end_ns[marks], steps.cpu_end_ns)
     ]
     main = int(np.bincount(nesting.thread[marks if len(marks) else launches]).argmax())
     edges = np.sort(_edges(nesting, main, low, high))

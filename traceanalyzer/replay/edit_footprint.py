@@ -43,9 +43,7 @@ class Autograd:
         number, thread = (ints(trace.lanes.cpu, column) for column in ("sequence", "fwd_thread"))
         row = inherited(nesting.parent, number >= 0)[program.timeline.row]
         numbered_row = np.where(program.timeline.row >= 0, row, -1)
-        return cls(
-            np.append(number, -1)[numbered_row], np.append(thread > 0, False)[numbered_row], program.launch
-        )
+        return cls(np.append(number, -1)[numbered_row], np.append(thread > 0, False)[numbered_row], program.launch)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,8 +166,7 @@ class Footprint:
     def is_backward_of(self, other: Self, autograd: Autograd) -> bool:
         """Whether most of what this takes is the backward of ops of which the other takes something."""
         own_ns, other_ns = (
-            taken.cpu_ns + np.bincount(autograd.launch, taken.work_ns, len(taken.cpu_ns))
-            for taken in (self, other)
+            taken.cpu_ns + np.bincount(autograd.launch, taken.work_ns, len(taken.cpu_ns)) for taken in (self, other)
         )
         numbered = autograd.number >= 0
         backward = autograd.backward & numbered

@@ -99,13 +99,7 @@ class EditedProgram:
     # -- what edits do ----------------------------------------------------------------------------------------
 
     def drop(
-        self,
-        segments: Mask,
-        leaving_ns: float = 0.0,
-        at: Rows | None = None,
-        *,
-        work: bool = True,
-        stall: bool = True,
+        self, segments: Mask, leaving_ns: float = 0.0, at: Rows | None = None, *, work: bool = True, stall: bool = True
     ) -> None:
         """Drop segments with the waits in them and, if `work`, what they launch; the Python around shrinks with them.
 

@@ -254,9 +254,7 @@ def _joined(members: Sequence[Edit]) -> Edit:
         values = [getattr(edit, attribute.name) for edit in members]
         if attribute.name == "group":
             groups = [np.asarray(group, np.int64) for group in values]
-            sizes = [
-                int(group.max(initial=-1)) + 1 for group in groups
-            ]  # groups of different edits stay different
+            sizes = [int(group.max(initial=-1)) + 1 for group in groups]  # groups of different edits stay different
             values = [group + first for group, first in zip(groups, accumulate([0, *sizes]), strict=False)]
         part = _part(attribute.name, values[0])
         each = attribute.name in _JOINED or (isinstance(part, tuple) and part[:1] == (_EACH,))

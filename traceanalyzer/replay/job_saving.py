@@ -72,9 +72,7 @@ class JobForecast:
             raise Unavailable("no steps that all ranks have: the job cannot be replayed as one")
         if not all(one.meets for one in forecasts.values()):
             raise Unavailable("ranks without a collective that another rank's trace has")
-        chosen: Fixes = dict.fromkeys(
-            sorted([rank for rank in waited_for if rank in forecasts][:MOST_TOGETHER]), ()
-        )
+        chosen: Fixes = dict.fromkeys(sorted([rank for rank in waited_for if rank in forecasts][:MOST_TOGETHER]), ())
         steps, pinned = samples.pop(), all(one.step.measured for one in forecasts.values())
         blocks = made(chosen, "typical")
         base = job_step(blocks, steps)

@@ -81,9 +81,7 @@ def job_step(blocks: Mapping[int, Block], steps: float) -> JobStep:
     )
 
 
-def _met(
-    ranks: Mapping[int, _Rank], expected: Mapping[int, int], runs: int
-) -> tuple[Counter[int], Counter[int]]:
+def _met(ranks: Mapping[int, _Rank], expected: Mapping[int, int], runs: int) -> tuple[Counter[int], Counter[int]]:
     """Run all to their end; (ns that each rank waited, to how many collectives it came last).
 
     Where programs wait for each other in a circle, which NCCL could not run either, the first to come goes on.
@@ -109,9 +107,7 @@ def _met(
     return waited, last
 
 
-def _released(
-    arrived: Mapping[int, float], waited: Counter[int], last: Counter[int]
-) -> list[tuple[int, float | None]]:
+def _released(arrived: Mapping[int, float], waited: Counter[int], last: Counter[int]) -> list[tuple[int, float | None]]:
     latest = max(arrived.values())
     if len(arrived) > 1:
         last[max(arrived, key=lambda rank: (arrived[rank], -rank))] += 1

@@ -157,18 +157,14 @@ def excess_by_rank(
         slower_ops, rank = np.flatnonzero(more[place]), ranks[place]
         beyond = {names[op]: float(cpu_ns[place, op] - usual_ns[place, op]) for op in slower_ops.tolist()}
         usual = {names[op]: float(usual_ns[place, op]) for op in slower_ops.tolist()}
-        same = any(
-            _same(breakdowns[rank].kernels, breakdowns[peer].kernels) for peer in ranks if peer != rank
-        )
+        same = any(_same(breakdowns[rank].kernels, breakdowns[peer].kernels) for peer in ranks if peer != rank)
         both = float(compute[place, 0]), float(peers[place, 0])
         name, share_left = "", 1.0
         if paused[place, 0]:
             name, share_left = breakdowns[rank].pause, float(short[place, 0] / pause[place, 0])
             beyond[name], usual[name] = float(pause[place, 0] - short[place, 0]), float(short[place, 0])
         beyond = dict(sorted(beyond.items(), key=lambda op: -op[1]))
-        excess[rank] = Excess(
-            rank, beyond, usual, *both, same, name, share_left, waits_ns[rank], step_ns[rank]
-        )
+        excess[rank] = Excess(rank, beyond, usual, *both, same, name, share_left, waits_ns[rank], step_ns[rank])
     return excess
 
 

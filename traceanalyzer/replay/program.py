@@ -123,9 +123,7 @@ class Program:
         device, waits, segments = parts(met)
         awaited, waited_ns = 0.0, 0.0
         if met is not None:
-            waited_ns = float(met.of(device.entry[device.communication])[0].sum()) / (
-                len(sample) * sample.part
-            )
+            waited_ns = float(met.of(device.entry[device.communication])[0].sum()) / (len(sample) * sample.part)
         if waiting is None and joint is None and device.communication.any():
             expected = CollectiveWaits.expected(trace, work)
             alone, waits_alone, own = parts(expected)

@@ -21,12 +21,8 @@ _QUEUE = 1_022  # launches that may be outstanding; measured on H200, driver 580
 _NOTHING = -1e18
 
 Wait = tuple[float, float, list[int]]  # CPU time of the return, tail, streams waited for
-Edge = tuple[
-    int, int, float
-]  # stream, stretch of the last work it waits for, duration less sum up to what waits
-Run = tuple[
-    int, float, float
-]  # stream, largest of launch + latency + duration - sum, sum up to its last work
+Edge = tuple[int, int, float]  # stream, stretch of the last work it waits for, duration less sum up to what waits
+Run = tuple[int, float, float]  # stream, largest of launch + latency + duration - sum, sum up to its last work
 
 
 class Stretch(NamedTuple):
@@ -177,9 +173,7 @@ def _before(schedule: Schedule) -> Floats:
     taken = schedule.dur_ns + schedule.gap_ns
     order = np.argsort(schedule.stream, kind="stable")
     firsts = np.flatnonzero(np.diff(schedule.stream[order], prepend=-1)).tolist()
-    for first, last in pairwise(
-        [*firsts, len(order)]
-    ):  # not a look at all of the work for each of many streams
+    for first, last in pairwise([*firsts, len(order)]):  # not a look at all of the work for each of many streams
         own = order[first:last]
         before[own] = np.cumsum(taken[own])
     return before

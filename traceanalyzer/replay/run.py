@@ -96,9 +96,7 @@ def step_bound(edited: EditedProgram, block: Block, period: float) -> Bound:
         return "wait"
     busiest = edited.alive & (edited.stream == int(np.argmax(block.taken_ns)))
     communicating = edited.dur_ns[busiest & edited.program.work.communication].sum()
-    return (
-        "communication" if communicating > _MIN_COMMUNICATION_SHARE * edited.dur_ns[busiest].sum() else "gpu"
-    )
+    return "communication" if communicating > _MIN_COMMUNICATION_SHARE * edited.dur_ns[busiest].sum() else "gpu"
 
 
 def unknown(share: float, process: float) -> float:

@@ -78,11 +78,7 @@ class Sample:
 
     @classmethod
     def of(
-        cls,
-        steps: Steps,
-        nesting: Nesting,
-        loading: intervals.Set = intervals.EMPTY,
-        joint: JointSteps | None = None,
+        cls, steps: Steps, nesting: Nesting, loading: intervals.Set = intervals.EMPTY, joint: JointSteps | None = None
     ) -> Self:
         """A run of warm and typical steps from the middle of the trace; of a job those that stand for all ranks.
 
@@ -95,9 +91,7 @@ class Sample:
         if joint is not None and (same := np.isin(steps.number, joint.number)).any():
             return cls(np.flatnonzero(same), begin[same], end[same], 1.0, steps.working)
         unusual = steps.capturing | steps.damaged
-        usual, slow = _usual(
-            [end - begin, *map(steps.durations_ns, steps.bounds_ns)], unusual, warm=steps.warm
-        )
+        usual, slow = _usual([end - begin, *map(steps.durations_ns, steps.bounds_ns)], unusual, warm=steps.warm)
         if steps.open_end and len(usual) > 1 and usual[-1] == len(begin) - 1:
             usual = usual[:-1]
         usable = undisturbed_steps(usual, *_paces(nesting, loading, begin, end))

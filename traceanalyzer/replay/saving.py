@@ -23,17 +23,7 @@ from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import DropWork, Edit, apply_edits
 from traceanalyzer.replay.program import Program, loading
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch
-from traceanalyzer.replay.run import (
-    LEAST,
-    PROCESS,
-    RECORDED,
-    Bound,
-    Step,
-    run,
-    run_at,
-    unexplained_ns,
-    unknown,
-)
+from traceanalyzer.replay.run import LEAST, PROCESS, RECORDED, Bound, Step, run, run_at, unexplained_ns, unknown
 from traceanalyzer.replay.sample import Sample
 from traceanalyzer.replay.slowdown import Slowdown
 from traceanalyzer.replay.step_breakdown import slow_steps

@@ -60,9 +60,7 @@ class Schedule:
     @property
     def taken_ns(self) -> Floats:
         """Durations and gaps of each stream; float64 of shape (streams,)."""
-        return np.bincount(self.stream, self.dur_ns + self.gap_ns, self.streams).astype(
-            np.float64, copy=False
-        )
+        return np.bincount(self.stream, self.dur_ns + self.gap_ns, self.streams).astype(np.float64, copy=False)
 
 
 class Schedules:

@@ -83,9 +83,7 @@ class Segments:
         top = nesting.top_op(row)
         host = ~gap & (call < 0) & ~_of_rows(_calling(nesting, is_call), top)
         is_communication = bool(device.communication.any())
-        slowed = Slowed.of(
-            trace, cpu, gap, call >= 0, launch & (cpu > 0), host, steady, python, is_communication
-        )
+        slowed = Slowed.of(trace, cpu, gap, call >= 0, launch & (cpu > 0), host, steady, python, is_communication)
         between = cpu[gap & (cpu > 0) & (cpu < _LONG_GAP_NS)]
         usual = median(between) if len(between) else _GAP_NS
         kind = codes_at(trace.lanes.cpu, "name", row) * _PARTS + np.minimum(rank_within(row), _PARTS - 1)

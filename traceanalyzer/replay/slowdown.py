@@ -91,9 +91,7 @@ class Slowed:
             of_rank: whether the process talks to others.
         """
         kind = np.select([gap, call, host_op], [_GAP, _CALL, _HOST_OP], _OP)
-        program_share = (
-            _STAYS + _SHAPES * bool(trace.meta.capabilities.get("shapes")) + slow_launches(cpu_ns[launch])
-        )
+        program_share = _STAYS + _SHAPES * bool(trace.meta.capabilities.get("shapes")) + slow_launches(cpu_ns[launch])
         program_share = np.maximum(program_share, _MIN_STAYS)[kind]
         most = np.where(steady, 0.0, _MOST_NS[kind])
         python = python_calls * _PYTHON_NS / np.maximum(cpu_ns, 1.0)

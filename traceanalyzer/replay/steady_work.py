@@ -106,9 +106,7 @@ def _covered(begins: Rows, finishes: Rows, starts: Rows, ends: Rows) -> Rows:
     return intervals.covered(intervals.union(begins, finishes), starts, ends)
 
 
-def slowdown_by_kind(
-    trace: Trace, work: DeviceWork, entry: Rows, took: Floats, overlapping: Floats
-) -> Floats:
+def slowdown_by_kind(trace: Trace, work: DeviceWork, entry: Rows, took: Floats, overlapping: Floats) -> Floats:
     """By how much each entry's kind is slower beside communication than alone; float64 (entries,)."""
     columns = (codes_at(trace.lanes.gpu, name, work.row[entry]) for name in ("name", "grid", "block"))
     kind, first = grouped(list(columns))
@@ -118,9 +116,7 @@ def slowdown_by_kind(
     ratio = np.clip(shared / unblocked, 1.0, _MOST)
     measured = ~np.isnan(ratio)
     weight = np.bincount(kind, weights=took * (share > _BESIDE), minlength=len(first))
-    usual = (
-        float(np.average(ratio[measured], weights=weight[measured])) if weight[measured].sum() else _SLOWER
-    )
+    usual = float(np.average(ratio[measured], weights=weight[measured])) if weight[measured].sum() else _SLOWER
     return np.where(measured, ratio, usual)[kind]
 
 
@@ -240,9 +236,7 @@ def previous_on_stream(work: DeviceWork, key: Rows, entry: Rows) -> Rows:
     return pick(near, previous_equal(key[near])[entry - near[0]])
 
 
-def work_gaps(
-    work: DeviceWork, category: Rows, entry: Rows, before: Rows, traced: Rows
-) -> tuple[Floats, Floats]:
+def work_gaps(work: DeviceWork, category: Rows, entry: Rows, before: Rows, traced: Rows) -> tuple[Floats, Floats]:
     """(gaps as traced where the work was queued, else the median of its pair of categories; those medians)."""
     graph = work.shared[entry] & (pick(work.call, before) == work.call[entry])
     ended = pick(work.end_ns, before, 0)

@@ -58,9 +58,7 @@ class StepBreakdown:
         return cls(cpu, counts, pause, pause_ns, took, _kernels(trace, work, program, steps))
 
 
-def slow_steps(
-    trace: Trace, nesting: Nesting, work: DeviceWork, steps: Steps, program: Program
-) -> SlowSteps | None:
+def slow_steps(trace: Trace, nesting: Nesting, work: DeviceWork, steps: Steps, program: Program) -> SlowSteps | None:
     """What the few steps that are not replayed, because they take far longer, take; None where there are none."""
     slow, usual = program.sample.slow, program.sample.steps
     if len(slow) == 0:
@@ -85,9 +83,7 @@ def slow_steps(
     if (asked_ns[slow] - median(asked_ns[usual]) >= _MOST * more_ns).all():
         amounts = round(float(asked_ns[slow].mean())), round(median(asked_ns[usual]))
         return replace(whole, longest_ns=amounts[0], usual_ns=amounts[1])
-    timeline = CpuTimeline.of(
-        nesting, program.timeline.threads, steps.cpu_start_ns[slow], steps.cpu_end_ns[slow]
-    )
+    timeline = CpuTimeline.of(nesting, program.timeline.threads, steps.cpu_start_ns[slow], steps.cpu_end_ns[slow])
     spent_ns = timeline.end_ns - timeline.start_ns
     at = int(np.argmax(spent_ns))
     row, longest = int(timeline.row[at]), int(spent_ns[at])
@@ -121,8 +117,7 @@ def segment_names(trace: Trace, program: Program) -> tuple[Texts, Rows]:
     following = np.minimum.accumulate(there[::-1])[::-1]
     after = pick(named, np.where(following < len(named), following, -1))
     own, around, follows = (
-        codes_at(trace.lanes.cpu, "name", rows) % len(texts)
-        for rows in (named, np.where(named < 0, row, -1), after)
+        codes_at(trace.lanes.cpu, "name", rows) % len(texts) for rows in (named, np.where(named < 0, row, -1), after)
     )
     loads = np.array([text.startswith(_LOADS) for text in texts])[around]
     number, used = numbered(np.where(named >= 0, own, np.where(loads, around, follows + len(texts))))

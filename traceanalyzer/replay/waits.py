@@ -92,9 +92,7 @@ class Waits:
             ),
             unrecorded_waits(trace, timeline, gap, work, device),
         ]
-        row, start, end, *others = (
-            np.concatenate([getattr(part, name) for part in parts]) for name in _Part.__slots__
-        )
+        row, start, end, *others = (np.concatenate([getattr(part, name) for part in parts]) for name in _Part.__slots__)
         segment = timeline.at(start)
         last = np.maximum(timeline.at(end - 1), segment)
         by_segment = np.lexsort((row, segment))
@@ -126,10 +124,7 @@ class LaunchOrder:
 
     def newest(self, at: Rows) -> Rows:
         """int64 (instants, streams): end of the newest work, -1 where there is none."""
-        found = [
-            pick(end, np.searchsorted(begun, at) - 1)
-            for begun, end in zip(self.launched, self.ends, strict=True)
-        ]
+        found = [pick(end, np.searchsorted(begun, at) - 1) for begun, end in zip(self.launched, self.ends, strict=True)]
         return np.asarray(np.stack(found, axis=1))
 
 
@@ -185,9 +180,7 @@ def waits_of_copies(rows: Rows, nesting: Nesting, order: LaunchOrder, call: Rows
     return _Part(rows, start, end, np.minimum(end - start, _OWN_NS), tail, own, streams).where(waited)
 
 
-def unrecorded_waits(
-    trace: Trace, timeline: CpuTimeline, gap: Mask, work: DeviceWork, device: SteadyWork
-) -> _Part:
+def unrecorded_waits(trace: Trace, timeline: CpuTimeline, gap: Mask, work: DeviceWork, device: SteadyWork) -> _Part:
     """Long gaps that end just after work that was launched before them; twice or more after kernels of one name.
 
     Most long gaps of a place do: a program that decodes image after image ends some of them so by chance.

@@ -139,18 +139,12 @@ def _idle_ns(idle: IdleTime, steps: Steps, count: int) -> dict[str, float]:
     """
     within_ns = np.maximum(np.minimum(idle.end_ns, steps.cpu_end_ns[idle.step]) - idle.start_ns, 0)
     sums = idle.cause.sums(np.where(idle.cause.one_of("tail"), within_ns, idle.dur_ns))
-    lost = {
-        cause: ns
-        for cause, ns in sums.items()
-        if cause == "tail" or GROUPS.get(cause, RECORDING) != RECORDING
-    }
+    lost = {cause: ns for cause, ns in sums.items() if cause == "tail" or GROUPS.get(cause, RECORDING) != RECORDING}
     words = {cause: TEXTS[cause].idle if cause in TEXTS else cause.replace("-", " ") for cause in lost}
     return {words[cause]: ns / max(count, 1) for cause, ns in lost.items()}
 
 
-def _unprofiled(
-    analysis: Analysis, busy_ns: float, idle_ns: dict[str, float]
-) -> tuple[float, dict[str, float]]:
+def _unprofiled(analysis: Analysis, busy_ns: float, idle_ns: dict[str, float]) -> tuple[float, dict[str, float]]:
     """(the step, idle time in it) without the profiler; as traced where that cannot be replayed."""
     traced = sum(idle_ns.values())
     forecast = analysis.index_or_none(Forecast)
@@ -175,7 +169,5 @@ def in_exchanges(step: StepEstimate, costs: Sequence[Cost]) -> float:
     The replay takes such waiting for the launching of other ranks: 0 where idle time is at least half of it.
     """
     waits = 1 - step.device_ns / max(step.unprofiled_ns, 1)
-    idle, exchanging = (
-        sum(cost.share for cost in costs if cost.kind == kind) for kind in ("idle", "communication")
-    )
+    idle, exchanging = (sum(cost.share for cost in costs if cost.kind == kind) for kind in ("idle", "communication"))
     return waits if step.bound == "cpu" and 2 * idle < waits <= idle + exchanging else 0.0

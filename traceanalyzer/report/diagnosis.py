@@ -126,16 +126,11 @@ def left_together(head: TraceReport, findings: Sequence[Finding]) -> TraceReport
 
 
 def agreeing(
-    together: StepEstimate | None,
-    step: StepEstimate | None,
-    faults: Sequence[Fault],
-    findings: Sequence[Finding],
+    together: StepEstimate | None, step: StepEstimate | None, faults: Sequence[Fault], findings: Sequence[Finding]
 ) -> StepEstimate | None:
     """The step with all fixes, which saves no less than the largest of them; with one fix exactly as much."""
     printed = {n for n, one in enumerate(findings, 1) if not one.pedantic}
-    above = (
-        one for one in faults if one.severity is not Severity.INFO and printed.intersection(one.findings)
-    )
+    above = (one for one in faults if one.severity is not Severity.INFO and printed.intersection(one.findings))
     savings = [one.saving for one in above if one.saving is not None]
     if together is None or step is None or not savings:
         return together
@@ -178,8 +173,7 @@ def _of_job(
     report = job_report(ranks, said, view, forecast, together, findings, unavailable)
     return Report(
         traces=tuple(
-            _with_verdict(_head(one.head, forecast, together, faults, findings), findings, one.costs)
-            for one in said
+            _with_verdict(_head(one.head, forecast, together, faults, findings), findings, one.costs) for one in said
         ),
         findings=findings,
         outcomes=outcomes,

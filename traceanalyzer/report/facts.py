@@ -120,9 +120,7 @@ def compiled_regions(analysis: Analysis) -> Facts:
     """Each compiled region with its hash, its guards' lookup and what comes before its first kernel."""
     calls = analysis.index(Calls)
     regions = calls[calls.name.matches(_REGION)]
-    graphs, lookups = (
-        calls[calls.name.matches(p)] for p in (r"CompiledFxGraph ", r"^TorchDynamo Cache Lookup")
-    )
+    graphs, lookups = (calls[calls.name.matches(p)] for p in (r"CompiledFxGraph ", r"^TorchDynamo Cache Lookup"))
     launches = np.sort(calls[calls.is_call & calls.name.matches("Launch")].start_ns)
     for name, found in regions.by(regions.name):
         inside = graphs[graphs.inside(found)]
@@ -305,9 +303,7 @@ def serving_steps(analysis: Analysis) -> Facts:
         whole = own[own < len(marks) - 1]
         if len(whole):
             between, idle = (int(median(ns[whole])) for ns in (following - marks.end_ns, idle_ns))
-            times += (
-                f"; {format_ns(between)} from its end to the next, the GPU idle for {format_ns(idle)} of it"
-            )
+            times += f"; {format_ns(between)} from its end to the next, the GPU idle for {format_ns(idle)} of it"
             whole_ns = int((following - marks.start_ns)[whole].sum())
             words, rates = _token_rates(phase, batch, [names[mark] for mark in whole.tolist()], whole_ns)
             times += words
@@ -316,9 +312,7 @@ def serving_steps(analysis: Analysis) -> Facts:
         yield _fact("serving-steps", text, ids_of(marks[own[:1]]), **values)
 
 
-def _token_rates(
-    phase: str | None, batch: int, marks: list[str], time_ns: int
-) -> tuple[str, dict[str, Value]]:
+def _token_rates(phase: str | None, batch: int, marks: list[str], time_ns: int) -> tuple[str, dict[str, Value]]:
     """Tokens a second in all these steps, and time for each, in words and as values; empty where no mark tells."""
     words, values = "", dict[str, Value]()
     counts = np.sum([prompt_and_new_tokens(mark) for mark in marks], axis=0).tolist()

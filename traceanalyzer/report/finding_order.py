@@ -32,9 +32,7 @@ class _Members:
     behind: frozenset[int] = frozenset()
 
 
-def by_fault(
-    findings: Sequence[Finding], faults: Sequence[FaultOf]
-) -> tuple[tuple[Finding, ...], list[Faults]]:
+def by_fault(findings: Sequence[Finding], faults: Sequence[FaultOf]) -> tuple[tuple[Finding, ...], list[Faults]]:
     """(the findings ranked by fault, each with its fault's id; the faults of each trace, as ranked).
 
     What takes all launches off the CPU is done after the other changes, and stands after those that are worth much;
@@ -248,8 +246,7 @@ def _sides(findings: Sequence[Finding], outcomes: Sequence[Outcome]) -> list[int
     """Of each finding: 0 asks for something, as all of its fault do then, 1 is minor, 2 is the profiler's own."""
     recording = {outcome.rule for outcome in outcomes if outcome.group == PROFILERS_OWN}
     alone = [
-        2 if one.severity is Severity.INFO and one.rule in recording else 1 if is_minor(one) else 0
-        for one in findings
+        2 if one.severity is Severity.INFO and one.rule in recording else 1 if is_minor(one) else 0 for one in findings
     ]
     counted = {one.fault for one, side in zip(findings, alone, strict=True) if one.fault and not side}
     return [0 if one.fault in counted else side for one, side in zip(findings, alone, strict=True)]

@@ -27,9 +27,7 @@ from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.unprofiled import Unprofiled
 
 
-def replayed_together(
-    ranks: Ranks, view: JobView, step_ms: GivenStep | None, first: Sequence[int] = ()
-) -> JobForecast:
+def replayed_together(ranks: Ranks, view: JobView, step_ms: GivenStep | None, first: Sequence[int] = ()) -> JobForecast:
     """The ranks replayed together, these `first`; each of them is told what it does that its peers do not."""
     every = dict.fromkeys(sorted(view.waits))
     sample_alike(ranks, every)
@@ -64,9 +62,7 @@ def _recorded_ms(ranks: Ranks, every: Mapping[int, None]) -> GivenStep | None:
     return GivenStep(ms, ms, ms, median([one.waiting_ms for one in told]))
 
 
-def replay_order(
-    first: Sequence[int], forecasts: Mapping[int, RankForecast], held: Mapping[int, float]
-) -> list[int]:
+def replay_order(first: Sequence[int], forecasts: Mapping[int, RankForecast], held: Mapping[int, float]) -> list[int]:
     """All ranks: those first that stand out, then in turn those that held up others and those that take longest."""
     longest = sorted(forecasts, key=lambda rank: (-forecasts[rank].step.unprofiled_ns, rank))
     latest = sorted(forecasts, key=lambda rank: (-held[rank], rank))

@@ -86,9 +86,7 @@ class CollectivesReport:
 def collectives_of_job(ranks: Ranks, view: JobView | None) -> CollectivesReport:
     """The report, of what `introduce` returned."""
     if view is None:
-        raise Unavailable(
-            "the traces have no collective in common: rates need those of several ranks of one job"
-        )
+        raise Unavailable("the traces have no collective in common: rates need those of several ranks of one job")
     told = rates(view.runs, view.waits, ranks.each(moved, dict.fromkeys(view.waits)))
     alone = tuple(rank for rank in ranks.all if rank is not None and rank not in view.waits)
     return CollectivesReport(tuple(rate for rate, _ in told), view.clocks, of_job(view), alone)
@@ -121,9 +119,7 @@ def culprits_of(findings: Sequence[Finding]) -> tuple[int, ...]:
     """Ranks that others wait for, as the findings above `info` say, each once."""
     comparing = compares_ranks()
     wrong = (one for one in findings if one.rule in comparing and one.severity is not Severity.INFO)
-    return tuple(
-        dict.fromkeys(rank for one in wrong if one.rank is not None for rank in (one.rank, *one.ranks))
-    )
+    return tuple(dict.fromkeys(rank for one in wrong if one.rank is not None for rank in (one.rank, *one.ranks)))
 
 
 def job_report(
@@ -142,8 +138,7 @@ def job_report(
     total = max(sum(float(one.sum()) for one in held.values()), 1.0)
     shares = {rank: float(held[rank].sum()) / total for rank in every}
     reports = tuple(
-        replace(_rank(rank, heads[rank], view, shares[rank], forecast), **told.get(rank, {}))
-        for rank in every
+        replace(_rank(rank, heads[rank], view, shares[rank], forecast), **told.get(rank, {})) for rank in every
     )
     alone = {f"rank {rank}": _ALONE for rank in heads if rank not in view.waits}
     sizes = [one.meta.world_size for one in heads.values()]
@@ -179,9 +174,7 @@ def in_steps(analysis: Analysis, collectives: tuple[CollectiveWaits, Floats], _:
     }
 
 
-def _rank(
-    rank: int, head: TraceReport, view: JobView, share: float, forecast: JobForecast | None
-) -> RankReport:
+def _rank(rank: int, head: TraceReport, view: JobView, share: float, forecast: JobForecast | None) -> RankReport:
     base, clock, waits = head.meta.base_time_ns, view.clocks.get(rank), view.waits.get(rank)
     # What is received after it was sent may wait, too, and is replayed as recorded: without waiting it is not known.
     met = waits is None or waits.waiting_ns[~waits.meets].sum() <= _UNMET * waits.waiting_ns.sum()
@@ -275,9 +268,7 @@ def job_pace(ranks: Sequence[RankReport], step: StepEstimate | None) -> str:
     return f"rank {slowest} is the slowest, limited by {_BOUNDS.get(step.bound, step.bound)}"
 
 
-def _whom(
-    ranks: Sequence[RankReport], culprits: Sequence[int], step: StepEstimate | None, measured: bool
-) -> str:
+def _whom(ranks: Sequence[RankReport], culprits: Sequence[int], step: StepEstimate | None, measured: bool) -> str:
     """For whom the others wait; empty where no rank holds up the others. `measured` steps were timed unprofiled."""
     if culprits:
         held = max(rank.holding_up_ns for rank in ranks if rank.rank in culprits)

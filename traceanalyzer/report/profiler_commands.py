@@ -54,16 +54,12 @@ _OF_THE_HOST = ("host-gap", "host-hotspot")  # a line of Python in them answers 
 _SAMPLED = f"--python-sampling=true {_PROCESS}"
 
 
-def with_profiler_commands(
-    findings: Sequence[Finding], analysis: Analysis, step_ns: int | None
-) -> tuple[Finding, ...]:
+def with_profiler_commands(findings: Sequence[Finding], analysis: Analysis, step_ns: int | None) -> tuple[Finding, ...]:
     """The findings, each with the command that answers what its trace leaves open; `step_ns` without the profiler."""
     meta = analysis.trace.meta
     if meta.dialect.endswith((" on ROCm", " on XPU", " on MTIA")):  # their profilers have other names
         return tuple(findings)
-    return tuple(
-        replace(finding, profiler_command=_command(finding, analysis, meta, step_ns)) for finding in findings
-    )
+    return tuple(replace(finding, profiler_command=_command(finding, analysis, meta, step_ns)) for finding in findings)
 
 
 def _command(finding: Finding, analysis: Analysis, meta: Meta, step_ns: int | None) -> str:

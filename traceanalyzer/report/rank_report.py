@@ -165,8 +165,7 @@ def whole_findings(analysis: Analysis, chosen: Mapping[int, int], _: None) -> di
     """Some findings whole; by their numbers, with how many of the occurrences of each."""
     said = analysis.index(Said).judged.findings
     return {
-        number: replace(said[number], occurrences=said[number].occurrences[:most])
-        for number, most in chosen.items()
+        number: replace(said[number], occurrences=said[number].occurrences[:most]) for number, most in chosen.items()
     }
 
 

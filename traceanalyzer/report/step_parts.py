@@ -37,9 +37,7 @@ def step_parts(analysis: Analysis) -> tuple[str, Mapping[str, float]]:
     for node in nodes:
         within = (names == names[node]) & (share >= _LEAST / 3)
         # Other parts hold calls of the same op.
-        shared = (
-            regions.tree.kind[node] in ("op", "backward") and not np.isin(np.flatnonzero(within), nodes).all()
-        )
+        shared = regions.tree.kind[node] in ("op", "backward") and not np.isin(np.flatnonzero(within), nodes).all()
         name = "other " * shared + region_words(regions, node)
         parts[name] = parts.get(name, 0.0) + float(share[node])
     named = sorted((item for item in parts.items() if item[1] >= _LEAST), key=lambda item: -item[1])[:_MOST]
@@ -150,9 +148,7 @@ def largest_regions(analysis: Analysis) -> tuple[RegionCost, ...]:
     columns = [regions.totals[name].round().astype(int) for name in ("predicted_ns", "gpu_ns", "idle_ns")]
     columns = [regions.share, *columns, regions.tree.calls / regions.steps]
     costs = ([column[node].item() for column in columns] for node, _ in nodes)
-    return tuple(
-        RegionCost(shown_name(regions, n), level, *c) for (n, level), c in zip(nodes, costs, strict=True)
-    )
+    return tuple(RegionCost(shown_name(regions, n), level, *c) for (n, level), c in zip(nodes, costs, strict=True))
 
 
 def cost_of(regions: Regions, by: str | None = None) -> Floats:

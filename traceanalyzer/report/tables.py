@@ -43,9 +43,7 @@ def kernels(trace: Trace | Analysis) -> pd.DataFrame:
             "kernel": _texts(gpu, work.row),
             "op": _texts(cpu, work.op),
             "launch": _texts(cpu, work.call),
-            "launch_event_id": pd.Series(pick(ints(cpu, "event_id"), work.call), dtype="Int64").mask(
-                work.call < 0
-            ),
+            "launch_event_id": pd.Series(pick(ints(cpu, "event_id"), work.call), dtype="Int64").mask(work.call < 0),
             "delay_ns": pd.array(work.delay_ns, "Int64").copy(),
             "step": _step_numbers(analysis),
         }

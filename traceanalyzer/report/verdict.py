@@ -97,9 +97,7 @@ NOTHING_SURE = "no certain problem"
 """Where the limit is undecided, or something is to be checked or tried."""
 _NO_GPU_WORK = "the trace holds no GPU work"
 _NOT_JUDGED = f"not judged: {_NO_GPU_WORK}"
-_WITHOUT_GRAPHS = (
-    "not judged: record a step without the CUDA graph, or with a newer driver, which records its kernels"
-)
+_WITHOUT_GRAPHS = "not judged: record a step without the CUDA graph, or with a newer driver, which records its kernels"
 _RECORD_DEVICE = "record with ProfilerActivity.CUDA while the program runs on a GPU"
 _NO_DEVICE_USED = "the program did not use a GPU while it was recorded: run it where torch sees one"
 _ON_ALL = (
@@ -347,9 +345,7 @@ def _question(findings: Mapping[int, Finding]) -> str:
 
 def asked_first(findings: Mapping[int, Finding]) -> int | None:
     """The number of the question that concerns most of the GPU's work; None where each concerns little."""
-    questions = {
-        n: one.evidence.get("gpu_share") for n, one in findings.items() if kind_of(one.rule) is Kind.QUESTION
-    }
+    questions = {n: one.evidence.get("gpu_share") for n, one in findings.items() if kind_of(one.rule) is Kind.QUESTION}
     asked = [(float(share), -n) for n, share in questions.items() if isinstance(share, int | float)]
     share, number = max(asked, default=(0.0, 0))
     return None if share < _ASKED else -number

@@ -55,9 +55,7 @@ class Gpus:
     @classmethod
     def build(cls, trace: Trace) -> Self:
         devices = trace.meta.devices
-        return cls(
-            {d.ordinal: Gpu(d.name, d.sms, d.compute_capability, device_peaks(d.name)) for d in devices}
-        )
+        return cls({d.ordinal: Gpu(d.name, d.sms, d.compute_capability, device_peaks(d.name)) for d in devices})
 
     def __getitem__(self, ordinal: int) -> Gpu:
         """The device; one about which nothing is known where the trace does not describe it."""

@@ -134,9 +134,7 @@ def _index_add(op: Signature) -> OpCost:
     rows, values = math.prod(op.shape(2)), math.prod(op.shape(3))
     kind = "row scatter" if values >= _WIDE * rows else "scatter"
     added = OpCost(kind, None, 3 * op.bytes(3) + op.bytes(2))
-    places = next(
-        (into for into, added_size in zip(op.shape(0), op.shape(3), strict=True) if into != added_size), rows
-    )
+    places = next((into for into, added_size in zip(op.shape(0), op.shape(3), strict=True) if into != added_size), rows)
     one_hot = 2 * rows * places * op.item_bytes(3)  # written, and read by the product
     product = OpCost(
         "row scatter", 2 * values * places, op.bytes(3) + op.bytes(2) + one_hot, ARITHMETIC.get(op.types[3])

@@ -239,9 +239,7 @@ def _inputs(
     group, first = grouped([signature, work.device])
     _, launched = grouped([group, work.op])
     number, device = signature[first].tolist(), work.device[first].tolist()
-    calls, pieces = (
-        np.bincount(numbers, minlength=len(first)).tolist() for numbers in (group[launched], group)
-    )
+    calls, pieces = (np.bincount(numbers, minlength=len(first)).tolist() for numbers in (group[launched], group))
     gpu_ns = sums_of(group, work.end_ns - work.start_ns, len(first))
     for order in np.argsort(-gpu_ns, kind="stable").tolist():
         op, spent, peak = signatures[number[order]], int(gpu_ns[order]), peaks.get(device[order])

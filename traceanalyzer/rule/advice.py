@@ -127,9 +127,7 @@ _OF_ARRAYS = (
     "ahead in another process. It calls NumPy: its own code, with operators and indexing, takes {} of the pauses."
 )
 _BACKWARD = r"^autograd::engine|Backward\d*$"
-_MODELS = (
-    "Use {{torch.compile}} or a CUDA graph: these run the step without this Python code of the package {}{}."
-)
+_MODELS = "Use {{torch.compile}} or a CUDA graph: these run the step without this Python code of the package {}{}."
 TORCH_CODE_ADVICE = (
     "This is torch's own code, which with_stack=True slows down: record without it first. If its time stays long, "
     "call it less often, or with fewer and larger tensors."
@@ -176,9 +174,7 @@ def own_code_advice(stretches: CallsAfterCpuGaps, function: str) -> str:
     return (_OF_LOOP if own.calls * _SHORT_NS >= own.own_ns else _OF_CODE).format(name)
 
 
-def user_frame_hint(
-    at: Calls | Work | IdleTime, rows: Rows, evidence: Mapping[str, Any], *, done_there: bool
-) -> str:
+def user_frame_hint(at: Calls | Work | IdleTime, rows: Rows, evidence: Mapping[str, Any], *, done_there: bool) -> str:
     """A sentence for the advice; empty where the first of `lines` is in the package that the program began in.
 
     Args:

@@ -385,9 +385,7 @@ class HostCalls(CallsAfterCpuGaps):
         Compiled code and its lookups are left out: they are no work of the user's.
         """
         every, computing = Calls.build(self.events), "computing"
-        outermost = self.events.once(
-            computing, lambda: every[every.is_top_op & ~every.name.matches(_COMPILED)]
-        )
+        outermost = self.events.once(computing, lambda: every[every.is_top_op & ~every.name.matches(_COMPILED)])
         stretch = np.searchsorted(self.start_ns, outermost.start_ns, side="right") - 1
         inside = (stretch >= 0) & (outermost.end_ns <= np.append(self.end_ns, 0)[stretch])
         return outermost[inside], stretch[inside]

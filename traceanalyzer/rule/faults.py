@@ -56,9 +56,7 @@ class FaultOf:
     steps_after: Mapping[int, StepEstimate] = field(default_factory=dict)
 
 
-def faults_of(
-    all_pending: Sequence[PendingFinding], findings: Sequence[Finding], forecast: Forecast | None
-) -> FaultOf:
+def faults_of(all_pending: Sequence[PendingFinding], findings: Sequence[Finding], forecast: Forecast | None) -> FaultOf:
     """Group the findings of one trace, parallel to what each was made of; without a forecast each is a fault."""
     linked, partly, earlier = _linked(all_pending, findings, forecast)
     number = _groups(len(findings), linked)
@@ -142,9 +140,7 @@ def _needless_in_loops(
 ) -> dict[int, frozenset[int]]:
     """Of each finding about loops the needless work that comes first: some of the loops, or most that it saves."""
     needless = [
-        i
-        for i in prints
-        if all_pending[i].order is Claims.WORK and _has_only(all_pending[i], Drop, DropRegion)
+        i for i in prints if all_pending[i].order is Claims.WORK and _has_only(all_pending[i], Drop, DropRegion)
     ]
     first = dict[int, frozenset[int]]()
     for i, loops in prints.items():
@@ -159,9 +155,7 @@ def _needless_in_loops(
 
 
 def _replaced(
-    all_pending: Sequence[PendingFinding],
-    prints: Mapping[int, Footprint],
-    apart: Mapping[int, frozenset[int]],
+    all_pending: Sequence[PendingFinding], prints: Mapping[int, Footprint], apart: Mapping[int, frozenset[int]]
 ) -> dict[int, frozenset[int]]:
     """Of each finding about how fast kernels are the findings, worth more, whose fixes put others in their place."""
     by = dict[int, frozenset[int]]()

@@ -48,9 +48,7 @@ class Scope:
         return max(0, self.end_ns - self.start_ns)
 
 
-def group_hits(
-    rule: str, order: Claims, hits: Iterable[Hits], within: Scope | None = None
-) -> Iterator[PendingFinding]:
+def group_hits(rule: str, order: Claims, hits: Iterable[Hits], within: Scope | None = None) -> Iterator[PendingFinding]:
     """The hits of one rule, apart by device; with a window, only what overlaps `within` it or loses time there."""
     for hit in hits:
         if len(hit.occurrences):

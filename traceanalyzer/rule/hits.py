@@ -101,9 +101,7 @@ def reduce_to(work: Work, needed_ns: Numbers) -> dict[str, Any]:
     """
     needed_ns = needed_ns.astype(np.float64)
     if wrong := int((~(needed_ns >= 0)).sum()):
-        raise ValueError(
-            f"{wrong:,} of {len(work):,} needed_ns are negative or no number: 0 takes the work away"
-        )
+        raise ValueError(f"{wrong:,} of {len(work):,} needed_ns are negative or no number: 0 takes the work away")
     if slower := int((needed_ns > work.dur_ns).sum()):
         raise ValueError(f"{slower:,} of {len(work):,} needed_ns are more than the work takes: leave it out")
     gone = needed_ns <= 0

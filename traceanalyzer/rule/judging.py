@@ -136,9 +136,7 @@ def _failed(outcome: Outcome, rule: Rule, error: BaseException) -> Outcome:
     import logging
 
     logging.getLogger(__name__).debug("rule %s failed", outcome.rule, exc_info=error)
-    return replace(
-        outcome, status=Status.FAILED, why=f"{error_text(error)} ({place_of(error, rule.function)})"
-    )
+    return replace(outcome, status=Status.FAILED, why=f"{error_text(error)} ({place_of(error, rule.function)})")
 
 
 def _outcome(ran: _Ran, results: Sequence[_Result], error: BaseException | None) -> Outcome:

@@ -189,9 +189,7 @@ class LostTime:
         if mask and chosen.all():  # on the only device, and in the only window
             return self
         place = positions(chosen, len(self.owner))
-        return type(self)(
-            self.owner[place], self.device[place], self.start_ns[place], self.end_ns[place], self.spans
-        )
+        return type(self)(self.owner[place], self.device[place], self.start_ns[place], self.end_ns[place], self.spans)
 
     def sums(self, owners: int) -> Rows:
         """What each of so many owners lost in ns, int64 (owners,): what it lost twice counts once on each device."""
@@ -225,9 +223,7 @@ def _check_spans(starts_ns: Rows, ends_ns: Rows) -> None:
     if len(starts_ns) != len(ends_ns):
         raise ValueError(f"{len(starts_ns):,} starts_ns and {len(ends_ns):,} ends_ns: each span has both")
     if backwards := int((ends_ns < starts_ns).sum()):
-        raise ValueError(
-            f"{backwards:,} of {len(starts_ns):,} spans end before they start: ends_ns are times"
-        )
+        raise ValueError(f"{backwards:,} of {len(starts_ns):,} spans end before they start: ends_ns are times")
 
 
 def span_of(calls: Calls, starts_ns: Rows, ends_ns: Rows) -> Rows:

@@ -87,9 +87,7 @@ def _regions_around(gaps: IdleTime, leading: Leading) -> Rows:
 
 
 def _hits(gaps: IdleTime, region: Responsible, leading: Leading) -> Hits:
-    launches, syncs = (
-        column / leading.regions.steps for column in (leading.regions.launches, leading.regions.syncs)
-    )
+    launches, syncs = (column / leading.regions.steps for column in (leading.regions.launches, leading.regions.syncs))
     below = leading.regions.below(region.nodes)
     inside = round(launches[below].sum())
     around = region.remedy == "wrapper"

@@ -173,14 +173,10 @@ def _rules_in(module: ModuleType, *, needed: bool) -> Iterator[Rule]:
     marked = [
         candidate
         for candidate in members
-        if inspect.isfunction(candidate)
-        and hasattr(candidate, "__rule__")
-        and candidate.__module__ == module.__name__
+        if inspect.isfunction(candidate) and hasattr(candidate, "__rule__") and candidate.__module__ == module.__name__
     ]
     if len({id(candidate) for candidate in marked}) > 1:
-        raise ValueError(
-            f"a file has one rule, not {' and '.join(candidate.__name__ for candidate in marked)}"
-        )
+        raise ValueError(f"a file has one rule, not {' and '.join(candidate.__name__ for candidate in marked)}")
     if needed and not marked:
         raise ValueError(f"no @rule in {module.__name__.rpartition('.')[2]}")
     yield from map(describe, marked)

@@ -126,8 +126,7 @@ def _place(finding: Finding) -> tuple[Any, ...]:
     return (
         finding.severity.rank,
         MEASURED_SHARE not in finding.evidence,
-        (finding.saving is None and about is None)
-        or (finding.severity is Severity.LOW and not _saves(finding)),
+        (finding.saving is None and about is None) or (finding.severity is Severity.LOW and not _saves(finding)),
         -worth,
         -finding.cost_ns,
         *names,

@@ -33,9 +33,7 @@ def title_templates() -> Mapping[str, Mapping[str, str | list[str]]]:
     return tomllib.loads(Path(__file__).with_name("titles.toml").read_text(encoding="utf-8"))
 
 
-def title_of(
-    rule: str, cause: str, message: str, fields: Mapping[str, str], evidence: Mapping[str, Any]
-) -> str:
+def title_of(rule: str, cause: str, message: str, fields: Mapping[str, str], evidence: Mapping[str, Any]) -> str:
     """The title by the templates of the rule; its first clause where none has room, or all lack a number."""
     of_rule = title_templates().get(rule, {})
     every = cause.removesuffix("-once")

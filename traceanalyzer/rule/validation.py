@@ -139,9 +139,7 @@ def _check_numbers(name: str, value: Any, unit: str) -> list[float]:
 def _check_rows(hits: Hits) -> None:
     occurrences = hits.occurrences
     if isinstance(occurrences, Calls):
-        raise_if_any(
-            ~occurrences.there, "occurrences are missing rows: choose [view.there] first, or .distinct()"
-        )
+        raise_if_any(~occurrences.there, "occurrences are missing rows: choose [view.there] first, or .distinct()")
     if not hits.repeated_rows and (repeated := occurrences.repeated()):
         raise ValueError(
             f"{repeated:,} of {len(occurrences):,} occurrences are repeated: .distinct() of calls, or a mask "
@@ -164,8 +162,7 @@ def _check_lost(hits: Hits, events: Events) -> None:
         )
     first, last = bounds_of(events)
     raise_if_any(
-        (lost.start_ns < first) | (lost.end_ns > last),
-        "lost stretches are outside of the trace: times are ns",
+        (lost.start_ns < first) | (lost.end_ns > last), "lost stretches are outside of the trace: times are ns"
     )
 
 
@@ -185,9 +182,7 @@ def check_edit(edit: Edit, events: Events) -> None:
             continue
         values = np.asarray(getattr(edit, column), np.int64)
         if column in sizes:
-            what = (
-                "entries of DeviceWork: work.entries" if column != "rows" else "rows of trace.cpu: calls.rows"
-            )
+            what = "entries of DeviceWork: work.entries" if column != "rows" else "rows of trace.cpu: calls.rows"
             raise_if_any((values < 0) | (values >= sizes[column]), f"{column} of {name} are not {what}")
         if column in ("ends_ns", "group") and len(values) != edited:
             raise ValueError(f"{name} has {len(values):,} {column} for {edited:,} rows or spans")
@@ -200,12 +195,8 @@ def check_edit(edit: Edit, events: Events) -> None:
     first, last = bounds_of(events)
     if hasattr(edit, "starts_ns"):
         starts, ends = np.asarray(edit.starts_ns, np.int64), np.asarray(edit.ends_ns, np.int64)  # type: ignore[attr-defined]
-        raise_if_any(
-            ends < starts, f"spans of {name} end before they start: ends_ns are times, not durations"
-        )
-        raise_if_any(
-            (starts < first) | (ends > last), f"spans of {name} are outside of the trace: times are ns"
-        )
+        raise_if_any(ends < starts, f"spans of {name} end before they start: ends_ns are times, not durations")
+        raise_if_any((starts < first) | (ends > last), f"spans of {name} are outside of the trace: times are ns")
     for column in _EDIT_NUMBERS:
         if getattr(edit, column, None) is not None:
             _check_edit_numbers(edit, column, max(last - first, _MAX_ADDED_NS))

@@ -108,9 +108,7 @@ class IdleTime(Selection):
         leading = max(1, steps // 3)
         later = self[self.step >= leading]
         recurring = [
-            c
-            for c, stretches in later.by(later.cause)
-            if 2 * len(distinct(stretches.step)) >= steps - leading
+            c for c, stretches in later.by(later.cause) if 2 * len(distinct(stretches.step)) >= steps - leading
         ]
         return self if steps < min_steps else self[~self.cause.one_of(*recurring)]
 

@@ -133,9 +133,7 @@ class Form:
         every, made = tensors(op), result_shape(op)
         if made is None and op.name == "aten::index" and len(every) == 2 and "bool" not in op.types:
             made = (*every[1], *every[0][1:])
-        reads = tuple(
-            _Read(argument, shape, *_repeats(shape, steps)) for argument, shape, steps in _shapes(op)
-        )
+        reads = tuple(_Read(argument, shape, *_repeats(shape, steps)) for argument, shape, steps in _shapes(op))
         along = -1 if made is None or not every else _copied_dimension(op, len(every[0]), len(every))
         width = math.prod(every[0][along + 1 :]) if along >= 0 else 0
         size = None if made is None else math.prod(made)
@@ -272,10 +270,7 @@ def _data(step: Step, known: list[_Parts], of_inputs: Sequence[_Patterns], fille
         matrix = name != "aten::matmul" or all(len(read.shape) <= 2 for read in reads if read.argument == 1)
         others = at_data and matrix
     else:
-        leading, patterns = (
-            max(_leading(shape, part.entries) for part in parts),
-            {part.pattern for part in parts},
-        )
+        leading, patterns = (max(_leading(shape, part.entries) for part in parts), {part.pattern for part in parts})
         others = all(
             (
                 all(size == 1 for size in read.shape[: max(len(read.shape) - len(shape) + leading, 0)])
@@ -340,10 +335,7 @@ def steps_by_size(forms: Sequence[Form], number: Sequence[int]) -> list[Step]:
             for read in form.reads
         }
         if form.name in _PRODUCTS:
-            free = {
-                size: [each for each in places if steps[each].form is not form]
-                for size, places in free.items()
-            }
+            free = {size: [each for each in places if steps[each].form is not form] for size, places in free.items()}
         keys = [free[read.elements].pop() if free[read.elements] else -1 for read in form.reads[::-1]][::-1]
         if form.made is not None:
             made[form.made] = [*made.get(form.made, ())[-_NEAR:], position]
@@ -351,17 +343,13 @@ def steps_by_size(forms: Sequence[Form], number: Sequence[int]) -> list[Step]:
     return steps
 
 
-def steps_by_id(
-    forms: Sequence[Form], number: Sequence[int], flow: Flow, recorded: Sequence[int]
-) -> list[Step]:
+def steps_by_id(forms: Sequence[Form], number: Sequence[int], flow: Flow, recorded: Sequence[int]) -> list[Step]:
     """Ops with the ids of their tensors; `recorded` is the op of the execution trace that each is."""
     steps, values = [], flow.values
     for form, op in zip((forms[which] for which in number), recorded, strict=True):
         read: dict[int, list[int]] = {}
         begin, end = values.reads_from[op : op + 2]
-        for argument, value in zip(
-            values.arguments_of(op).tolist(), values.read_by(op).tolist(), strict=True
-        ):
+        for argument, value in zip(values.arguments_of(op).tolist(), values.read_by(op).tolist(), strict=True):
             read.setdefault(argument, []).append(value)
         keys = [read[each.argument].pop(0) if read.get(each.argument) else -1 for each in form.reads]
         made, others = values.made_by(op), slice(begin + 1, end)
@@ -402,9 +390,7 @@ def _repeats(shape: Shape, steps: Sequence[int]) -> tuple[float, int, _Pattern]:
     for place in overlapping:
         begins = np.add.outer(begins, np.arange(shape[place]) * steps[place]).ravel()
     expanded = overlapping == {last}
-    pattern = (
-        (math.prod(shape[:last]), shape[last], 1) if expanded else (*shape[: last + 1], *steps[: last + 1])
-    )
+    pattern = (math.prod(shape[:last]), shape[last], 1) if expanded else (*shape[: last + 1], *steps[: last + 1])
     return len(begins) / len(np.unique(begins)), math.prod(shape[: last + 1]), pattern
 
 
@@ -418,13 +404,8 @@ def _kept_apart(op: Signature) -> int:
     """How many of the first dimensions an op keeps apart that mixes elements along others, which it is given."""
     if op_row(op.name).kind is Kind.RECURRENT:
         # A packed batch has no dimension of the batch.
-        return int(
-            len(next(iter(tensors(op)), ())) == 3 and op.scalars[_BATCH_FIRST : _BATCH_FIRST + 1] == ("True",)
-        )
-    if op_row(op.name).kind not in (Kind.REDUCTION, Kind.SCAN) and op.name not in (
-        "aten::flip",
-        "aten::roll",
-    ):
+        return int(len(next(iter(tensors(op)), ())) == 3 and op.scalars[_BATCH_FIRST : _BATCH_FIRST + 1] == ("True",))
+    if op_row(op.name).kind not in (Kind.REDUCTION, Kind.SCAN) and op.name not in ("aten::flip", "aten::roll"):
         return 0
     try:
         remaining = remaining_dims(op, 2 if op.name.endswith(("norm", "roll")) else 1)

@@ -43,12 +43,7 @@ class Stretch:
 
 
 def stretches(
-    ops: Calls,
-    number: Rows,
-    signatures: Sequence[Signature],
-    min_ops: int,
-    *,
-    starts_node: Mask | None = None,
+    ops: Calls, number: Rows, signatures: Sequence[Signature], min_ops: int, *, starts_node: Mask | None = None
 ) -> Iterator[Stretch]:
     """Stretches of at least so many ops that are no views.
 

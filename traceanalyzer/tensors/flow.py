@@ -239,9 +239,7 @@ class _Alike:
         if first + last < least:
             return False
         before, after = (np.append(ops[:first], ops[len(ops) - last :]) for ops in (here, there))
-        pairs, start, count = np.unique(
-            before * len(self._texts) + after, return_index=True, return_counts=True
-        )
+        pairs, start, count = np.unique(before * len(self._texts) + after, return_index=True, return_counts=True)
         order = np.argsort(start)
         found = zip(pairs[order].tolist(), count[order].tolist(), strict=True)
         sizes = [(each, times) for pair, times in found if (each := self._sizes_of(pair)) is not None]
@@ -389,8 +387,7 @@ def _stored(recorded: ExecutionTrace, values: Values, keys: Keys, same: Mask) ->
     """As `Flow.stored`. A benchmark repeats its batch; a graph, with scattered sums, is mostly the whole data set."""
     kinds = [op_row(name).kind for name in recorded.names]
     layers, scatters = (
-        np.array([kind in chosen for kind in kinds], bool)[recorded.name]
-        for chosen in (LAYERS, {Kind.SCATTER})
+        np.array([kind in chosen for kind in kinds], bool)[recorded.name] for chosen in (LAYERS, {Kind.SCATTER})
     )
     trains = np.isin(recorded.step, distinct(recorded.step[recorded.backward]))
     result = np.append(same & trains & ~layers & ~recorded.backward & ~keys.numbers, False)
@@ -424,9 +421,7 @@ def _constant(recorded: ExecutionTrace, values: Values, view: Mask, same: Mask) 
     of_data = (role & _AS_DATA) > 0
     for op in np.flatnonzero(same).tolist():
         used = np.concatenate([values.read_by(op), values.made_by(op)])
-        result[op] &= (
-            (role[used] == _WEIGHT).all() and not of_data[used].any() and not len(values.overwritten_by(op))
-        )
+        result[op] &= (role[used] == _WEIGHT).all() and not of_data[used].any() and not len(values.overwritten_by(op))
         of_data[values.made_by(op)] |= of_data[values.read_by(op)].any()
     return result
 
@@ -440,9 +435,7 @@ def _roles(recorded: ExecutionTrace, values: Values, view: Mask, same: Mask) -> 
     kinds = [op_row(name).kind for name in recorded.names]
     # A repeated batch is the same in every step, too.
     mixed = _AS_DATA if recorded.backward.any() or not _has_new_data(recorded, values) else _WEIGHT
-    is_layer = [
-        kind in LAYERS or name == _EMBEDDING for kind, name in zip(kinds, recorded.names, strict=True)
-    ]
+    is_layer = [kind in LAYERS or name == _EMBEDDING for kind, name in zip(kinds, recorded.names, strict=True)]
     of_numbers = values.on_cpu & (values.producer < 0)
     ops: list[int] = np.flatnonzero(recorded.outer & ~view).tolist()
 

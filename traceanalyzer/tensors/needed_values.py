@@ -204,8 +204,7 @@ def _diagonal_read(elements: int, layout: Layout) -> int:
 def as_step_before(recorded: ExecutionTrace, of_ops: NDArray[Value]) -> NDArray[Value]:
     """The same, with the last step as the one before it, where both run the same ops: nothing shows what it frees."""
     parts = {
-        (int(recorded.thread[rows[0]]), step): rows
-        for step, rows in steps_of_threads(recorded.step, recorded.thread)
+        (int(recorded.thread[rows[0]]), step): rows for step, rows in steps_of_threads(recorded.step, recorded.thread)
     }
     last = int(recorded.step.max(initial=-1))
     for (thread, step), rows in parts.items():

@@ -164,19 +164,11 @@ def _reads(
             if any(isinstance(each, _OfAlternative) for each in parts):
                 key = _OfAlternative(hash(key))
             yield value, {key: ((rows, whole), (width, 1))}
-        elif (
-            argument == 0 and layout == ((whole, 1),) and (pick := _picked(recorded, values, op, place, size))
-        ):
+        elif argument == 0 and layout == ((whole, 1),) and (pick := _picked(recorded, values, op, place, size)):
             yield value, {pick: ((pick.rows, whole), (size // pick.rows, 1))}
         elif argument == 0 and name in _LOOKUPS and len(made) == 1:
-            index, indices = (
-                tuple(values.read[place + 1 : end].tolist()),
-                int(values.part[place + 1 : end, 1].sum()),
-            )
-            yield (
-                value,
-                {(offset, number, index): _looked_up(layout, _shapes(recorded, op)[0], size, indices)},
-            )
+            index, indices = (tuple(values.read[place + 1 : end].tolist()), int(values.part[place + 1 : end, 1].sum()))
+            yield (value, {(offset, number, index): _looked_up(layout, _shapes(recorded, op)[0], size, indices)})
         else:
             yield value, {(offset, number): layout}
 

@@ -196,11 +196,7 @@ class _Walk:
         if self.view[op]:
             return
         which = self._name[op]
-        pure = (
-            self._known[which]
-            and not tensors.hidden
-            and not any(self._random[place] for place in (op, *nested))
-        )
+        pure = self._known[which] and not tensors.hidden and not any(self._random[place] for place in (op, *nested))
         # The host fills what is made on the CPU.
         on_device = tensors.results.keys().isdisjoint(tensors.on_cpu)
         pure &= self._rows[which].deterministic or (self._leaves_open[which] and on_device)

@@ -142,9 +142,7 @@ def _covered_by(nesting: Nesting, rows: Rows) -> intervals.Set:
     return intervals.union(nesting.start_ns[rows], nesting.end_ns[rows])
 
 
-def _before_loading(
-    nesting: Nesting, launching: Mask, rows: Rows, call: Mask, telling: Mask
-) -> intervals.Set:
+def _before_loading(nesting: Nesting, launching: Mask, rows: Rows, call: Mask, telling: Mask) -> intervals.Set:
     """When kernels were loaded: the rows, and of the overhead rows also the stretch right before them.
 
     The row of a function or module being loaded names no thread and covers the end of the work only: the library

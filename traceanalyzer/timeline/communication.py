@@ -125,9 +125,7 @@ _KERNEL = regex(
     r"(?P<type>bf16|f16|f32|f64|half|float|double|u?int8_t|i8|u8|int32_t|i32|u32|i64|u64)?\b",
     re.IGNORECASE,
 )
-_OP = regex(
-    r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|send|recv|barrier)", re.IGNORECASE
-)
+_OP = regex(r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|send|recv|barrier)", re.IGNORECASE)
 # What extensions call their own kernels: cross_device_reduce_2stage, _mxfp8_all_to_all_expert_major_kernel.
 _EXTENSION = regex(r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)", re.IGNORECASE)
 

@@ -11,9 +11,7 @@ from traceanalyzer.model.text_queries import regex
 
 _I = re.IGNORECASE
 
-GEMM = regex(
-    r"nvjet_|gemm|cutlass.*(tensorop|simt)|Cijk_|wmma_tensorop|triton_tem_fused.*mm|dot_kernel_batched", _I
-)
+GEMM = regex(r"nvjet_|gemm|cutlass.*(tensorop|simt)|Cijk_|wmma_tensorop|triton_tem_fused.*mm|dot_kernel_batched", _I)
 CONVOLUTION = regex(
     r"conv|fprop|[wd]grad|implicit|winograd|scudnn|hcudnn|igemm_(fwd|bwd|wrw)|naive_conv|dgrad2d|wgrad2d", _I
 )
@@ -29,9 +27,7 @@ POINTWISE = regex(
 # They are written as elementwise kernels, but read or write where an index says, or count.
 INDEXED = regex(r"(index|scatter_gather)_elementwise_kernel|elementwise_kernel_with_index")
 COMPLEX = regex(r"complex<")  # Inductor makes no code for complex numbers: it calls the ops; torch 2.13
-REDUCTION = regex(
-    r"at::native::reduce_kernel|triton_(red|per)_|row_reduce|RowwiseMoments|softmax_warp_|SoftMax"
-)
+REDUCTION = regex(r"at::native::reduce_kernel|triton_(red|per)_|row_reduce|RowwiseMoments|softmax_warp_|SoftMax")
 EAGER_REDUCTION = regex(r"at::native::reduce_kernel|^reduce_kernel|RowwiseMoments")
 DEQUANTIZATION = regex(r"dequant(?!\w*(gemm|matmul|_mm))", _I)  # of weights with few bits, alone
 FILL = regex(r"FillFunctor|fill_kernel|memset", _I)
@@ -41,9 +37,7 @@ LOG_SOFTMAX = regex(r"LogSoftMax(?:For|Back)ward")
 
 # Kernels that only move or convert. A copy between equal types is a memcpy where both sides are contiguous, and else
 # the plain elementwise kernel; conversions have an own name or the unrolled kernel.
-STRIDED_COPY = regex(
-    r"(?<!vectorized_)(?<!unrolled_)elementwise_kernel<.*direct_copy_kernel|transpose_(read|write)"
-)
+STRIDED_COPY = regex(r"(?<!vectorized_)(?<!unrolled_)elementwise_kernel<.*direct_copy_kernel|transpose_(read|write)")
 # Ops that copy their bias into the output and add a product to it.
 ADDS_PRODUCT = regex(r"^aten::_?(addmm|baddbmm|addbmm)")
 CONCATENATION = regex(r"CatArrayBatchedCopy|chunk_cat|triton_poi_fused_cat")
@@ -64,9 +58,7 @@ LAYOUT = regex(
     _I,
 )
 # torch's batch norm for NCHW: one block per channel. Channels-last kernels say so in their names.
-NCHW_BATCH_NORM = regex(
-    r"batch_norm_(?!\w*channels_last)(collect_statistics|backward|transform_input)\w*_kernel"
-)
+NCHW_BATCH_NORM = regex(r"batch_norm_(?!\w*channels_last)(collect_statistics|backward|transform_input)\w*_kernel")
 DEPTHWISE = regex(r"conv_depthwise2d_(forward|backward|grad_weight)")
 
 # Float32 products on units that are no tensor cores: CUTLASS's simt, cuBLAS's ffma and sgemm, cuDNN's scudnn, and

@@ -246,9 +246,7 @@ _LAGS = 8  # times that the rarest row comes in an iteration, at most
 _USERS = "ProfilerStep"  # kind of the marks that say where the user called `prof.step()`
 
 
-def iterations_within(
-    trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None, marks: Marks
-) -> Marks:
+def iterations_within(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None, marks: Marks) -> Marks:
     """The iterations of a single mark, where it consists of nothing else; else the mark.
 
     `prof.step()` may be called once for ten forward passes. An iteration is what repeats: the same ops, annotations
@@ -278,9 +276,7 @@ def iterations_within(
     return Marks("iteration", source, np.arange(len(begins)), begins, ends, open_end=marks.open_end)
 
 
-def _top_level_rows(
-    trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork, marks: Marks
-) -> list[Rows]:
+def _top_level_rows(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork, marks: Marks) -> list[Rows]:
     """Ops, annotations, launches and waits that lie in nothing but each mark, on the thread that launches most."""
     cpu = trace.lanes.cpu
     launched = work.call[work.call >= 0]

@@ -58,9 +58,7 @@ COMPILATION = regex(
     r"|^Driver Compiler$"
 )
 # Names say "compile" here too, but these run what was compiled.
-COMPILED_RUN = regex(
-    r"^Torch-Compiled Region|^## Call CompiledFxGraph|CompiledFunction|TorchDynamo Cache Lookup"
-)
+COMPILED_RUN = regex(r"^Torch-Compiled Region|^## Call CompiledFxGraph|CompiledFunction|TorchDynamo Cache Lookup")
 DATA_LOADING = regex(
     r"^enumerate\(DataLoader\)|DataLoaderIter|wait_for_(training_)?batch|^DataPipe#"
     r"|^(## ?)?(data[ _]?load(er|ing)?|load[ _]?(data|batch)|(get|next|fetch)[ _]?(data|batch))( ?##)?$",

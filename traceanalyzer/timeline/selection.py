@@ -39,9 +39,7 @@ class Events:
     _cached: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def build(
-        cls, trace: Trace, nesting: Nesting, steps: Steps, user_code: UserCode, work: DeviceWork | None
-    ) -> Self:
+    def build(cls, trace: Trace, nesting: Nesting, steps: Steps, user_code: UserCode, work: DeviceWork | None) -> Self:
         calls = np.flatnonzero(nesting.thread >= 0)
         entries = np.arange(0 if work is None else len(work.row))
         calls.flags.writeable = entries.flags.writeable = False  # views have these very arrays

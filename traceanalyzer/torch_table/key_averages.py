@@ -87,9 +87,7 @@ def shapes_text(dims: str) -> str:
     return str([[] if any(isinstance(size, list) for size in shape) else shape for shape in listed])
 
 
-def stack_keys(
-    trace: Trace, events: FunctionEvents, parent: Rows, frames: int
-) -> tuple[Rows, Sequence[object]]:
+def stack_keys(trace: Trace, events: FunctionEvents, parent: Rows, frames: int) -> tuple[Rows, Sequence[object]]:
     """Code of each event's innermost python frames, and those frames as lists of text, innermost first.
 
     What runs in backward has the stack of the forward op with the same sequence number.

@@ -224,9 +224,7 @@ def is_archive(first: bytes) -> bool:
     return first[_MARK] == b"ustar"
 
 
-def only_trace(
-    blocks: Iterator[bytes], where: str, plain: Callable[[IO[bytes]], Iterator[bytes]]
-) -> Iterator[bytes]:
+def only_trace(blocks: Iterator[bytes], where: str, plain: Callable[[IO[bytes]], Iterator[bytes]]) -> Iterator[bytes]:
     """The plain bytes of the only trace in an archive, in which `plain` unpacks a file.
 
     Raises UnreadableTrace: it holds no trace, or a second one, or is damaged where files begin.

@@ -85,9 +85,7 @@ def _run_the_hidden_one() -> None:
 
 
 # The command's folder is gone once it has ended, and what still starts is not recorded.
-if os.environ.get("TRACEANALYZER_RECORD") and os.path.isdir(
-    os.environ.get("TRACEANALYZER_RECORD_NOTES", "/")
-):
+if os.environ.get("TRACEANALYZER_RECORD") and os.path.isdir(os.environ.get("TRACEANALYZER_RECORD_NOTES", "/")):
     sys.meta_path.insert(0, _AfterTorch())
     atexit.register(_end)  # the first to be registered is the last to be called
 _run_the_hidden_one()

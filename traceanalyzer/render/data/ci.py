@@ -39,9 +39,7 @@ def render_junit(report: Report, failing: Sequence[Finding]) -> bytes:
 
 
 def _case(suite: xml.Element, outcome: Outcome, failing: Iterable[Finding]) -> None:
-    case = xml.SubElement(
-        suite, "testcase", name=outcome.rule, classname=f"traceanalyzer.{outcome.group}", time="0"
-    )
+    case = xml.SubElement(suite, "testcase", name=outcome.rule, classname=f"traceanalyzer.{outcome.group}", time="0")
     if outcome.status is Status.NOT_APPLICABLE:
         xml.SubElement(case, "skipped", message=_clean(outcome.why or ""))
     if outcome.status is Status.FAILED:

@@ -21,9 +21,7 @@ _PARTS = 8
 def comparison_document(found: Comparison) -> dict[str, Any]:
     """The whole comparison as one mapping; its values may still be dataclasses."""
     head = {"schema_version": SCHEMA_VERSION, "tool": {"name": "traceanalyzer", "version": __version__}}
-    return head | {
-        field.name: getattr(found, field.name) for field in fields(found) if field.name != "strips"
-    }
+    return head | {field.name: getattr(found, field.name) for field in fields(found) if field.name != "strips"}
 
 
 def comparison_json(found: Comparison) -> bytes:
@@ -48,17 +46,10 @@ def comparison_markdown(found: Comparison) -> str:
     lines += [f"\nTo settle it: {found.verdict.settle}."] if found.verdict.settle else []
     text = "\n".join(lines).rstrip() + "\n\n"
     words, values = formatting.region_words, formatting.region_values
-    counters = [
-        (c.counter, formatting.counter_values(c), ", ".join(c.where)) for c in formatting.changed(found)
-    ]
+    counters = [(c.counter, formatting.counter_values(c), ", ".join(c.where)) for c in formatting.changed(found)]
     regions = [(words(one), *values(one)) for one in found.regions[:_PARTS]]
     rows = [
-        (
-            formatting.row_name(row),
-            str(row.word),
-            formatting.row_values(row),
-            formatting.signed_ns(row.delta_ns),
-        )
+        (formatting.row_name(row), str(row.word), formatting.row_values(row), formatting.signed_ns(row.delta_ns))
         for row in formatting.real(found)[:_ROWS]
     ]
     of_region = f"region, {found.regions[0].of} time" if found.regions else ""

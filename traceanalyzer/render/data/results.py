@@ -240,12 +240,7 @@ def store(folder: Path, run: str, layout: Layout, once: Once, written: Written) 
 
 
 def _put(
-    folder: Path,
-    run: str,
-    item: _Item,
-    answer: RankTables | Exception,
-    taken: dict[Place, str],
-    written: Written,
+    folder: Path, run: str, item: _Item, answer: RankTables | Exception, taken: dict[Place, str], written: Written
 ) -> str | None:
     """Write one file's tables, the findings last; or why there are none."""
     if isinstance(answer, Exception):
@@ -312,9 +307,7 @@ def _said(path: Path, name: str) -> str:
         return ""
 
 
-def _write_files(
-    folder: Path, run: str, items: Sequence[_Item], failed: Mapping[str, str], written: Written
-) -> None:
+def _write_files(folder: Path, run: str, items: Sequence[_Item], failed: Mapping[str, str], written: Written) -> None:
     rows: list[dict[str, Any]] = []
     for _, place in _done(folder):
         told = json.loads(_said(place.of(folder, TABLES[-1]), _FILE) or "{}")

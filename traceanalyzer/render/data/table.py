@@ -39,8 +39,7 @@ def _device(device: DeviceMemory) -> Mapping[str, Any]:
 def ops_fields(work: OpWork) -> Mapping[str, Any]:
     """Fields of the JSON document."""
     known = {
-        str(device): peaks and {"name": peaks.name, "source": peaks.source}
-        for device, peaks in work.peaks.items()
+        str(device): peaks and {"name": peaks.name, "source": peaks.source} for device, peaks in work.peaks.items()
     }
     frames = {"ops": work.ops, "inputs": work.shapes, "kernels": work.kernels}
     head = {"window_ns": work.window_ns, "steps": work.steps, "peaks": known}
@@ -93,9 +92,7 @@ def table_csv(rows: pd.DataFrame) -> bytes:
         if shown[name].dtype.kind not in "biuf":
             # A spreadsheet computes no cell that begins with an apostrophe.
             formulas = (isinstance(one, str) and one.startswith(("=", "+", "-", "@")) for one in shown[name])
-            shown[name] = [
-                f"'{one}" if formula else one for one, formula in zip(shown[name], formulas, strict=True)
-            ]
+            shown[name] = [f"'{one}" if formula else one for one, formula in zip(shown[name], formulas, strict=True)]
     text = shown.to_csv(index=False, lineterminator="\n")
     return unicode_text(_CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)).encode()
 

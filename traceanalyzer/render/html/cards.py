@@ -61,11 +61,7 @@ def card_of(card: Card) -> Html:
         line=user_line(finding),
         evidence=evidence(card),
         saving=saving(card),
-        amounts=(
-            cost(card),
-            count(card),
-            together(("confidence ", quoted(card.at("confidence"), finding.confidence))),
-        ),
+        amounts=(cost(card), count(card), together(("confidence ", quoted(card.at("confidence"), finding.confidence)))),
         fault=_fault(card),
         where=_where(card),
         explained=explained(card.page_of_rule),
@@ -80,11 +76,7 @@ def _fault(card: Card) -> Html | None:
     where = ("diagnose", "traces", card.trace_index, "faults", card.trace.faults.index(fault))
     links = [(n, number(pointer(*where, "findings", k), n, "number")) for k, n in enumerate(fault.findings)]
     saves = fault.saving is not None and fault.saving.step_ns > 0
-    saved = (
-        number(pointer(*where, "saving", "step_ns"), fault.saving.step_ns, "ns")
-        if fault.saving and saves
-        else None
-    )
+    saved = number(pointer(*where, "saving", "step_ns"), fault.saving.step_ns, "ns") if fault.saving and saves else None
     return part("cards.fault", [link for link in links if link[0] != card.index + 1], saved)
 
 
@@ -259,9 +251,7 @@ def choice(page: Page) -> Html | None:
     found = page.report.findings
     options = [("all", f"all ({len(found)})"), ("job", f"the job ({sum(map(_of_job, found))})")]
     ranks = sorted({rank for finding in found for rank in _ranks_of(finding)})
-    options += [
-        (str(rank), f"rank {rank} ({sum(finding.is_of(rank) for finding in found)})") for rank in ranks
-    ]
+    options += [(str(rank), f"rank {rank} ({sum(finding.is_of(rank) for finding in found)})") for rank in ranks]
     return part("cards.choice", options)
 
 

@@ -136,9 +136,7 @@ def _sides(row: Row) -> tuple[float, float]:
     return base, new
 
 
-def _flame_box(
-    x: float, y: float, width: float, name: str, ns: tuple[float, float], word: Word
-) -> list[Html]:
+def _flame_box(x: float, y: float, width: float, name: str, ns: tuple[float, float], word: Word) -> list[Html]:
     title = f"{name}: {formatting.times(*ns)} a step, {word}"
     return [_box(x, y, width, f"change-{word}", title), _text(x + 3, y + 13, name, width - 6)]
 

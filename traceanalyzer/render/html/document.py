@@ -74,9 +74,7 @@ def ops(table: OpTable, i: int) -> Html:
 
 def _rate(one: Inputs, at: partial[str]) -> Html:
     rates = (("tflops", one.tflops, " TFLOP/s"), ("gbps", one.gbps, " GB/s"))
-    known = [
-        (number(at(one.position, name), rate, "rate"), unit) for name, rate, unit in rates if rate is not None
-    ]
+    known = [(number(at(one.position, name), rate, "rate"), unit) for name, rate, unit in rates if rate is not None]
     return Html(", ").join(map(together, known))
 
 
@@ -103,14 +101,7 @@ def stretches(found: Sequence[Stretch], i: int, origin_ns: int) -> Html:
         start, end = one.start_ns - origin_ns, one.end_ns - origin_ns
         at = f"#span-{i}-{one.device}-{start}-{end}"
         rows.append((one, at, joined_units(format_offset(start)), in_words(one.cause)))
-    names = [
-        "longest idle stretches, from",
-        "long",
-        *["device"] * several,
-        "step",
-        "most of it by",
-        "before or in",
-    ]
+    names = ["longest idle stretches, from", "long", *["device"] * several, "step", "most of it by", "before or in"]
     return part("tables.stretches", rows, names, several)
 
 
@@ -169,14 +160,7 @@ def _rendered(page: Page) -> bytes:
         findings=cards(page),
         timelines=packed_timelines(page),
         traces=together(
-            part(
-                "document.folded",
-                f"trace-{i}",
-                f"Rank {page.traces[i].rank}",
-                2,
-                False,
-                list(sections(page, i)),
-            )
+            part("document.folded", f"trace-{i}", f"Rank {page.traces[i].rank}", 2, False, list(sections(page, i)))
             if several
             else together(sections(page, i))
             for i in _detailed(page)

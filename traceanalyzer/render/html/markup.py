@@ -170,9 +170,7 @@ def attributes_of(values: Mapping[str, object]) -> Html:
     written = ""
     for key, value in values.items():
         if value is not None and value is not False:
-            written += f" {key.rstrip('_').replace('_', '-')}" + (
-                "" if value is True else f'="{escaped(value)}"'
-            )
+            written += f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{escaped(value)}"')
     return Html(written)
 
 

@@ -217,14 +217,11 @@ def redacted_page(page: TracePage, redactor: Redactor) -> TracePage:
     series = page.steps and replace(
         page.steps,
         steps=tuple(
-            replace(step, ops=tuple((redactor.text(name), ns) for name, ns in step.ops))
-            for step in page.steps.steps
+            replace(step, ops=tuple((redactor.text(name), ns) for name, ns in step.ops)) for step in page.steps.steps
         ),
     )
     memory = [
-        replace(
-            curve, owners=tuple(replace(one, op=redactor.text(one.op), line=None) for one in curve.owners)
-        )
+        replace(curve, owners=tuple(replace(one, op=redactor.text(one.op), line=None) for one in curve.owners))
         for curve in page.memory
     ]
     stretches = [replace(one, op=one.op and redactor.text(one.op), line=None) for one in page.stretches]

@@ -191,9 +191,7 @@ def step_series(analysis: Analysis, most: int = MOST_STEPS) -> StepSeries | None
     slot = np.full(len(steps), -1, np.int64)
     slot[chosen] = np.arange(len(chosen))
     ops, causes = _largest_ops(analysis, device, slot), _main_causes(analysis, device, slot)
-    parts = [
-        {name: ns for name, ns in zip(STEP_PARTS, row, strict=True) if ns} for row in by_step[chosen].tolist()
-    ]
+    parts = [{name: ns for name, ns in zip(STEP_PARTS, row, strict=True) if ns} for row in by_step[chosen].tolist()]
     columns = steps.number[chosen].tolist(), durations[chosen].tolist(), parts, ops, causes
     return StepSeries(device, int(median(durations)), together, tuple(map(StepTime, *columns)))
 
@@ -310,9 +308,7 @@ def _curve(position: int, device: DeviceMemory) -> MemoryCurve:
     owners = map(Owner, largest["op"].tolist(), lines, largest["blocks"].tolist(), largest["bytes"].tolist())
     peak = device.peak_bytes, device.peak_ns, device.peak_reserved_bytes, device.before_bytes
     uses = tuple(zip(device.uses["use"].tolist(), device.uses["bytes"].tolist(), strict=True))
-    return MemoryCurve(
-        position, device.device, *peak, *points, tuple(owners), len(rest), int(rest.sum()), uses
-    )
+    return MemoryCurve(position, device.device, *peak, *points, tuple(owners), len(rest), int(rest.sum()), uses)
 
 
 def highest_points(at: Rows, values: Rows) -> Rows:

@@ -150,16 +150,7 @@ _LABELLED = 7.0  # percent of the width: a narrower part has no room for its nam
 _THINNEST = 0.6  # percent of the width of a low bar: less is left out
 _LETTERS = 24  # pixels: a lower bar has no room for letters
 _STEPS_HEIGHT, _CURVE_HEIGHT, _CURVE_PART = 150, 170, 0.96  # pixels; of the height up to the highest point
-_LOOKS = [
-    "copy_d2h",
-    "copy_h2d",
-    "copy",
-    "idle",
-    "memset",
-    "compute_over",
-    "communication_waiting",
-    "communication",
-]
+_LOOKS = ["copy_d2h", "copy_h2d", "copy", "idle", "memset", "compute_over", "communication_waiting", "communication"]
 _NUMBERED = 24  # steps below which a number stands
 
 
@@ -180,9 +171,7 @@ def parts_bar(parts: Sequence[tuple[str, int]], label: str, causes: Sequence[str
     return tag("svg", *drawn, class_="parts", width="100%", height=height, role="img", aria_label=label)
 
 
-def _part(
-    name: str, share: float, words: str, x: float, width: float, causes: Sequence[str], height: int
-) -> Html:
+def _part(name: str, share: float, words: str, x: float, width: float, causes: Sequence[str], height: int) -> Html:
     place: dict[str, object] = {"x": f"{x:.3f}%", "width": f"{width:.3f}%", "height": height}
     title = tag("title", f"{words}, {format_share(share)}") if height >= _LETTERS else None
     shape = tag("rect", title, class_=look_of(name, causes), **place)

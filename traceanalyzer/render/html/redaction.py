@@ -73,8 +73,7 @@ class Redactor:
     def _head(self, trace: TraceReport) -> TraceReport:
         damage = tuple(self._texts(one, "message") for one in trace.meta.damage)
         times = (
-            replace(t, idle_causes=tuple(self._texts(one, "op") for one in t.idle_causes))
-            for t in trace.accounting
+            replace(t, idle_causes=tuple(self._texts(one, "op") for one in t.idle_causes)) for t in trace.accounting
         )
         return replace(
             self._texts(trace, "verdict", "unavailable"),
@@ -112,11 +111,7 @@ def _annotations(trace: Trace) -> set[str]:
 
 
 def _frames(trace: Trace) -> set[str]:
-    found = {
-        str(name)
-        for column in ("module_hierarchy", "call_stack")
-        for name in texts_of(trace.lanes.cpu, column)
-    }
+    found = {str(name) for column in ("module_hierarchy", "call_stack") for name in texts_of(trace.lanes.cpu, column)}
     found |= {part.strip() for text in list(found) for part in re.split(r";|\n", text)}
     if trace.meta.rows.get("python"):
         found |= set(map(str, texts_of(trace.lanes.python, "name")))

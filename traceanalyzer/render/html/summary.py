@@ -55,9 +55,7 @@ def summary_svg(report: Report) -> Html:
     return tag("svg", ground, *parts, xmlns="http://www.w3.org/2000/svg", **size, **looks, aria_label=label)
 
 
-def _text(
-    text: str, x: float, y: float, *, weight: int = 400, fill: str = "#1d2329", anchor: str = "start"
-) -> Html:
+def _text(text: str, x: float, y: float, *, weight: int = 400, fill: str = "#1d2329", anchor: str = "start") -> Html:
     return tag("text", text, x=x, y=y, fill=fill, font_size=13, font_weight=weight, text_anchor=anchor)
 
 

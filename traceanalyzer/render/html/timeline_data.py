@@ -104,13 +104,7 @@ class Writer:
         names = Texts.column(cpu, "name", rows)
         kinds = cpu_kinds(events, rows, names)
         none = np.full(len(rows), -1, np.int64)
-        self._add(
-            ints(cpu, "event_id")[rows],
-            names,
-            kinds,
-            events.nesting.start_ns[rows],
-            events.nesting.end_ns[rows],
-        )
+        self._add(ints(cpu, "event_id")[rows], names, kinds, events.nesting.start_ns[rows], events.nesting.end_ns[rows])
         self.parts[-1] |= {
             "level": level,
             "launch": none,
@@ -195,9 +189,7 @@ _PER_LAUNCH = ("registers", "shared_memory", "bytes")  # columns of `trace.gpu`
 def launch_words(grid: object, block: object, registers: int, shared: int, size: int) -> str:
     """`grid 48x1x1, block 128x1x1, 40 registers, 16.0 KiB shared memory`; empty where nothing is known."""
     sides = [
-        f"{name} {re.sub(_DIMS, 'x', str(dims)[1:-1])}"
-        for name, dims in (("grid", grid), ("block", block))
-        if dims
+        f"{name} {re.sub(_DIMS, 'x', str(dims)[1:-1])}" for name, dims in (("grid", grid), ("block", block)) if dims
     ]
     sides += [f"{registers} registers"] if registers > 0 else []
     sides += [f"{format_bytes(shared)} shared memory"] if shared > 0 else []
@@ -228,12 +220,8 @@ def overviews(analysis: Analysis, parts: int = PARTS) -> tuple[Overview, ...]:
     accounting, idle, steps = analysis.index(Accounting), analysis.index(Idle), analysis.index(Steps)
     low, high = steps.window_start_ns, steps.window_end_ns
     edges = distinct(np.linspace(low, high, parts + 1).astype(np.int64))
-    code = np.where(
-        accounting.piece >= 0, len(CLASSES) + pick(idle.cause, accounting.piece), accounting.time_class
-    )
-    return tuple(
-        _overview(accounting, code, edges, device) for device in distinct(accounting.device).tolist()
-    )
+    code = np.where(accounting.piece >= 0, len(CLASSES) + pick(idle.cause, accounting.piece), accounting.time_class)
+    return tuple(_overview(accounting, code, edges, device) for device in distinct(accounting.device).tolist())
 
 
 def _overview(accounting: Accounting, code: Rows, edges: Rows, device: int) -> Overview:
@@ -313,9 +301,7 @@ def timeline_of(
     kept = chosen(analysis, [finding for _, finding in findings], spans, most)
     if said is not None:
         annotation = events.nesting.annotation
-        kept = replace(
-            kept, threads=tuple((thread, rows[~annotation[rows]]) for thread, rows in kept.threads)
-        )
+        kept = replace(kept, threads=tuple((thread, rows[~annotation[rows]]) for thread, rows in kept.threads))
     tracks, columns, texts, kinds = Writer(events, said).written(kept)
     none: tuple[Any, ...] = ()
     share = marks // max(len(findings), 1)
@@ -355,9 +341,7 @@ def drawn_steps(steps: Steps) -> tuple[tuple[int, int, int], ...]:
     return tuple(list(rows)[::every])
 
 
-def finding_marks(
-    position: int, finding: Finding, columns: Columns, tracks: Sequence[Track], share: int
-) -> Marks:
+def finding_marks(position: int, finding: Finding, columns: Columns, tracks: Sequence[Track], share: int) -> Marks:
     """The first occurrences, the typical one, and the costliest as far as there is room."""
     every = finding.occurrences
     numbers = list(range(len(every)))

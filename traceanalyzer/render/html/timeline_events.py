@@ -57,9 +57,7 @@ class _Kept:
         return int(self.cpu.sum() + self.gpu.sum())
 
 
-def chosen(
-    analysis: Analysis, findings: Sequence[Finding], spans: Sequence[tuple[int, int]], most: int
-) -> Chosen:
+def chosen(analysis: Analysis, findings: Sequence[Finding], spans: Sequence[tuple[int, int]], most: int) -> Chosen:
     """About `most` events of the trace, among them those around these spans, (start, end)."""
     events, steps = analysis.index(Events), analysis.index(Steps)
     threads, streams = _threads(events, findings), _streams(events.device_work)
@@ -184,9 +182,7 @@ def _bound(durations: Rows, most: int) -> int:
     return int(np.partition(durations, first_left)[first_left]) + 1
 
 
-def _keep_steps(
-    events: Events, steps: Steps, findings: Sequence[Finding], kept: _Kept, most: int
-) -> tuple[Band, ...]:
+def _keep_steps(events: Events, steps: Steps, findings: Sequence[Finding], kept: _Kept, most: int) -> tuple[Band, ...]:
     """All events of a few steps; of the first of them, where it has too many, the longest."""
     bands: list[Band] = []
     for position in representative_steps(steps, findings):

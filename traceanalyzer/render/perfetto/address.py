@@ -42,9 +42,7 @@ class View:
 
     def commands(self) -> list[dict[str, Any]]:
         """What the viewer does once the trace is open."""
-        names = (
-            re.escape(name).replace("\\ ", " ") for name in self.pins
-        )  # an address with these is easy to read
+        names = (re.escape(name).replace("\\ ", " ") for name in self.pins)  # an address with these is easy to read
         pinned = f"^({'|'.join(names)})$"
         note = [str(self.finding.start_ns + self.offset_ns), shown_name(self.title)]
         return [

@@ -25,9 +25,7 @@ from traceanalyzer.render.perfetto.track_events import to_track_events
 
 _NUMBER = rb'"?(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"?'
 # A quote within a text has a backslash before it: no text holds these. Begin and duration mostly stand together.
-_TIMES = regex(
-    rb'(?<!\\)"ts"\s*:\s*%b(\s*,\s*"dur"\s*:\s*)?(?(2)%b)|(?<!\\)"dur"\s*:\s*%b' % ((_NUMBER,) * 3)
-)
+_TIMES = regex(rb'(?<!\\)"ts"\s*:\s*%b(\s*,\s*"dur"\s*:\s*)?(?(2)%b)|(?<!\\)"dur"\s*:\s*%b' % ((_NUMBER,) * 3))
 _FAR_NS = 86_400_000_000_000  # a day from where the drift was measured: no time of an event, as 0 of a process' name
 
 

@@ -97,9 +97,7 @@ def _waited_for(work: DeviceWork, syncs: SyncCalls, calls: Rows) -> Rows:
     return np.where(waited & before, entry, -1)
 
 
-def _call_tracks(
-    trace: Trace, row: Rows, arrow: Rows, begun: Rows | None, what: str, about: str
-) -> Iterator[Slices]:
+def _call_tracks(trace: Trace, row: Rows, arrow: Rows, begun: Rows | None, what: str, about: str) -> Iterator[Slices]:
     """One track per thread of these rows of `trace.cpu`, which may begin later than they do."""
     later = {} if begun is None else {"start_ns": begun}
     ends = _frame(trace.lanes.cpu, row, arrow, tid=ints(trace.lanes.cpu, "tid")[row], **later)
@@ -120,11 +118,7 @@ def _work_tracks(trace: Trace, work: DeviceWork, chain_work: Rows, waiter: Rows)
 def _frame(lane: Columns, row: Rows, arrow: Rows, **keys: Rows) -> pd.DataFrame:
     """A row per end of an arrow: what its slice is made of."""
     start = ints(lane, "start_ns")[row]
-    known = {
-        "event_id": ints(lane, "event_id")[row],
-        "start_ns": start,
-        "end_ns": start + ints(lane, "dur_ns")[row],
-    }
+    known = {"event_id": ints(lane, "event_id")[row], "start_ns": start, "end_ns": start + ints(lane, "dur_ns")[row]}
     return pd.DataFrame({**known, "name": codes(lane, "name")[row], "arrow": arrow, **keys})
 
 
@@ -187,9 +181,7 @@ def finding_tracks(findings: Sequence[Numbered]) -> Iterator[Slices]:
 
 def _track(name: str, findings: Sequence[Numbered]) -> Slices:
     every = [(kind, one) for kind, each in enumerate(findings) for one in each.finding.occurrences]
-    found = sorted(
-        ((one.start_ns, max(one.start_ns, one.end_ns), kind, one) for kind, one in every), key=_BY_TIME
-    )
+    found = sorted(((one.start_ns, max(one.start_ns, one.end_ns), kind, one) for kind, one in every), key=_BY_TIME)
     start, end, kinds = (np.array([entry[column] for entry in found], np.int64) for column in range(3))
     names, args = [one.label for one in findings], [_args(one) for one in findings]
     return Slices(name, start, end, kinds, names, args, own=[_own(entry[3]) for entry in found], about=_ABOUT)

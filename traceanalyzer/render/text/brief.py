@@ -40,9 +40,7 @@ _NOT_FOUND = (
     "The causes are what the trace supports best. If the code of a change is not as described, go on with the region "
     "that has the most GPU idle time (the CPU is too slow there) or GPU time (the kernels are)."
 )
-_COMPARE_RESULTS = (
-    "Check the results: with one seed, compare the losses or outputs of 20 steps before and after."
-)
+_COMPARE_RESULTS = "Check the results: with one seed, compare the losses or outputs of 20 steps before and after."
 
 
 def render_brief(report: Report, script: Path | None = None) -> str:
@@ -157,9 +155,7 @@ def _change(
         if there := lines_with(repair.used, program.text):
             line = program.lines[there[0] - 1].strip()
             yield f"- Line {there[0]} has this already (`{_code(line)}`): look at the precondition first."
-    yield from (
-        f"- {one}" for page in pages for one in page if one.startswith(_WRONG if repair else (_WRONG, _BAD))
-    )
+    yield from (f"- {one}" for page in pages for one in page if one.startswith(_WRONG if repair else (_WRONG, _BAD)))
     if quote := _quote(repair, places, program, quoted):
         yield from ("", "In the program:", "```python", *quote, "```")
     lacks = repair is not None and repair.code and program.text and not lines_with(repair.code, program.text)
@@ -196,9 +192,7 @@ def _saving(finding: Finding, fault: Fault | None, step: StepEstimate | None) ->
     )
 
 
-def _quote(
-    repair: Repair | None, places: list[tuple[str, int, str]], program: _Program, most: int
-) -> list[str]:
+def _quote(repair: Repair | None, places: list[tuple[str, int, str]], program: _Program, most: int) -> list[str]:
     """Numbered lines of the first function that the finding names, first of all those that the repair changes."""
     spans = (program.function_at(file, line) for file, line, _ in places)
     span = next((one for one in spans if one), range(0))
@@ -216,11 +210,7 @@ def _regions(trace: TraceReport) -> Iterator[str]:
         yield f"Not known: {(trace.unavailable or {}).get('step') or 'the trace has no regions'}."
         return
     yield f"CPU time without the profiler and its share of the step, GPU work, GPU idle time as recorded. {_NOT_FOUND}"
-    yield from (
-        "",
-        "| of step | CPU | GPU | GPU idle | calls | region |",
-        "| --: | --: | --: | --: | --: | :-- |",
-    )
+    yield from ("", "| of step | CPU | GPU | GPU idle | calls | region |", "| --: | --: | --: | --: | --: | :-- |")
     for one in trace.regions:
         times = " | ".join(map(format_ns, (one.cpu_ns, one.gpu_ns, one.idle_ns)))
         calls = f"{one.calls:,.0f}" if one.calls else ""

@@ -56,9 +56,7 @@ def put_fitted(
     """Put the text in so many lines: without evidence, then without clauses; of a `whole` one no sentence is cut."""
     text = short_paths(text[: _MOST_ROOMS * _MOST_ROOMS * lines * page.width])
     sentences = [text[: end.start()] for end in re.finditer(r"(?<=[.]) (?=[A-Z`(]|\w+=)", text)]
-    trials = (
-        [text, *reversed(sentences)] if whole else [*_without_evidence(text), *_shorter(text, lines, page)]
-    )
+    trials = [text, *reversed(sentences)] if whole else [*_without_evidence(text), *_shorter(text, lines, page)]
     for trial in trials:
         own = Page(page.width)
         own.put(trial, indent=indent, hang=hang)

@@ -3,15 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from traceanalyzer.job.rates import Rate
-from traceanalyzer.model.report import (
-    Clock,
-    Iteration,
-    Iterations,
-    JobReport,
-    PartChange,
-    RankReport,
-    Slowdown,
-)
+from traceanalyzer.model.report import Clock, Iteration, Iterations, JobReport, PartChange, RankReport, Slowdown
 from traceanalyzer.model.step_times import median
 from traceanalyzer.model.units import format_bytes, format_ns, percent
 from traceanalyzer.render.text.page import Page, as_text

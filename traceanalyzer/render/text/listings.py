@@ -78,9 +78,7 @@ _COUNTED = ("count", "total", "mean", "min", "max", "share")
 _COUNT_WIDTH = 9
 
 
-def render_listed(
-    rows: pd.DataFrame, what: str, *, top: int, width: int = 100, ascii_only: bool = False
-) -> str:
+def render_listed(rows: pd.DataFrame, what: str, *, top: int, width: int = 100, ascii_only: bool = False) -> str:
     """The events of `listed_events`, two lines for each name: what and where it is, then the numbers."""
     page = Page(width=width, ascii_only=ascii_only)
     if rows.empty:

@@ -25,12 +25,7 @@ _MIB = 1 << 20
 
 
 def render_memory(
-    view: MemoryView,
-    ops: pd.DataFrame,
-    origin_ns: int,
-    limit: int = 10,
-    width: int = WIDTH,
-    ascii_only: bool = False,
+    view: MemoryView, ops: pd.DataFrame, origin_ns: int, limit: int = 10, width: int = WIDTH, ascii_only: bool = False
 ) -> str:
     """All allocators of a trace; `ops` is from `ops_by_memory`, times count from `origin_ns`."""
     lines: list[str] = []

@@ -66,9 +66,7 @@ class Page:
         """A label and its text beside it, wrapped below itself."""
         self.put(f"{label:<{width}} {text}", hang=width + 1, style=style)
 
-    def sides(
-        self, left: str, right: str, *, style: str = "", left_style: str = "bold", indent: int = 0
-    ) -> None:
+    def sides(self, left: str, right: str, *, style: str = "", left_style: str = "bold", indent: int = 0) -> None:
         """Two texts at the two margins; a longer left one goes on below, the right one beside its end if it can."""
         lines = list(_wrapped(printable(left), self.width, indent, 3)) or [""]
         if len(lines[-1]) + 2 + len(right) > self.width:

@@ -47,9 +47,7 @@ _SUMS = ("of step", "CPU", "GPU", "GPU idle", "calls", "with inner")
 _SUM_WIDTHS = (7, 8, 8, 8, 5, 10)
 
 
-def render_sums(
-    rows: pd.DataFrame, kind: str, *, limit: int = 10, width: int = 100, ascii_only: bool = False
-) -> str:
+def render_sums(rows: pd.DataFrame, kind: str, *, limit: int = 10, width: int = 100, ascii_only: bool = False) -> str:
     """`Regions.by_name` as text, one line for each name; from 100 columns on also the CPU time with all inside."""
     if not rows["name"].any():
         whys = {"phase": "the step has no backward pass"}

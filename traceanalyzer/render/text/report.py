@@ -193,9 +193,7 @@ def _reasons(page: Page, outcomes: Iterable[Outcome], *, several: bool) -> None:
 
 def _not_understood(meta: Meta) -> Iterator[str]:
     kinds = ("not understood", "of unknown categories", "mended")
-    for kind, counts in zip(
-        kinds, (meta.not_understood, meta.unknown_categories, meta.anomalies), strict=True
-    ):
+    for kind, counts in zip(kinds, (meta.not_understood, meta.unknown_categories, meta.anomalies), strict=True):
         if counts:
             named = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
             yield f"{sum(counts.values()):,} {kind}: {named}"

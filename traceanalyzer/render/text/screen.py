@@ -25,9 +25,7 @@ LINES, LINES_OF_JOB = 24, 30
 """Lines of the screen at least, of a trace and of a job; a taller terminal shows more."""
 _RANKS = 3  # verdicts of as many ranks that do not communicate
 _VERDICT_LINES = 2  # of Step, Limit and Fix each
-_DETAILED = (
-    2  # findings above `info` with what to do; they come before the titles of others and where the step goes
-)
+_DETAILED = 2  # findings above `info` with what to do; they come before the titles of others and where the step goes
 _FAILED = 3  # rules that are named
 _JOB_ROWS = 6  # ranks in the table
 _LOST = ("lost-work", "truncated-device-lane")  # causes of trace-health: what else is said rests on the rest
@@ -164,11 +162,7 @@ def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room:
 
 def _named_by_fix(report: Report, findings: Mapping[int, Finding]) -> set[int]:
     """Numbers of the findings that **Fix** adds up; of a job it names the first alone."""
-    wrong = {
-        number: one
-        for number, one in findings.items()
-        if one.severity is not Severity.INFO and not one.pedantic
-    }
+    wrong = {number: one for number, one in findings.items() if one.severity is not Severity.INFO and not one.pedantic}
     return {*added_up(report.traces[0], wrong)} if len(report.traces) == 1 else set()
 
 
@@ -190,9 +184,7 @@ def _grown(
     return details
 
 
-def _laid_out(
-    blocks: Mapping[int, Sequence[Sequence[str]]], sizes: Mapping[int, int], room: int
-) -> list[str]:
+def _laid_out(blocks: Mapping[int, Sequence[Sequence[str]]], sizes: Mapping[int, int], room: int) -> list[str]:
     """The blocks below one another; apart by a blank line, where one has more than its title, if that has room."""
     chosen = [blocks[number][size] for number, size in sizes.items()]
     apart: list[str] = []
@@ -218,11 +210,7 @@ def _where(page: Page, traces: Sequence[TraceReport]) -> list[str]:
         if len(own.lines) > _VERDICT_LINES:
             own.lines.clear()
             named.pop()
-    uses = (
-        [f"{name} {percent(share)}" for name, share in cpu_parts(traces[0]).items()]
-        if len(traces) == 1
-        else []
-    )
+    uses = [f"{name} {percent(share)}" for name, share in cpu_parts(traces[0]).items()] if len(traces) == 1 else []
     if uses:
         own.put(f"What the CPU does: {', '.join(uses)}", hang=3)
     return own.lines

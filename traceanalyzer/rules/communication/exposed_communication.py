@@ -15,9 +15,7 @@ from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.collective_work import Arrivals, collective_names, collectives_of
 from traceanalyzer.timeline.hidden_waits import HiddenWaits
 
-_SPLIT = (
-    "Split the batch in two: one half computes while the other communicates (DeepEP: return_recv_hook=True)."
-)
+_SPLIT = "Split the batch in two: one half computes while the other communicates (DeepEP: return_recv_hook=True)."
 _ADVICE = {
     "allreduce": "Overlap it with the backward pass: DistributedDataParallel with small enough buckets "
     "(bucket_cap_mb), or async_op=True and a late wait().",
@@ -35,9 +33,7 @@ _NEEDED = (
     "split the batch."
 )
 _ELSE = "Start it earlier, with async_op=True, and wait where the result is needed."
-_PEERS = (
-    "The rank that waits least is the late one: compare its compute and host time with those of the others."
-)
+_PEERS = "The rank that waits least is the late one: compare its compute and host time with those of the others."
 _ALONE = (
     "Other ranks decide how long this one waits, so the severity is at most low: diagnose the traces of all ranks "
     "together, and the report names the late rank."
@@ -77,13 +73,7 @@ class Limits:
     much longer than its estimated transfer time; the latency between hosts is tens of µs"""
 
 
-@rule(
-    since="0.1",
-    claims=Claims.PATTERN,
-    min_share=0.01,
-    limits=Limits,
-    causes=("serialised", "waiting", "transfer"),
-)
+@rule(since="0.1", claims=Claims.PATTERN, min_share=0.01, limits=Limits, causes=("serialised", "waiting", "transfer"))
 def exposed_communication(
     work: Work, waits: CollectiveWaits | None, hidden: HiddenWaits, limits: Limits
 ) -> Iterator[Hits]:
@@ -152,9 +142,7 @@ def _serialised_hits(collectives: Work, name: str, lost: LostTime) -> Hits:
     )
 
 
-def measured_hits(
-    collectives: Work, name: str, lost: LostTime, arrivals: Arrivals, limits: Limits
-) -> Iterator[Hits]:
+def measured_hits(collectives: Work, name: str, lost: LostTime, arrivals: Arrivals, limits: Limits) -> Iterator[Hits]:
     """Hits for measured waiting and for transfer. Each is a part of the lost time."""
     waiting, moving = split_waiting(collectives, lost, arrivals.transfer_ns)
     late_ns, moved_ns = waiting.sums(len(collectives)), moving.sums(len(collectives))
@@ -217,9 +205,7 @@ def waiting_hits(
             waiting_ns=waiting_ns,
         )
         remedy = _ADVICE[kind] if kind in ALL_WAITING else _ALONE if single else _PEERS
-        waits = replace(
-            hits, cause="waiting", fix=(), confidence=Confidence.LOW, max_severity=_HINT, advice=remedy
-        )
+        waits = replace(hits, cause="waiting", fix=(), confidence=Confidence.LOW, max_severity=_HINT, advice=remedy)
         yield waits if peers else hits
 
 
@@ -275,9 +261,7 @@ def advice(kind: str, collectives: Work, *, exposed_share: float = 1.0) -> str:
             "communicates."
         )
     if exposed_share < 1 - _HIDDEN and _ADVICE.get(kind) is _SPLIT:
-        return (
-            "Most of it already overlaps with compute: start the rest earlier, or put more compute beside it."
-        )
+        return "Most of it already overlaps with compute: start the rest earlier, or put more compute beside it."
     if kind != "allreduce":
         return _ADVICE.get(kind, _ELSE)
     backward = bool(collectives.outer_op.name.matches(_BACKWARD).any())

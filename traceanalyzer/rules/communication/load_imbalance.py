@@ -33,9 +33,7 @@ _LOOK += "processes on it. If its inputs are larger, balance the work."
 
 
 @rule(since="0.1", claims=Claims.GENERAL, min_share=0.01, limits=Limits, causes=("slower-kernels",))
-def load_imbalance(
-    work: Work, loads: RankLoads | None, lag: ExcessOverPeers | None, limits: Limits
-) -> Iterator[Hits]:
+def load_imbalance(work: Work, loads: RankLoads | None, lag: ExcessOverPeers | None, limits: Limits) -> Iterator[Hits]:
     """One rank computes more than the others, which wait for it.
 
     What it looks for: a rank whose kernels compute longer per step than the median of the other ranks. The
@@ -51,9 +49,7 @@ def load_imbalance(
     """
     collectives_of(work)  # a trace without any is of no job, and that is the reason that helps
     if loads is None:
-        raise Unavailable(
-            "only one rank's trace, or no marked steps; pass the traces of all ranks to compare them"
-        )
+        raise Unavailable("only one rank's trace, or no marked steps; pass the traces of all ranks to compare them")
     members, remainder = loads.of[loads.rank], loads.others
     mean = float(np.mean([other.compute_ns for other in remainder]))
     if not stands_out(members, remainder, limits):
@@ -96,9 +92,7 @@ def stands_out(load: Load, peers: Sequence[Load], limits: Limits) -> bool:
 
     A waiting collective slows down compute. A rank that waits longer than its additional compute is not late.
     """
-    usual, waiting_ns = (
-        median([getattr(peer, name) for peer in peers]) for name in ("compute_ns", "waiting_ns")
-    )
+    usual, waiting_ns = (median([getattr(peer, name) for peer in peers]) for name in ("compute_ns", "waiting_ns"))
     more_ns = load.compute_ns - usual
     error_ns = math.hypot(load.error_ns, *(peer.error_ns / len(peers) for peer in peers))
     held_up = more_ns >= limits.min_step_share * load.step_ns and load.held_ns >= _MOST * more_ns

@@ -46,10 +46,7 @@ _NORMS: dict[str, Any] = {
 
 
 @rule(
-    since="0.1",
-    claims=Claims.EVENT,
-    limits=Limits,
-    causes=("every-micro-step", "buffers", "one-by-one", "batch-norm"),
+    since="0.1", claims=Claims.EVENT, limits=Limits, causes=("every-micro-step", "buffers", "one-by-one", "batch-norm")
 )
 def needless_collectives(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Ranks run more collectives than the step needs.

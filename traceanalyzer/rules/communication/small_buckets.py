@@ -86,9 +86,7 @@ def _bucket_hits(
     late = cause == "after-backward"
     if late and (count < limits.min_late_times or sizes.sum() < limits.min_bytes * len(collectives)):
         return
-    if not late and (
-        sizes.mean() >= limits.small_share * limits.usual_bytes or count < limits.min_times * needed
-    ):
+    if not late and (sizes.mean() >= limits.small_share * limits.usual_bytes or count < limits.min_times * needed):
         return
     rest = joined_ns(sizes, as_made, took, bucket) * (1 - limits.gain_share * late)
     gone, needless = collectives if late else collectives[surplus], _calls_of(collectives[surplus])

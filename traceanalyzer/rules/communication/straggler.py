@@ -103,10 +103,7 @@ def _copied_bytes(extra_calls: Calls, work: Work) -> int:
     """Bytes copied to the host in the median step before ops that launch nothing; 0 if ops launch work."""
     if len(extra_calls) == 0 or len(extra_calls.launched()[0]):
         return 0
-    last = {
-        step: int(end)
-        for step, end in zip(extra_calls.step.tolist(), extra_calls.end_ns.tolist(), strict=True)
-    }
+    last = {step: int(end) for step, end in zip(extra_calls.step.tolist(), extra_calls.end_ns.tolist(), strict=True)}
     copies = work.of_kind("copy_d2h")
     begun = np.array([last.get(step, -1) for step in copies.step.tolist()], np.int64)
     before = copies[(copies.launch.start_ns < begun) & (copies.launch.thread == extra_calls.thread[0])]
@@ -134,9 +131,7 @@ def straggler_message(
     text = f"rank {lag.rank} spends {_ms_text(more + usual)} a step {where}{inside}, the other ranks {rest}"
     text += f"; it copies {format_bytes(copied)} to the host for that" if copied else ""
     if lag.computes_more:
-        text += (
-            f"; its GPU computes {_ms_text(lag.compute_ns)}, the other GPUs {_ms_text(lag.peers_compute_ns)}"
-        )
+        text += f"; its GPU computes {_ms_text(lag.compute_ns)}, the other GPUs {_ms_text(lag.peers_compute_ns)}"
     return text + (f"; the other ranks wait {_ms_text(lag.waits_ns)} a step for it" if lag.waits_ns else "")
 
 

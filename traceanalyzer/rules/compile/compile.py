@@ -32,9 +32,7 @@ _GUARDS = (
 
 _GRAPH_FRAME = regex(r"torch/_inductor/cudagraph_trees\.py\(\d+\): (?:deferred_cudagraphify|cudagraphify)$")
 _GRAPH_MARK = r"^cudagraphify"
-_REPLAY_NS = (
-    60_000.0  # of the CPU, for guards, wrapper and launch of a region that is replayed; H200, torch 2.11
-)
+_REPLAY_NS = 60_000.0  # of the CPU, for guards, wrapper and launch of a region that is replayed; H200, torch 2.11
 
 
 class Limits:
@@ -93,11 +91,7 @@ def compile(calls: Calls, idle: IdleTime, work: Work, steps: Steps, limits: Limi
     if (compilations.step > 0).any():
         several = len(distinct(compilations.step)) > 1
         yield _recompilation_hits(
-            compilations if several else compilations[compilations.step > 0],
-            regions,
-            idle,
-            limits,
-            sure=several,
+            compilations if several else compilations[compilations.step > 0], regions, idle, limits, sure=several
         )
     yield from _guard_hits(calls, idle, steps, limits)
     yield from _graph_hits(calls, regions, idle)
@@ -105,9 +99,7 @@ def compile(calls: Calls, idle: IdleTime, work: Work, steps: Steps, limits: Limi
     yield from _overhead(calls, regions, limits)
 
 
-def _recompilation_hits(
-    compilations: Calls, regions: Calls, idle: IdleTime, limits: Limits, *, sure: bool
-) -> Hits:
+def _recompilation_hits(compilations: Calls, regions: Calls, idle: IdleTime, limits: Limits, *, sure: bool) -> Hits:
     version, frame = newest_version(regions)
     return Hits(
         occurrences=compilations,
@@ -116,9 +108,7 @@ def _recompilation_hits(
         fix=DropSpans(compilations.start_ns, compilations.end_ns),
         confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
         message="code is compiled again {in_steps}: {in_a_step} of CPU time in each of these steps"
-        + (
-            "; frame {frame} has been compiled {version} times since the program began" if version > 1 else ""
-        ),
+        + ("; frame {frame} has been compiled {version} times since the program began" if version > 1 else ""),
         advice="TORCH_LOGS=recompiles shows which guard fails. If a size changes, use dynamic=True, mark_dynamic, "
         "or padding to a few sizes. If a Python number changes, make it a tensor.",
         evidence={
@@ -154,12 +144,8 @@ def _graph_hits(calls: Calls, regions: Calls, idle: IdleTime) -> Iterator[Hits]:
     """Hits for regions with mode='reduce-overhead' of which no CUDA graph is replayed."""
     outer = regions.outermost()
     python, marks = calls.events.trace.lanes.python, calls[calls.name.matches(_GRAPH_MARK)]
-    asked_ns = np.append(
-        ints(python, "start_ns")[matching(python, "name", _GRAPH_FRAME.search)], marks.start_ns
-    )
-    asked = distinct(
-        intervals.overlaps(intervals.union(asked_ns, asked_ns + 1), outer.start_ns, outer.end_ns)[0]
-    )
+    asked_ns = np.append(ints(python, "start_ns")[matching(python, "name", _GRAPH_FRAME.search)], marks.start_ns)
+    asked = distinct(intervals.overlaps(intervals.union(asked_ns, asked_ns + 1), outer.start_ns, outer.end_ns)[0])
     kernels, owner = outer.launched()
     eager = (np.bincount(owner[~kernels.in_graph], minlength=len(outer)) >= _SHORT)[asked]
     eager &= np.bincount(owner[kernels.in_graph], minlength=len(outer))[asked] == 0
@@ -199,9 +185,7 @@ def _eager_hits(calls: Calls, regions: Calls, work: Work, limits: Limits) -> Ite
         yield Hits(
             occurrences=eager_work,
             cause="eager-ops",
-            lost=LostTime.excess(
-                eager_work, np.asarray(eager_work.dur_ns * (1 - longest / total)[number], np.int64)
-            ),
+            lost=LostTime.excess(eager_work, np.asarray(eager_work.dur_ns * (1 - longest / total)[number], np.int64)),
             fix=(Fuse(eager_work.entries, number, longest), Drop(resumed_regions(regions, eager_work).rows)),
             confidence=Confidence.HIGH,
             message="graph breaks: compiled regions run {left} outside their compiled code, kernel by kernel; with the "
@@ -257,9 +241,7 @@ def between_of(calls: Calls, regions: Calls) -> Calls:
     within = graphs.in_order(by_step=True)
     region = within.index_of_enclosing(outer)
     inside = _gaps(within, (region[1:] == region[:-1]) & (region[1:] >= 0))
-    gaps = intervals.union(
-        *map(np.concatenate, zip(inside, _gaps(outer.in_order(by_step=True)), strict=True))
-    )
+    gaps = intervals.union(*map(np.concatenate, zip(inside, _gaps(outer.in_order(by_step=True)), strict=True)))
     ops = calls[calls.is_op & ~calls.name.matches(_MACHINERY)]
     ops = ops[~ops.inside(calls[calls.name.matches(f"{_CALLED}|^CompiledFunction")])].outermost()
     between: Calls = ops[distinct(intervals.overlaps(gaps, ops.start_ns, ops.end_ns)[0])]

@@ -44,9 +44,7 @@ _STATIC = (
     "graph of {torch.compile} (mode='reduce-overhead' or 'max-autotune') then reads them where they are. "
     "If the GPU is the limit, compile without a graph (mode='max-autotune-no-cudagraphs', or the default mode)."
 )
-_KEEPS = (
-    r"^aten::(index_select|index_copy_|copy_|clone|cat|zero_|fill_|to|b?mm|matmul|.*attention.*)$|^autograd::"
-)
+_KEEPS = r"^aten::(index_select|index_copy_|copy_|clone|cat|zero_|fill_|to|b?mm|matmul|.*attention.*)$|^autograd::"
 # cuFFT overwrites the spectrum, so torch copies it first.
 _OVERWRITES = "aten::_fft_c2r"
 # Conversions of gradients, which follow conversions in forward.
@@ -97,9 +95,7 @@ def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """
     name = work.name
     gathers = work.op.name.matches(_GATHERS)
-    moving = (
-        work.op.name.matches(_MOVES) | gathers | name.matches(families.COPY) | work.kind.one_of("copy_d2d")
-    )
+    moving = work.op.name.matches(_MOVES) | gathers | name.matches(families.COPY) | work.kind.one_of("copy_d2d")
     moving &= ~name.matches(families.STRIDED_COPY) & ~name.matches(families.CONCATENATION)
     moving &= ~work.kind.one_of("memset", "copy_h2d", "copy_d2h", "communication")
     moving &= ~work.outer_op.name.matches(_MIRRORS)

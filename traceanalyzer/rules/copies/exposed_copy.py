@@ -130,9 +130,7 @@ def exposed_copy(
             occurrences=moves,
             named_by=_WAYS[kind],
             cause=cause,
-            lost=LostTime.joined(
-                [LostTime.uncovered(moves, cover), LostTime.all_of(waited, owner[owner >= 0])]
-            ),
+            lost=LostTime.joined([LostTime.uncovered(moves, cover), LostTime.all_of(waited, owner[owner >= 0])]),
             fix=_kept(calls, moves)
             if offloaded
             else [

@@ -70,8 +70,6 @@ def _copies_before_gemms(ordered: Work, max_memsets: int) -> tuple[np.ndarray, n
     product = np.minimum(copy + 1, last)
     for _ in range(max_memsets):
         product = np.where(memset[product], np.minimum(product + 1, last), product)
-    same = (ordered.stream[copy] == ordered.stream[product]) & (
-        ordered.device[copy] == ordered.device[product]
-    )
+    same = (ordered.stream[copy] == ordered.stream[product]) & (ordered.device[copy] == ordered.device[product])
     seeds = gemm[product] & same & ordered.op.there[product]
     return copy[seeds], product[seeds]

@@ -13,9 +13,7 @@ from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTi
 from traceanalyzer.timeline.host_round_trips import HostRoundTrips
 
 # Ops that bring data into another form on its way, and are not what the host does with it.
-_MOVES = (
-    r"^aten::(to|_to_copy|copy_|clone|contiguous|empty\w*|detach|lift_fresh|resolve_\w+|set_|view|reshape)$"
-)
+_MOVES = r"^aten::(to|_to_copy|copy_|clone|contiguous|empty\w*|detach|lift_fresh|resolve_\w+|set_|view|reshape)$"
 
 
 class Limits:

@@ -57,9 +57,7 @@ def scattered_weights(calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[
     for op, copies in recurrent[spread].by(recurrent[spread].outer_op.name):
         place = np.searchsorted(recurrent.rows, copies.rows)
         spent, owner = copies.launched()
-        gathering = (spent.launch.start_ns >= begin[place][owner]) & (
-            spent.launch.start_ns < end[place][owner]
-        )
+        gathering = (spent.launch.start_ns >= begin[place][owner]) & (spent.launch.start_ns < end[place][owner])
         yield Hits(
             occurrences=copies,
             named_by=op,

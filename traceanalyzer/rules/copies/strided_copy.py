@@ -12,17 +12,7 @@ from traceanalyzer.replay.edits import DropWork, Insert, Resize
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.lower_bounds import bound_of, reached_ns
 from traceanalyzer.roofline.peaks import Peaks
-from traceanalyzer.rule import (
-    Calls,
-    Claims,
-    Confidence,
-    Hits,
-    LostTime,
-    Work,
-    gpu_time_evidence,
-    op_times,
-    rule,
-)
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Work, gpu_time_evidence, op_times, rule
 from traceanalyzer.rule.consistency import ASSUMED
 from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.launch_inputs import WorkInputs
@@ -51,8 +41,7 @@ TEXTS = {
     "carried": (
         "{times_a_step}, {ops} copies a tensor that lies transposed in memory{turned}, and sums hand its layout on to "
         "the next layer",
-        "Call .contiguous() once, after the transpose() or permute() that makes this tensor, before the first "
-        "layer.",
+        "Call .contiguous() once, after the transpose() or permute() that makes this tensor, before the first layer.",
     ),
     "transposition": (
         "copies that change the order of dimensions run {times_a_step}, in {ops}",
@@ -151,9 +140,7 @@ def strided_copy(
             yield hits
 
 
-def _hits(
-    cause: str, copies: Work, inputs: WorkInputs, share: float, flow: Flow | None, limits: Limits
-) -> Hits:
+def _hits(cause: str, copies: Work, inputs: WorkInputs, share: float, flow: Flow | None, limits: Limits) -> Hits:
     grows = cause == "growing-buffer"
     joins = grows or cause == "concatenation"  # its inputs are written in place: an op and a small write stay
     stays = np.minimum(copies.dur_ns, limits.append_ns if joins else 0)
@@ -161,10 +148,7 @@ def _hits(
     sure = (order_kept(copies, inputs) == 0) | copies.outer_op.name.matches(_ASKED)
     guessed = cause == "transposition" and 2 * copies[sure].total_ns < copies.total_ns
     what, advice = TEXTS[cause]
-    in_place = (
-        Resize(copies.entries, stays.astype(np.float64)),
-        Insert(copies.op.distinct().rows, _VIEWS_NS),
-    )
+    in_place = (Resize(copies.entries, stays.astype(np.float64)), Insert(copies.op.distinct().rows, _VIEWS_NS))
     return Hits(
         occurrences=copies,
         cause=cause,
@@ -253,9 +237,7 @@ def carried(copies: Work, inputs: WorkInputs) -> Mask:
 
 def turned_at(calls: Calls, copies: Work, inputs: WorkInputs) -> dict[str, str]:
     """Evidence: the line whose transpose() or permute() makes the layout that these copies read."""
-    read = {
-        layout_of(inputs.signatures[which], 1) for which in distinct(inputs.number[copies.entries]).tolist()
-    }
+    read = {layout_of(inputs.signatures[which], 1) for which in distinct(inputs.number[copies.entries]).tolist()}
     views = calls[calls.is_top_op & calls.name.meets(turns)]
     number, signatures = signatures_of(calls.events.trace, views.rows)
     makes = np.array([turned_layout(op) in read for op in signatures], bool)[number]
@@ -281,13 +263,7 @@ def _write_count(op: Signature) -> int:
 
 def _order_kept(op: Signature) -> int:
     written, read = (layout_of(op, position) for position in (0, 1))
-    if (
-        op.name != "aten::copy_"
-        or written is None
-        or read is None
-        or written[0] != read[0]
-        or not any(read[1])
-    ):
+    if op.name != "aten::copy_" or written is None or read is None or written[0] != read[0] or not any(read[1]):
         return -1
     return int(_dimension_order(*written) == _dimension_order(*read))
 
@@ -328,9 +304,7 @@ def _growth(op: Signature, times: float) -> tuple[tuple[int, ...], tuple[int, ..
     small = 0 < times * sum(map(math.prod, small_inputs)) <= math.prod(largest)
     if not small or any(len(other) != len(largest) for other in small_inputs):
         return None
-    differ = [
-        dim for dim, sizes in enumerate(zip(largest, *small_inputs, strict=True)) if len(set(sizes)) > 1
-    ]
+    differ = [dim for dim, sizes in enumerate(zip(largest, *small_inputs, strict=True)) if len(set(sizes)) > 1]
     if len(differ) != 1:
         return None
     (dim,) = differ
@@ -398,9 +372,7 @@ def readers_of(
             reader, position = int(reading[place]), int(written[copy])
             spared = count * repeated.elements * (1 - 1 / int(times[position]))
             op = inputs.signatures[int(inputs.number[work.entries[reader]])]
-            needed = _needed_ns(
-                op, spared, int(work.dur_ns[reader]), gpus[int(work.device[reader])].peaks, least_share
-            )
+            needed = _needed_ns(op, spared, int(work.dur_ns[reader]), gpus[int(work.device[reader])].peaks, least_share)
             if needed is not None:
                 reads.append((reader, position, needed))
     readers, read = (np.array([item[which] for item in reads], np.int64) for which in (0, 1))
@@ -427,18 +399,10 @@ def _next_readers(copies: Work, reading: Work, takes: Rows) -> list[tuple[int, i
     return reads
 
 
-def _needed_ns(
-    op: Signature, spared: float, dur_ns: int, peaks: Peaks | None, least_share: float
-) -> float | None:
+def _needed_ns(op: Signature, spared: float, dur_ns: int, peaks: Peaks | None, least_share: float) -> float | None:
     """Time in ns without the spared elements; None if the op folds no repeats or memory does not bound it."""
     bound = bound_of(op)
-    if (
-        bound is None
-        or not bound.bytes
-        or peaks is None
-        or bound.kind not in _FOLDING
-        or "backward" in op.name
-    ):
+    if bound is None or not bound.bytes or peaks is None or bound.kind not in _FOLDING or "backward" in op.name:
         return None
     reached = bound.bytes / peaks.gbps / max(dur_ns, 1)
     if not least_share <= reached <= 1:

@@ -41,9 +41,7 @@ _LINK_ADVICE = "Move fewer bytes between host and device, from pinned memory, wh
 _NO_SHAPES = "Record with record_shapes=True to see how near this op is to its limits."
 UNKNOWN = "its kernels: {kernels:of the op's time}"
 _UNMODELLED = "The tool cannot compute how fast this op could be: profile the op with {ncu}."
-_FEW_BLOCKS = (
-    "Give the device more parallel work: more rows, a larger batch, or split rows and combine the parts."
-)
+_FEW_BLOCKS = "Give the device more parallel work: more rows, a larger batch, or split rows and combine the parts."
 _FEW_TILES = (
     "Give the device more parallel work: a larger batch, smaller tiles or split-K in the product's kernel, or several "
     "products in one grouped call."
@@ -78,9 +76,7 @@ _FEWER_BYTES = {
 }
 # What torch marks: the parts of compiled code, the optimizer, a collective and its process group.
 _COMPILED = r"^Torch-Compiled Region|CompiledFunction|^## Call CompiledFxGraph"
-_NO_USERS = (
-    r"^## |CompiledF|^Torch-Compiled|^TorchDynamo|^\[|^(nccl|gloo|mpi):|^Optimizer\.|^(DistributedD|FSDP::)"
-)
+_NO_USERS = r"^## |CompiledF|^Torch-Compiled|^TorchDynamo|^\[|^(nccl|gloo|mpi):|^Optimizer\.|^(DistributedD|FSDP::)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +189,7 @@ def _judged_step(steps: Steps, predicted: JobStep | StepEstimate | None, work_ns
     return whole_ns, f"the {'predicted' if predicted else 'recorded'} step"
 
 
-def _hits(
-    op: str, every: Work, kernels: Work, bound: Bound, gpu_ns: int, share: float, judged_step: str
-) -> Hits:
+def _hits(op: str, every: Work, kernels: Work, bound: Bound, gpu_ns: int, share: float, judged_step: str) -> Hits:
     """The fact about one op: it points at all work of the op, its numbers are of the usual steps."""
     lines = lines_of(kernels).sums(kernels.dur_ns)
     users = kernels[~kernels.launch.annotation.matches(_NO_USERS)]
@@ -232,9 +226,7 @@ def _hits(
     )
 
 
-def what_limits(
-    kernels: Work, rates: OpWork, pace: float, min_near_share: float, max_latency_ns: int
-) -> Bound:
+def what_limits(kernels: Work, rates: OpWork, pace: float, min_near_share: float, max_latency_ns: int) -> Bound:
     """The bound of most of the time of one op's work.
 
     Args:
@@ -257,9 +249,7 @@ def what_limits(
 def _over_link(copies: Work) -> Bound:
     """With the mean rate of all these copies, as `exposed-copy` gives it."""
     moved = int(np.maximum(copies.bytes, 0).sum())
-    rate = (
-        f"it reaches {moved / copies.total_ns:,.3g} GB/s (mean of all its copies) over the link to the host"
-    )
+    rate = f"it reaches {moved / copies.total_ns:,.3g} GB/s (mean of all its copies) over the link to the host"
     return replace(_LINK, words=rate) if moved else _LINK
 
 
@@ -270,9 +260,7 @@ def _mostly(kernels: Work, *kinds: str) -> bool:
 def _by_peaks(kernels: Work, rates: OpWork, pace: float, min_near_share: float) -> Bound:
     """Bound by the inputs whose needed time is known: the costliest, or their mean."""
     inner, by_shape = next(iter(kernels.op.name.sums(kernels.dur_ns)), None), _spent(kernels)
-    rated = [
-        item for item in rates.inputs if item.op == inner and item.peak_share and by_shape.get(item.shapes)
-    ]
+    rated = [item for item in rates.inputs if item.op == inner and item.peak_share and by_shape.get(item.shapes)]
     if not rated:
         return _by_rate(inner, kernels, rates, pace)
     spent_ns = np.array([by_shape[item.shapes] for item in rated])

@@ -51,9 +51,7 @@ def gradient_scaling(trace: Trace, calls: Calls, idle: IdleTime, limits: Limits)
     yield Hits(
         occurrences=checks,
         named_by="GradScaler",
-        lost=LostTime.joined(
-            [LostTime.all_of(launched, owner), LostTime.idle_within(idle, start, checks.end_ns)]
-        ),
+        lost=LostTime.joined([LostTime.all_of(launched, owner), LostTime.idle_within(idle, start, checks.end_ns)]),
         fix=Drop(distinct(np.append(scaling.rows, updates.rows))),
         message="{by} unscales and checks the gradients {times_a_step}: this takes {kernels_a_step} in "
         "kernels, and {total_of_step} with the idle time while the CPU computes the scale",

@@ -143,9 +143,7 @@ class Limits:
 
 
 @rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=tuple(KINDS))
-def implicit_sync(
-    calls: Calls, work: Work, idle: IdleTime, values: AwaitedValues, limits: Limits
-) -> Iterator[Hits]:
+def implicit_sync(calls: Calls, work: Work, idle: IdleTime, values: AwaitedValues, limits: Limits) -> Iterator[Hits]:
     """An op reads back from the GPU, and the host waits for it.
 
     What it looks for: an op that copies a few bytes to the host and waits for them. Examples are .item(),
@@ -215,9 +213,7 @@ def _waited_ns(waiting: Calls) -> Rows:
     return np.maximum(waited, 0)
 
 
-def _fix(
-    cause: str, reads: Calls, waiting: Calls, moved: Work, work: Work, makers: Rows, limits: Limits
-) -> Edit:
+def _fix(cause: str, reads: Calls, waiting: Calls, moved: Work, work: Work, makers: Rows, limits: Limits) -> Edit:
     """The edits that remove the read. An op with another purpose stays and no longer waits."""
     if KINDS[cause].only_reads:
         return Drop(distinct(np.append(reads.rows, makers)))
@@ -289,9 +285,7 @@ def kinds_of(ops: Calls, values: AwaitedValues, calls: Calls, work: Work) -> Tex
 def is_last_launch(read: Calls, work: Work) -> Mask:
     """True for each op after which its step launches only copies for other reads."""
     other_launches = work.launch[(work.launch.step >= 0) & ~work.launch.inside(read)]
-    last = np.zeros(
-        max(int(read.step.max(initial=-1)), int(other_launches.step.max(initial=-1))) + 2, np.int64
-    )
+    last = np.zeros(max(int(read.step.max(initial=-1)), int(other_launches.step.max(initial=-1))) + 2, np.int64)
     np.maximum.at(last, other_launches.step, other_launches.start_ns)
     return np.asarray((read.step >= 0) & (read.start_ns > last[read.step]))
 
@@ -300,7 +294,5 @@ def _next_to(reads: Calls, outer: Calls, names: str, by: int) -> Mask:
     """True for each op next to an outermost op of such a name on its thread: before it (`by` -1) or after it (1)."""
     place = np.flatnonzero(np.isin(outer.rows, reads.outer_op.rows))
     beside = np.clip(place + by, 0, len(outer) - 1)
-    fits = (
-        outer.name.matches(names)[beside] & (outer.thread[beside] == outer.thread[place]) & (beside != place)
-    )
+    fits = outer.name.matches(names)[beside] & (outer.thread[beside] == outer.thread[place]) & (beside != place)
     return np.isin(reads.outer_op.rows, outer.rows[place[fits]])

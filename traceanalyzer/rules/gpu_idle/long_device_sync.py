@@ -77,8 +77,7 @@ def long_device_sync(calls: Calls, work: Work, idle: IdleTime, syncs: SyncCalls)
                 cause="read-back" if read else "",
                 lost=lost,
                 fix=ReadLater(waits.rows) if ahead else needless,
-                message=(_WAITS if read else _RUNS)
-                + ", called at {lines:of these calls' time}" * bool(lines),
+                message=(_WAITS if read else _RUNS) + ", called at {lines:of these calls' time}" * bool(lines),
                 advice=_AHEAD if ahead else _KEEP if read else _REMOVE,
                 evidence={"waited_ns": waits.total_ns, "lines": lines},
             )

@@ -17,9 +17,7 @@ from traceanalyzer.timeline.steps import Steps
 
 # At most medium: recording stacks makes this cause several times as slow.
 _STRETCHED = "python"
-_LARGE_GRAPH = (
-    "Launch the graph while the GPU still runs: prepare its inputs on the device, and wait after the launch."
-)
+_LARGE_GRAPH = "Launch the graph while the GPU still runs: prepare its inputs on the device, and wait after the launch."
 _OPTIMIZERS = (
     "Capture the step in a CUDA graph (capturable=True, where the optimizer has it), or put optimizer.step() under "
     "{torch.compile}: with either, this Python code does not run. It takes less time with fewer, larger parameters."
@@ -107,9 +105,7 @@ def scheduler_gap(
         yield _hits(gaps, f"{cause}-once", what, advice, Confidence.HIGH, info=True)
 
 
-def _describe(
-    cause: str, gaps: IdleTime, optimizer: str | None, *, ready: bool, rare: bool
-) -> tuple[str, str]:
+def _describe(cause: str, gaps: IdleTime, optimizer: str | None, *, ready: bool, rare: bool) -> tuple[str, str]:
     """(message, advice) for a recurring cause."""
     if optimizer:
         return f"torch's own Python ran in {optimizer}()", _OPTIMIZERS
@@ -154,9 +150,7 @@ def _hits(
         occurrences=gaps,
         named_by=optimizer,
         cause=cause,
-        message="{in_steps}, the GPU is idle"
-        + by_ops * (cause == _JITTER or bool(ops.there.any()))
-        + f": {what}",
+        message="{in_steps}, the GPU is idle" + by_ops * (cause == _JITTER or bool(ops.there.any())) + f": {what}",
         advice=advice,
         confidence=sure,
         evidence={"largest_gap_ns": int(gaps.dur_ns.max()), "ops": ops},

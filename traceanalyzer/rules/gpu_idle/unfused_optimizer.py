@@ -55,9 +55,7 @@ class Limits:
 
 
 @rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=("foreach", "loop", "foreach-fallback"))
-def unfused_optimizer(
-    calls: Calls, idle: IdleTime, forecast: Forecast | None, limits: Limits
-) -> Iterator[Hits]:
+def unfused_optimizer(calls: Calls, idle: IdleTime, forecast: Forecast | None, limits: Limits) -> Iterator[Hits]:
     """The optimizer's step launches many kernels instead of a few.
 
     What it looks for: `Optimizer.step#` ranges that launch many kernels, none of them fused or compiled.
@@ -107,9 +105,7 @@ def _by_lists(names: Texts, owner: Rows) -> Mask:
 def _hits(kind: str, marks: Calls, idle: IdleTime, limits: Limits) -> Hits:
     work, owner = marks.launched()
     now = Implementation.of(work, len(marks), limits)
-    needed_passes = (
-        min(limits.fused_passes if now.foreach else 1.0, now.passes) if kind in FUSED else now.passes
-    )
+    needed_passes = min(limits.fused_passes if now.foreach else 1.0, now.passes) if kind in FUSED else now.passes
     stays = needed_passes / now.passes
     needless = LostTime.excess(work, (work.dur_ns * (1 - stays)).astype(np.int64), owner)
     gpu_ns = np.bincount(owner, work.dur_ns * stays, len(marks))

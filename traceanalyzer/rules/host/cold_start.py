@@ -107,9 +107,7 @@ def cold_start_message(cold: Rows, *, steady: bool, most: bool) -> str:
         return "the first recorded step takes {first} on the CPU, later steps take {usual} each (median)"
     if steady:
         return "stalls that do not recur leave the GPU idle for {total}"
-    return (
-        "most of the window is a cold start, {total}" if most else "a cold start takes {total} of the window"
-    )
+    return "most of the window is a cold start, {total}" if most else "a cold start takes {total} of the window"
 
 
 def cold_steps(steps: Steps, activity: Activity, limits: Limits) -> Rows:

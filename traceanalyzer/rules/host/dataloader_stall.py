@@ -163,9 +163,7 @@ def _of_functions(remedy: str, waits: Calls, inside: Calls, functions: Mapping[s
     calls = calls[intervals.covered(every, code.start_ns[calls], code.end_ns[calls]) > 0]
     within = intervals.union(code.start_ns[calls], code.end_ns[calls])
     ops, python = inside.name.matches(_CHANCE.pattern), waits.events.trace.lanes.python
-    starts = np.append(
-        inside.start_ns[ops], ints(python, "start_ns")[matching(python, "name", _CHANCE.search)]
-    )
+    starts = np.append(inside.start_ns[ops], ints(python, "start_ns")[matching(python, "name", _CHANCE.search)])
     if len(calls) < _ITEMS * len(waits) or intervals.covered(within, starts, starts + 1).any():
         return f"{remedy} {named[0]} itself may be faster with arrays instead of lists and Python loops."
     return _PREPARED.format(_PRE_TRANSFORM * any("torch_geometric/" in name for name in named)) + remedy

@@ -80,12 +80,7 @@ class Limits:
 
 @rule(since="0.1", claims=Claims.GENERAL, limits=Limits, causes=("once",))
 def host_gap(
-    quiet: CallsAfterCpuGaps,
-    idle: IdleTime,
-    steps: Steps,
-    syncs: SyncCalls,
-    leading: Leading | None,
-    limits: Limits,
+    quiet: CallsAfterCpuGaps, idle: IdleTime, steps: Steps, syncs: SyncCalls, leading: Leading | None, limits: Limits
 ) -> Iterator[Hits]:
     """Between ops the CPU runs something else, and the GPU waits.
 

@@ -118,9 +118,7 @@ def _garbage_collections(
     )
 
 
-def _competing_thread(
-    unprofiled: Unprofiled, idle: IdleTime, pauses: CallsAfterCpuGaps, limits: Limits
-) -> Hits | None:
+def _competing_thread(unprofiled: Unprofiled, idle: IdleTime, pauses: CallsAfterCpuGaps, limits: Limits) -> Hits | None:
     lock_ns, part = round(unprofiled.least("lock_ms") * 1e6), unprofiled.parts[0]
     busiest = max(part.threads, key=lambda thread: thread.cpu_share, default=None)
     if busiest is None or busiest.cpu_share < limits.min_thread_share or lock_ns < limits.min_lock_ns:
@@ -170,9 +168,7 @@ def _late_batches(unprofiled: Unprofiled, work: Work, calls: Calls, limits: Limi
     )
 
 
-def _other_process(
-    unprofiled: Unprofiled, work: Work, executions: RepeatedKernels, limits: Limits
-) -> Hits | None:
+def _other_process(unprofiled: Unprofiled, work: Work, executions: RepeatedKernels, limits: Limits) -> Hits | None:
     """From the driver's list, or from delayed kernels where a container hides it."""
     listed = {pid for part in unprofiled.parts for pid, use in part.others.items() if use}
     pid = min(listed, default=None)

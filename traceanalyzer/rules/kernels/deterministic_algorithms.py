@@ -55,9 +55,7 @@ def deterministic_algorithms(calls: Calls, work: Work, limits: Limits) -> Iterat
     needless = owner < len(fills) + len(counts)
     filling, counting = spent[owner < len(fills)], spent[needless & (owner >= len(fills))]
     sorting, sort = spent[~needless], owner[~needless] - len(fills) - len(counts)
-    saved = 1 - np.minimum(
-        _added_elements(sorts) / limits.added_per_ns / sums_of(sort, sorting.dur_ns, len(sorts)), 1
-    )
+    saved = 1 - np.minimum(_added_elements(sorts) / limits.added_per_ns / sums_of(sort, sorting.dur_ns, len(sorts)), 1)
     excess_ns = (sorting.dur_ns * saved[sort]).astype(np.int64)
     replaced = sorts.parent.name.sums(sorts.dur_ns)
     parts = []
@@ -73,10 +71,7 @@ def deterministic_algorithms(calls: Calls, work: Work, limits: Limits) -> Iterat
     yield Hits(
         occurrences=every,
         lost=LostTime.joined(
-            [
-                LostTime.all_of(spent[needless], owner[needless]),
-                LostTime.excess(sorting, excess_ns, owner[~needless]),
-            ]
+            [LostTime.all_of(spent[needless], owner[needless]), LostTime.excess(sorting, excess_ns, owner[~needless])]
         ),
         fix=(Drop(np.concatenate([fills.rows, counts.rows])), Scale(sorting.entries, 1 - saved[sort]))
         if len(fills) or excess_ns.any()

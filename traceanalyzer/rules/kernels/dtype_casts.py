@@ -145,12 +145,7 @@ def _hits(
         + ("; dequantizing takes {writing}, in {writers}" if len(writers) else ""),
         advice={"inputs": _OF_INPUTS, "dequantized": _OF_QUANTIZED}.get(which, _OF_RESULTS),
         confidence=Confidence.MEDIUM,
-        evidence={
-            **gpu_time_evidence(pieces),
-            "gpu_share": share,
-            "spent_ns": pieces.total_ns,
-            "conversions": kinds,
-        }
+        evidence={**gpu_time_evidence(pieces), "gpu_share": share, "spent_ns": pieces.total_ns, "conversions": kinds}
         | ({"readers": readers} if readers else {})
         | ({"writers": writers.name.sums(writers.dur_ns), "writing_share": writing} if len(writers) else {}),
     )
@@ -175,9 +170,5 @@ def _neighbor(ordered: Work, there: np.ndarray, place: np.ndarray, pieces: Work)
     if len(there) == 0:
         return pieces, inside
     neighbor = ordered[there[np.clip(place, 0, len(there) - 1)]]
-    same = (
-        (neighbor.device == pieces.device)
-        & (neighbor.stream == pieces.stream)
-        & (neighbor.step == pieces.step)
-    )
+    same = (neighbor.device == pieces.device) & (neighbor.stream == pieces.stream) & (neighbor.step == pieces.step)
     return neighbor, inside & same

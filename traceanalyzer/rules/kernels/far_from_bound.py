@@ -34,9 +34,7 @@ _SORTS = dict.fromkeys(
     ("indexed sum", "indexed row sum"), "it sorts the indices, and adds equal ones one after the other"
 )
 _ADDS_ROWS = {"index_add_": 2, "index_add": 2, "index_copy_": 2, "scatter_add_": 2, "scatter_add": 2}
-SHAPE = (
-    "Give the device more parallel work: more rows, another dimension, or split rows and combine the parts"
-)
+SHAPE = "Give the device more parallel work: more rows, another dimension, or split rows and combine the parts"
 _FULL = (
     "Its blocks fill the device already: try another layout or dtype, or let {torch.compile}(mode='max-autotune') "
     "choose another kernel"
@@ -92,9 +90,7 @@ _SCALAR = (
     "cuDNN computes it without tensor cores, as for some sizes in 16 bit: run this layer in float32, with TF32 "
     "(torch.autocast('cuda', enabled=False) around it), or with another kernel size, stride or number of channels"
 )
-_DEPTHWISE = (
-    "Use {channels_last}, for which cuDNN has special kernels, or put the layer under {torch.compile}"
-)
+_DEPTHWISE = "Use {channels_last}, for which cuDNN has special kernels, or put the layer under {torch.compile}"
 REMEDIES: Mapping[str, str] = {
     "scatter": _PLACES,
     "row scatter": _PLACES,
@@ -249,13 +245,7 @@ def _geometry_hits(op: str, pieces: Work, needed: Floats) -> Hits:
 
 
 def _hits(
-    op: str,
-    pieces: Work,
-    fixed: Floats,
-    shape: Signature,
-    times: tuple[int, int],
-    sms: int | None,
-    limits: Limits,
+    op: str, pieces: Work, fixed: Floats, shape: Signature, times: tuple[int, int], sms: int | None, limits: Limits
 ) -> Hits:
     needed_ns, taken_ns = times  # of the call that is usual at its worst
     model, lines = bound_of(shape), lines_of(pieces).sums(pieces.dur_ns)
@@ -322,14 +312,10 @@ def reason(op: Signature, kind: str, blocks: Rows, sms: int | None) -> str:
     if reduces_nothing(op):
         return ": the dimension that it reduces has one element, so that its input is only copied"
     try:
-        explanation = (
-            _contention(op, kind) or _SORTS.get(kind) or _few_blocks(blocks, sms) or stride_reason(op)
-        )
+        explanation = _contention(op, kind) or _SORTS.get(kind) or _few_blocks(blocks, sms) or stride_reason(op)
         if kind == "separable conv":
             taps = op.shape(2 if op.name.endswith("_backward") else 1)[2:]
-            explanation = (
-                f"one pass multiplies {math.prod(taps):,} taps, one pass in each direction {sum(taps):,}"
-            )
+            explanation = f"one pass multiplies {math.prod(taps):,} taps, one pass in each direction {sum(taps):,}"
     except (LookupError, TypeError, ValueError):
         explanation = _few_blocks(blocks, sms)
     return f": {explanation}" if explanation else ""

@@ -35,9 +35,7 @@ def fft_length(work: Work, inputs: WorkInputs) -> Iterator[Hits]:
     """
     named = (work.name.matches(name) for name in (_BLUESTEIN, _IN_PASSES))
     # With the other kernels that the same calls launched.
-    bluestein, passes = (
-        kernels | (work.op.there & np.isin(work.op.rows, work.op.rows[kernels])) for kernels in named
-    )
+    bluestein, passes = (kernels | (work.op.there & np.isin(work.op.rows, work.op.rows[kernels])) for kernels in named)
     share = np.where(passes, _PASSES_SHARE, np.where(bluestein, _KERNEL_SHARE, 1.0))
     spent = np.bincount(inputs.number, np.where(bluestein, work.dur_ns, 0), len(inputs.signatures))
     lengths: dict[int, float] = {}

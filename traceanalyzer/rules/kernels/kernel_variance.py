@@ -7,13 +7,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.rule import MEASURED_SHARE, Claims, Confidence, Hits, Unavailable, Work, reduce_to, rule
-from traceanalyzer.timeline.repeated_kernels import (
-    RepeatedKernels,
-    losing,
-    spread,
-    steps_of_place,
-    usual_at_place,
-)
+from traceanalyzer.timeline.repeated_kernels import RepeatedKernels, losing, spread, steps_of_place, usual_at_place
 from traceanalyzer.timeline.steps import Steps
 
 
@@ -82,9 +76,7 @@ def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limit
     exact = work.events.trace.meta.capabilities.get("nanoseconds", True)
     excess[excess < (1 if exact else 2_001)] = 0
     slow = (base + excess) / np.maximum(base, 1) >= limits.slow_times
-    share = (np.bincount(varying.group, weights=slow) / np.maximum(np.bincount(varying.group), 1))[
-        varying.group
-    ]
+    share = (np.bincount(varying.group, weights=slow) / np.maximum(np.bincount(varying.group), 1))[varying.group]
     rare = share <= limits.rare_share
     for cause, chosen in (("outliers", slow & rare), ("comes-and-goes", slow & ~rare)):
         for number in distinct(varying.group[chosen]).tolist():
@@ -93,9 +85,7 @@ def kernel_variance(executions: RepeatedKernels, work: Work, steps: Steps, limit
             yield _hits(cause, varying[members], varying[of_group], excess[members], work, steps)
 
 
-def _hits(
-    cause: str, slow: RepeatedKernels, group: RepeatedKernels, excess: Rows, work: Work, steps: Steps
-) -> Hits:
+def _hits(cause: str, slow: RepeatedKernels, group: RepeatedKernels, excess: Rows, work: Work, steps: Steps) -> Hits:
     """One kernel (name, grid, block) and its slow executions; lost is what they took above the usual."""
     pieces = work[slow.entry]
     numbers = sorted({int(steps.number[position]) for position in slow.step})

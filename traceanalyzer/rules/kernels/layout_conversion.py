@@ -29,8 +29,7 @@ _LAST = {
 }
 
 _ADVICE = (
-    "Use {{channels_last}}: model.to(memory_format=torch.channels_last{0}), and convert the images in the same "
-    "way."
+    "Use {{channels_last}}: model.to(memory_format=torch.channels_last{0}), and convert the images in the same way."
 )
 _BY_IMAGE = "Measure before you change the layout: instance norms copy images back to channels first."
 

@@ -63,27 +63,19 @@ def misaligned_gemm(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
 def _hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
     odd_size = [largest_odd_size(op, limits.aligned_elements) for op in inputs.signatures]
     size = np.array(odd_size, np.int64)[inputs.number[pieces.entries]]
-    odd = sorted(
-        set(size[size > 0].tolist()), key=lambda number: (-pieces.dur_ns[size == number].sum(), number)
-    )[:3]
+    odd = sorted(set(size[size > 0].tolist()), key=lambda number: (-pieces.dur_ns[size == number].sum(), number))[:3]
     sizes = ", ".join(f"{size:,}" for size in odd)
     advice = "Pad the dimension that is not a multiple of 8 (a vocabulary, a number of classes)."
     if odd:
         least = limits.pad_to_elements
         padded = ", ".join(f"{size} to {-(-size // least) * least}" for size in odd)
-        advice = (
-            f"Pad the dimension from {padded}, {'a multiple' if len(odd) == 1 else 'multiples'} of {least}."
-        )
+        advice = f"Pad the dimension from {padded}, {'a multiple' if len(odd) == 1 else 'multiples'} of {least}."
     elif pieces.dims.there.any():
-        advice = (
-            "All dimensions are multiples of 8: make the operand contiguous, or slice it at a multiple of 8."
-        )
+        advice = "All dimensions are multiples of 8: make the operand contiguous, or slice it at a multiple of 8."
     which = "is not a multiple" if len(odd) == 1 else "are not multiples"
     why = f"; {sizes} {which} of {limits.aligned_elements}" if odd else ""
     return Hits(
-        **reduce_to(
-            pieces, clamp_to_floor(_aligned_ns(pieces, size, inputs, gpu, limits), pieces, limits.floor_ns)
-        ),
+        **reduce_to(pieces, clamp_to_floor(_aligned_ns(pieces, size, inputs, gpu, limits), pieces, limits.floor_ns)),
         message=(
             "half-precision GEMMs run {times_a_step} in kernels with narrow loads and take {spent_on_average}, in "
             "{kernels}{where}"
@@ -102,9 +94,7 @@ def _aligned_ns(pieces: Work, size: Rows, inputs: WorkInputs, gpu: Gpu, limits: 
     if not rate:
         return guess
     flops = np.array([flops_of(op) for op in inputs.signatures], np.float64)
-    by_bytes = np.array(
-        [0.0 if gpu.peaks is None else product_bytes_ns(op, gpu.peaks) for op in inputs.signatures]
-    )
+    by_bytes = np.array([0.0 if gpu.peaks is None else product_bytes_ns(op, gpu.peaks) for op in inputs.signatures])
     needed = np.maximum(flops / rate, by_bytes)[number]
     needed = np.where(flops[number] > 0, np.minimum(needed, pieces.dur_ns), guess)
     return np.where((size > 0) & (size < limits.pad_to_elements), pieces.dur_ns, needed)

@@ -77,11 +77,7 @@ def no_tensor_cores(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
     in_tf32 = work[work.name.matches(families.CONVOLUTION) & work.name.meets(families.is_tf32)]
     attention = slow.name.matches(families.FP32_ATTENTION)
     convolution = convolves[slow.entries]
-    kinds = {
-        "attention": attention,
-        "convolution": convolution & ~attention,
-        "matmul": ~convolution & ~attention,
-    }
+    kinds = {"attention": attention, "convolution": convolution & ~attention, "matmul": ~convolution & ~attention}
     for kind, chosen in kinds.items():
         for pieces, share in slow[chosen].device_shares(limits.min_gpu_share):
             device = int(pieces.device[0])
@@ -89,9 +85,7 @@ def no_tensor_cores(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
             yield _hits(kind, pieces, inputs, gpus[device], share, left_out, limits)
 
 
-def _hits(
-    kind: str, pieces: Work, inputs: WorkInputs, gpu: Gpu, share: float, left_out: bool, limits: Limits
-) -> Hits:
+def _hits(kind: str, pieces: Work, inputs: WorkInputs, gpu: Gpu, share: float, left_out: bool, limits: Limits) -> Hits:
     target = first_of(gpu, *(("bf16", "fp16") if kind == "attention" else ("tf32", "bf16", "fp16"))) or ""
     times = speedup(gpu, kind, "fp32", target) or limits.unknown_speedup
     fewer = pieces.name.matches(families.FEWER_PRODUCTS)
@@ -102,9 +96,7 @@ def _hits(
     advice = _LEFT_OUT.format(_channels(pieces)) if left_out else _ADVICE[kind]
     if kind != "attention" and target != "tf32":
         advice = _OLDER.format(half=_SAID[target]) if target else _UNKNOWN
-    units = (
-        "in full precision" if pieces.name.matches(families.MATRIX_CORES).all() else "without tensor cores"
-    )
+    units = "in full precision" if pieces.name.matches(families.MATRIX_CORES).all() else "without tensor cores"
     return Hits(
         **reduce_to(pieces, clamp_to_floor(needed, pieces, limits.floor_ns)),
         of_format=True,
@@ -123,9 +115,7 @@ def _in_memory_ns(pieces: Work, inputs: WorkInputs, gpu: Gpu) -> Floats:
     """What each kernel's part of its op takes for the op's bytes, which no other arithmetic makes fewer."""
     if gpu.peaks is None:
         return np.zeros(len(pieces))
-    each = np.array([product_bytes_ns(op, gpu.peaks) for op in inputs.signatures])[
-        inputs.number[pieces.entries]
-    ]
+    each = np.array([product_bytes_ns(op, gpu.peaks) for op in inputs.signatures])[inputs.number[pieces.entries]]
     call, first = grouped([pieces.op.rows])
     part = pieces.dur_ns / np.maximum(sums_of(call, pieces.dur_ns, len(first))[call], 1)
     return np.asarray(np.minimum(each * part, pieces.dur_ns))

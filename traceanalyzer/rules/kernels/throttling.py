@@ -65,9 +65,7 @@ def throttling(work: Work, samples: ClockSamples, limits: Limits) -> Iterator[Hi
             yield _hits(kernels[slow], usual[slow], (median_known(clock[slow]), highest), samples, limits)
 
 
-def _hits(
-    slow: Work, usual: Values, clocks: tuple[float, float], samples: ClockSamples, limits: Limits
-) -> Hits:
+def _hits(slow: Work, usual: Values, clocks: tuple[float, float], samples: ClockSamples, limits: Limits) -> Hits:
     device = int(slow.device[0])
     power, heat = (median_known(samples.at(kind, device, slow.start_ns)) for kind in ("power", "temperature"))
     highest = samples.highest("power", device)

@@ -22,8 +22,7 @@ _PAIRS = (
     "which write no pairs; record_shapes=True shows it."
 )
 _OF_PAIRS = (
-    "Use a matrix product or torch.cdist, or put the chain under {{torch.compile}}: {} are broadcast to {} in "
-    "memory."
+    "Use a matrix product or torch.cdist, or put the chain under {{torch.compile}}: {} are broadcast to {} in memory."
 )
 # A result with this many times the elements of each input has an element for each pair of rows.
 _PAIR_TIMES = 8

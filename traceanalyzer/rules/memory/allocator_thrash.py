@@ -61,9 +61,7 @@ class Limits:
 
 
 @rule(since="0.1", claims=Claims.EVENT, limits=Limits, causes=tuple(_TEXTS))
-def allocator_thrash(
-    calls: Calls, work: Work, idle: IdleTime, steps: Steps, limits: Limits
-) -> Iterator[Hits]:
+def allocator_thrash(calls: Calls, work: Work, idle: IdleTime, steps: Steps, limits: Limits) -> Iterator[Hits]:
     """Memory is allocated from the driver in every step.
 
     What it looks for: cudaMalloc, cudaFree, cudaHostAlloc and similar calls in more than half of the steps.
@@ -165,9 +163,7 @@ def sequential_calls(allocations: Calls) -> Calls:
 def calls_in_steady_steps(allocations: Calls, steps: Steps, spike: float) -> Calls:
     """The calls of steps below `spike` times the median step, and none unless most steps have such calls."""
     allocations = allocations[allocations.step >= 0]
-    once = standing_out(
-        np.zeros_like(allocations.step), allocations.step, allocations.dur_ns, len(steps), spike
-    )
+    once = standing_out(np.zeros_like(allocations.step), allocations.step, allocations.dur_ns, len(steps), spike)
     rest = allocations[~once.leading & ~once.alone]
     recurring = 2 * len(distinct(rest.step)) > len(steps)
     return rest if recurring else rest[np.empty(0, np.int64)]

@@ -115,9 +115,7 @@ def _table(gradient: Signature) -> Shape | None:
         return None
 
 
-def looked_up_shares(
-    calls: Calls, tables: list[Shape | None], indices: Rows, steps: int
-) -> dict[Shape, float]:
+def looked_up_shares(calls: Calls, tables: list[Shape | None], indices: Rows, steps: int) -> dict[Shape, float]:
     """Table -> share of its rows that are looked up in one step, at most.
 
     Tables with as many rows as some matrix product has rows or columns are left out: an output layer may use them.
@@ -181,14 +179,10 @@ def _parts_by_shape(calls: Calls, work: Work, few: Collection[Shape]) -> Floats:
         of_tables = sum(math.prod(shape) for shape in shapes if shape in few)
         return of_tables / max(sum(map(math.prod, shapes)), 1)
 
-    number, leaves = signatures_of(
-        calls.events.trace, calls.rows[calls.name.one_of("torch::autograd::AccumulateGrad")]
-    )
+    number, leaves = signatures_of(calls.events.trace, calls.rows[calls.name.one_of("torch::autograd::AccumulateGrad")])
     every = part([shape for which in number.tolist() for shape in tensors(leaves[which])])
     number, signatures = signatures_of(work.events.trace, np.where(_passes_of(calls, work), work.op.rows, -1))
-    parts = [
-        every if "TensorList" in op.types and not any(op.dims) else part(tensors(op)) for op in signatures
-    ]
+    parts = [every if "TensorList" in op.types and not any(op.dims) else part(tensors(op)) for op in signatures]
     return np.array(parts, np.float64)[number]
 
 
@@ -235,8 +229,7 @@ def _hits(
         message="backward makes a dense gradient for an embedding "
         + ("of {rows} rows " if "rows" in details else "")
         + "{times_a_step}, though at most {touched} of its rows are looked up; filling it and passing over the other "
-        "rows takes {per_step} a step, in {ops}"
-        + ("" if plain else _NOT_FREE.format(format_ns(limits.summed_cpu_ns))),
+        "rows takes {per_step} a step, in {ops}" + ("" if plain else _NOT_FREE.format(format_ns(limits.summed_cpu_ns))),
         advice=_ADVICE.get(optimizer, _SPLIT),
         confidence=Confidence.HIGH if certain else Confidence.MEDIUM,
         evidence={

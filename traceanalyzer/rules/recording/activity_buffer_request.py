@@ -17,9 +17,7 @@ class Limits:
 
 
 @rule(since="0.1", claims=Claims.RECORDING, min_share=0.0, limits=Limits)
-def activity_buffer_request(
-    profiler: ProfilerRows, events: Events, idle: IdleTime, limits: Limits
-) -> Iterator[Hits]:
+def activity_buffer_request(profiler: ProfilerRows, events: Events, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """The profiler asked for a buffer in the middle of an op.
 
     What it looks for: ops and calls that stall while an event `Activity Buffer Request` or `Buffer Flush`

@@ -93,9 +93,7 @@ def trace_health(
     yield from _left_out(calls, trace)
 
 
-def _health_hits(
-    occurrences: Calls | Work, cause: str, message: str, advice: str, **evidence: object
-) -> Hits:
+def _health_hits(occurrences: Calls | Work, cause: str, message: str, advice: str, **evidence: object) -> Hits:
     return Hits(occurrences, message, advice, cause=cause, lost=LostTime.none(), evidence=evidence, info=True)
 
 
@@ -105,9 +103,7 @@ def _first(calls: Calls) -> Calls:
     return first[np.lexsort((first.name.ranks(), -first.end_ns))[:1]]
 
 
-def _lost(
-    calls: Calls, work: Work, lost: LostRecords, steps: Steps, untimed: int, limits: Limits
-) -> Iterator[Hits]:
+def _lost(calls: Calls, work: Work, lost: LostRecords, steps: Steps, untimed: int, limits: Limits) -> Iterator[Hits]:
     """Launches without work, somewhere or from some instant on, and work without launches."""
     missing = Calls(calls.events, lost.launch)
     if len(missing) >= max(limits.min_lost_calls, limits.max_lost_share * lost.launches):
@@ -119,21 +115,12 @@ def _lost(
             cause = "truncated-device-lane"
             message = "the device lane ends {tail} before the last launch: {missing} launches have no work"
         advice = "Record fewer steps at a time, and check the free disk space."
-        counts = {
-            "missing": len(missing),
-            "launches": lost.launches,
-            "tail_ns": lost.tail_ns,
-            "untimed": untimed,
-        }
+        counts = {"missing": len(missing), "launches": lost.launches, "tail_ns": lost.tail_ns, "untimed": untimed}
         yield _health_hits(missing, cause, message, advice, **counts)
     if len(lost.entry) >= max(limits.min_lost_calls, limits.max_lost_share * len(work)) and lost.launches:
         rows = Work(work.events, lost.entry)
-        message = (
-            "{missing} of {work} kernels and copies have no launch in the trace, so their ops are unknown"
-        )
-        advice = (
-            "Record all threads and the runtime's calls: ProfilerActivity.CPU from the process that launches."
-        )
+        message = "{missing} of {work} kernels and copies have no launch in the trace, so their ops are unknown"
+        advice = "Record all threads and the runtime's calls: ProfilerActivity.CPU from the process that launches."
         yield _health_hits(rows, "lost-launches", message, advice, missing=len(rows), work=len(work))
 
 
@@ -146,9 +133,7 @@ def _clock_error(work: Work, limits: Limits) -> Iterator[Hits]:
             "{early} of {linked} kernels and copies start before their launch, by up to {worst}: the clocks of CPU and "
             "GPU disagree, so delays between CPU and GPU are wrong by up to this time"
         )
-        advice = (
-            "Do not trust delays that are shorter than this. torch 2.4 and later align the clocks better."
-        )
+        advice = "Do not trust delays that are shorter than this. torch 2.4 and later align the clocks better."
         counts = {"early": len(early), "linked": len(linked), "worst_ns": int(-early.delay_ns.min())}
         yield _health_hits(early, "clock-error", message, advice, **counts)
 
@@ -176,9 +161,7 @@ def _damaged(calls: Calls, trace: Trace) -> Iterator[Hits]:
 def _short_kernels(calls: Calls, steps: Steps, limits: Limits) -> Iterator[Hits]:
     if steps.kind == "ProfilerStep" and steps.number[0] == 0:
         message = "recording began with the very first step: it contains one-time costs"
-        yield _health_hits(
-            _first(calls), "no-warm-up", message, "Warm up: schedule(wait=1, warmup=3, active=5)."
-        )
+        yield _health_hits(_first(calls), "no-warm-up", message, "Warm up: schedule(wait=1, warmup=3, active=5).")
     first, last = steps.in_use
     if last - first < limits.min_steps and not steps.asked:
         message = "{steps_found}, which is too few to tell a recurring cost from a one-time cost"
@@ -195,8 +178,7 @@ def _left_out(calls: Calls, trace: Trace) -> Iterator[Hits]:
     absent = [shown[name] for name in shown if not trace.meta.capabilities.get(name)]
     if absent and calls.is_op.any():
         missing, options = (
-            joint.join(part)
-            for joint, part in zip((", and ", " and "), zip(*absent, strict=True), strict=True)
+            joint.join(part) for joint, part in zip((", and ", " and "), zip(*absent, strict=True), strict=True)
         )
         advice = f"Pass {options} when you record."
         yield _health_hits(_first(calls), "left-out", "not recorded: {missing}", advice, missing=missing)

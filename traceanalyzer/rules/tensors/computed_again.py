@@ -232,9 +232,7 @@ def _forward_twice(ops: Calls, nodes: Calls, limits: Limits) -> tuple[Calls, Cal
     kind, _ = grouped([forward.name.code, forward.text("input_dims").code])
     row = _equal_rows(kind, size)
     last = slice(size - 1, None)
-    whole = (forward.thread[: len(row)] == forward.thread[last]) & (
-        forward.step[: len(row)] == forward.step[last]
-    )
+    whole = (forward.thread[: len(row)] == forward.thread[last]) & (forward.step[: len(row)] == forward.step[last])
     trained_ops = np.convolve(trained, np.ones(size, np.int64), "valid")
     with_backward = whole & (2 * trained_ops >= size)
     without = whole & (trained_ops == 0)

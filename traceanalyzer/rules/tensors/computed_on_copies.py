@@ -36,9 +36,7 @@ class Limits:
 
 
 @rule(since="0.4", claims=Claims.WORK, min_share=0.03, limits=Limits, causes=tuple(_ADVICE))
-def computed_on_copies(
-    calls: Calls, work: Work, gpus: Gpus, flow: Flow | None, limits: Limits
-) -> Iterator[Hits]:
+def computed_on_copies(calls: Calls, work: Work, gpus: Gpus, flow: Flow | None, limits: Limits) -> Iterator[Hits]:
     """Layers work on rows that were copied before.
 
     What it looks for: an op that copies rows (index_select, x[index], repeat, expand, windows that overlap), and
@@ -87,15 +85,7 @@ def computed_on_copies(
 
 
 def _hits(
-    cause: str,
-    chosen: list[OnCopies],
-    ops: Calls,
-    calls: Calls,
-    work: Work,
-    gpus: Gpus,
-    limits: Limits,
-    *,
-    exact: bool,
+    cause: str, chosen: list[OnCopies], ops: Calls, calls: Calls, work: Work, gpus: Gpus, limits: Limits, *, exact: bool
 ) -> Iterator[Hits]:
     needed = np.ones(len(ops) + 1)
     needed[[one.position for one in chosen]] = [one.needed_share for one in chosen]
@@ -114,9 +104,7 @@ def _hits(
     on_copied = (needed[owner] < 1) & work.kind.one_of("compute") & (products | ~joined[owner])
     steps = max(len(distinct(ops.step[np.array([one.position for one in chosen])])), 1)
     largest = max(chosen, key=lambda one: one.times)
-    confidence = (
-        Confidence.HIGH if exact else Confidence.LOW if cause == "encoded-copies" else Confidence.MEDIUM
-    )
+    confidence = Confidence.HIGH if exact else Confidence.LOW if cause == "encoded-copies" else Confidence.MEDIUM
     for pieces, share in work[on_copied].device_shares(limits.min_gpu_share):
         # What the other order moves in addition is spread over the pieces of each layer.
         added_ns = moved / (gpus.memory_gbps(pieces.device[:1]).item() * REACHED["elementwise"])

@@ -56,9 +56,7 @@ class Limits:
 
 
 @rule(since="0.4", claims=Claims.WORK, specificity=3, min_share=0.02, limits=Limits, causes=tuple(_ADVICE))
-def computed_unused(
-    flow: Flow, calls: Calls, idle: IdleTime, work: Work, gpus: Gpus, limits: Limits
-) -> Iterator[Hits]:
+def computed_unused(flow: Flow, calls: Calls, idle: IdleTime, work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Ops compute what no op reads.
 
     What it looks for: with an execution trace (NAME.et.json.gz beside the trace), ops whose results no needed
@@ -177,9 +175,7 @@ def _made_for(flow: Flow, calls: Calls, members: Calls) -> Calls:
     recorder = np.where(recorder < 0, pick(recorder, flow.places(summand)), recorder)
     order = np.argsort(flow.ops.rows)
     place = order[np.searchsorted(flow.ops.rows[order], members.rows)]
-    return Calls(
-        calls.events, np.where(recorder[place] < 0, members.rows, pick(forward.rows, recorder[place]))
-    )
+    return Calls(calls.events, np.where(recorder[place] < 0, members.rows, pick(forward.rows, recorder[place])))
 
 
 def _with_nodes(flow: Flow, chosen: Mask) -> Calls:
@@ -202,9 +198,7 @@ def _diagonals(flow: Flow, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     bytes_read = np.bincount(
         recorded.op, recorded.elements * recorded.item_bytes * (recorded.access == Access.READ), len(recorded)
     )
-    product = np.array([op_row(name).kind is Kind.GEMM for name in recorded.names])[recorded.name][
-        flow.number
-    ]
+    product = np.array([op_row(name).kind is Kind.GEMM for name in recorded.names])[recorded.name][flow.number]
     for rows in distinct(size[size >= limits.min_rows]).tolist():
         chosen = size == rows
         members = flow.ops[chosen]

@@ -82,9 +82,7 @@ def full_sort(calls: Calls, gpus: Gpus, flow: Flow | None, limits: Limits) -> It
         used = max(_used_share(sort, op) for op in signatures)
         if not sort.dims:
             needed_ns[members] = np.maximum(limits.unknown_share * sort_ns[members], limits.floor_ns)
-        elif (
-            0 < used <= limits.max_used_share and sort.shape(0)[_sorted_dim(sort)] >= limits.min_row_elements
-        ):
+        elif 0 < used <= limits.max_used_share and sort.shape(0)[_sorted_dim(sort)] >= limits.min_row_elements:
             read_ns = math.prod(sort.shape(0)) * ITEM_BYTES.get(sort.types[0], 4) / gbps[members]
             needed_ns[members] = limits.floor_ns + limits.bytes_times * read_ns + used * sort_ns[members]
     quick = needed_ns < limits.max_time_share * sort_ns
@@ -108,9 +106,7 @@ def full_sort(calls: Calls, gpus: Gpus, flow: Flow | None, limits: Limits) -> It
         )
 
 
-def _rank_hits(
-    ops: Calls, inputs: list[Signature], gpus: Gpus, flow: Flow | None, limits: Limits
-) -> Iterator[Hits]:
+def _rank_hits(ops: Calls, inputs: list[Signature], gpus: Gpus, flow: Flow | None, limits: Limits) -> Iterator[Hits]:
     """Sorts of the indices of the sort before, once for those of which one rank in each row is read."""
     sorts = np.flatnonzero(ops.name.one_of(*_SORTS))
     pairs = sorts[1:][(np.diff(sorts) == 1) & (ops.thread[sorts[1:]] == ops.thread[sorts[:-1]])]
@@ -125,9 +121,7 @@ def _rank_hits(
         sort_ns = sums_of(owner, pieces.dur_ns, len(members))
         read = [inputs[place - one] for place in places.tolist()]
         read_bytes = np.array([math.prod(op.shape(0)) * ITEM_BYTES.get(op.types[0], 4) for op in read])
-        instead_ns = (
-            limits.rank_times * np.repeat(read_bytes, 1 + one) / gpus.memory_gbps(pieces.device).max()
-        )
+        instead_ns = limits.rank_times * np.repeat(read_bytes, 1 + one) / gpus.memory_gbps(pieces.device).max()
         part = np.minimum(instead_ns / (1 + one) / np.maximum(sort_ns, 1), 1.0)[owner]
         yield Hits(
             **reduce_to(pieces, pieces.dur_ns * part),
@@ -187,9 +181,7 @@ def _used_share(sort: Signature, op: Signature) -> float:
     if any(isinstance(dims, list) and [*shape] in dims for dims, _ in inputs):
         return 1.0
     # Ops that index values read the scores that were sorted, not the result.
-    of_scores = (
-        places == [0] and op.types[0] != _INDEX and (op.name in _SORTS or op_row(op.name).kind in _INDEXES)
-    )
+    of_scores = places == [0] and op.types[0] != _INDEX and (op.name in _SORTS or op_row(op.name).kind in _INDEXES)
     if not places or of_scores or (is_view(op.name) and op.name not in _PARTS):
         return 0.0
     return _end_share(op, shape, dim) if op.name in _PARTS and places == [0] else 1.0

@@ -31,17 +31,8 @@ class Limits:
     input"""
 
 
-@rule(
-    since="0.1",
-    claims=Claims.WORK,
-    specificity=1,
-    min_share=0.03,
-    limits=Limits,
-    causes=("upsampled", "aggregated"),
-)
-def late_projection(
-    calls: Calls, work: Work, inputs: WorkInputs, flow: Flow | None, limits: Limits
-) -> Iterator[Hits]:
+@rule(since="0.1", claims=Claims.WORK, specificity=1, min_share=0.03, limits=Limits, causes=("upsampled", "aggregated"))
+def late_projection(calls: Calls, work: Work, inputs: WorkInputs, flow: Flow | None, limits: Limits) -> Iterator[Hits]:
     """A layer that narrows its input runs after upsampling or a sum over neighbours, not before.
 
     What it looks for: a layer that at least halves the width of a tensor that no other op reads. The cause says what
@@ -92,9 +83,7 @@ def _aggregated(calls: Calls, work: Work, flow: Flow, limits: Limits) -> Iterato
     )
 
 
-def _upsampled(
-    calls: Calls, work: Work, inputs: WorkInputs, flow: Flow | None, limits: Limits
-) -> Iterator[Hits]:
+def _upsampled(calls: Calls, work: Work, inputs: WorkInputs, flow: Flow | None, limits: Limits) -> Iterator[Hits]:
     ops, number, signatures = top_ops(calls, "shows how wide tensors are", views=False)
     number = number[~ops.name.matches(_UNCHANGED)]
     cases: dict[Shape, tuple[Signature, int, int]] = {}

@@ -61,9 +61,7 @@ def one_hot(calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus, flow: Flow
     for place in masks.tolist():
         uses.follow(place, every, readers.get(place))
     launcher, recorder = work.op.index_of_enclosing(ops), recording_ops(calls, ops, work)
-    making, converted, read = (
-        np.isin(launcher, places) for places in (masks, uses.converted, [*uses.instead])
-    )
+    making, converted, read = (np.isin(launcher, places) for places in (masks, uses.converted, [*uses.instead]))
     backward = np.isin(recorder, uses.multiplied)
     moved = np.isin(recorder, uses.factors) & _moves(work)
     yield from _dispatch(work, inputs, gpus, _masks(signatures))
@@ -121,9 +119,7 @@ def _dispatch(work: Work, inputs: WorkInputs, gpus: Gpus, masks: Mapping[int, in
 def _moves(work: Work) -> Mask:
     """Which work copies a tensor without a change of its type."""
     number, signatures = signatures_of(work.events.trace, work.op.rows)
-    moves = [
-        op.name == "aten::copy_" and len(op.types) > 1 and op.types[0] == op.types[1] for op in signatures
-    ]
+    moves = [op.name == "aten::copy_" and len(op.types) > 1 and op.types[0] == op.types[1] for op in signatures]
     return np.array(moves, bool)[number]
 
 
@@ -167,9 +163,7 @@ class Uses:
                     self.converted.append(place)
                     kind = ""
             elif op.name == "aten::mul" and sizes == [elements] * 2:
-                self.instead[place] = _op(
-                    "gather", [[*op.shape(0)], [], [index]], op.types[0], "Scalar", "long int"
-                )
+                self.instead[place] = _op("gather", [[*op.shape(0)], [], [index]], op.types[0], "Scalar", "long int")
                 self.multiplied.append(place)
                 before = range(place - 1, max(place - _NEAR, -1), -1)
                 made = [back for back in before if back not in self.converted and _makes(ops[back], elements)]
@@ -212,9 +206,7 @@ def _op(name: str, dims: list[list[int]], *types: str) -> Signature:
     return Signature(f"aten::{name}", tuple(dims), types, ("",) * len(dims))
 
 
-def _hits(
-    flow: Flow | None, pieces: Work, needed_ns: Floats, making: Work, converted: Work, read: Work
-) -> Hits:
+def _hits(flow: Flow | None, pieces: Work, needed_ns: Floats, making: Work, converted: Work, read: Work) -> Hits:
     parts = [
         f"{{{name}_of_step}} {text}"
         for name, text, part in (

@@ -152,9 +152,7 @@ def forms_of(number: Rows, signatures: Sequence[Signature], step: Rows) -> list[
     sizes = [frozenset(map(int, _SIZE.findall(str(op.dims)))) for op in signatures]
     pairs = np.unique([step, number], axis=1)
     of_steps = np.split(pairs[1], np.flatnonzero(np.diff(pairs[0])) + 1)
-    constant = frozenset.intersection(
-        *(frozenset().union(*map(sizes.__getitem__, each)) for each in of_steps)
-    )
+    constant = frozenset.intersection(*(frozenset().union(*map(sizes.__getitem__, each)) for each in of_steps))
 
     def open_if_variable(size: re.Match[str]) -> str:
         return size[0] if int(size[0]) in constant else "?"
@@ -208,9 +206,7 @@ def part_taken(ops: OpsInOrder, place: int) -> tuple[Dims, float]:
             return Dims({dim}), _count_taken(op, dim) / whole[dim]
         following = ops.op(min(place + 1, len(ops.number) - 1))
         for shape in tensors(following):
-            rest = next(
-                (size for size in range(1, len(whole)) if shape[size - len(whole) :] == whole[size:]), 0
-            )
+            rest = next((size for size in range(1, len(whole)) if shape[size - len(whole) :] == whole[size:]), 0)
             if rest and math.prod(shape) < math.prod(whole):
                 return Dims(range(rest)), math.prod(shape) / math.prod(whole)
     except UNREADABLE:

@@ -24,9 +24,7 @@ class Limits:
     with anomaly mode a forward op takes 100 µs, because it keeps the Python stack; H200 host"""
 
 
-@rule(
-    since="0.1", claims=Claims.PATTERN, limits=Limits, causes=("checkpoint", "anomaly-mode"), kind=Kind.CHOICE
-)
+@rule(since="0.1", claims=Claims.PATTERN, limits=Limits, causes=("checkpoint", "anomaly-mode"), kind=Kind.CHOICE)
 def recomputation(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """The backward pass computes parts of the forward pass again.
 

@@ -22,9 +22,7 @@ class Limits:
 
 
 @rule(since="0.1", claims=Claims.PATTERN, limits=Limits)
-def repeated_backward(
-    trace: Trace, calls: Calls, work: Work, flow: Flow | None, limits: Limits
-) -> Iterator[Hits]:
+def repeated_backward(trace: Trace, calls: Calls, work: Work, flow: Flow | None, limits: Limits) -> Iterator[Hits]:
     """Backward passes run the same autograd nodes several times.
 
     What it looks for: backward nodes that run again, as a second backward pass goes through a graph that the

@@ -113,9 +113,7 @@ def _is_single(flow: Flow | None, ops: Calls, begin: Rows, place: Rows) -> bool:
     for base, down in zip(begin, place[np.searchsorted(place, begin) + 1], strict=True):
         pair = [number_of.get(int(ops.rows[at]), -1) for at in (base, down)]
         weights = [
-            flow.values.storage[flow.values.read_by(op)[flow.values.arguments_of(op) == 1]]
-            for op in pair
-            if op >= 0
+            flow.values.storage[flow.values.read_by(op)[flow.values.arguments_of(op) == 1]] for op in pair if op >= 0
         ]
         if len(weights) == 2 and all(map(len, weights)):
             adapters.setdefault(int(weights[0][0]), set()).add(int(weights[1][0]))

@@ -154,9 +154,7 @@ def _never_cleared(passes: Sequence[Pass]) -> list[Pass]:
     """
     first, *later = passes
     expected = tuple(place >= first.updated for place in range(len(first.shapes)))
-    alike = all(
-        (each.shapes, each.updated, each.added) == (first.shapes, first.updated, expected) for each in later
-    )
+    alike = all((each.shapes, each.updated, each.added) == (first.shapes, first.updated, expected) for each in later)
     return [*passes] if later and alike and 0 < first.updated < len(first.shapes) else []
 
 
@@ -208,8 +206,7 @@ def _hits(calls: Calls, leaves: Calls, passes: Sequence[Pass], unused: Calls, *,
             "unused": round(len(unused) / max(len(distinct(unused.step)), 1)),
             "gradients": round(len(leaves) / max(len(distinct(leaves.step)), 1)),
             "nodes": {
-                name.removeprefix(f"{ENGINE}"): ns
-                for name, ns in needless[owner].name.sums(spent.dur_ns).items()
+                name.removeprefix(f"{ENGINE}"): ns for name, ns in needless[owner].name.sums(spent.dur_ns).items()
             },
             "gpu_ns": spent.total_ns,
         },

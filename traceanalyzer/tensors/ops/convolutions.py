@@ -19,21 +19,11 @@ def conv_flops(
 
 
 def transposed_flops(
-    image: Sequence[int],
-    weight: Sequence[int],
-    padding: Any,
-    stride: Any,
-    dilation: Any,
-    more: Any,
-    groups: int,
+    image: Sequence[int], weight: Sequence[int], padding: Any, stride: Any, dilation: Any, more: Any, groups: int
 ) -> tuple[int, int]:
     """As `conv_flops`, of a transposed one: each input element meets its weight (in, out / groups, kernel...)."""
     sizes = [
-        (size - 1) * nth(stride, i)
-        - 2 * nth(padding, i)
-        + nth(dilation, i) * (weight[2 + i] - 1)
-        + nth(more, i)
-        + 1
+        (size - 1) * nth(stride, i) - 2 * nth(padding, i) + nth(dilation, i) * (weight[2 + i] - 1) + nth(more, i) + 1
         for i, size in enumerate(image[2:])
     ]
     out = image[0] * weight[1] * groups * math.prod(sizes)

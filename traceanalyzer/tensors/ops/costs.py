@@ -125,12 +125,7 @@ def vector_product(op: Signature, left: int, right: int) -> OpCost:
 
 @at_positions
 def conv(
-    op: Signature,
-    padding: int,
-    stride: int,
-    dilation: int | None,
-    kind: str = "conv",
-    groups: int | None = None,
+    op: Signature, padding: int, stride: int, dilation: int | None, kind: str = "conv", groups: int | None = None
 ) -> OpCost:
     """A convolution whose settings are at these positions.
 

@@ -112,9 +112,7 @@ def remaining_dims(op: Signature, position: int) -> list[int | None]:
     # The second of two inputs is a list of dimensions, or the type of a whole sum.
     whole = not given or not op.scalars[position] or (len(op.dims) == 2 and op.scalars[1][0] != "[")
     over = [] if whole else op.scalar(position)
-    reduced_dims = {int(dim) % rank for dim in (over if isinstance(over, list) else [over])} or set(
-        range(rank)
-    )
+    reduced_dims = {int(dim) % rank for dim in (over if isinstance(over, list) else [over])} or set(range(rank))
     keepdim = op.scalars[position + 1 : position + 2] == ("True",)
     return [None if dim in reduced_dims else dim for dim in range(rank) if keepdim or dim not in reduced_dims]
 
@@ -232,9 +230,7 @@ def padded(op: Signature) -> Shape:
     """pad(tensor, pads): two for each dimension, those of the last dimension first."""
     shape, pads = op.shape(0), [int(size) for size in op.scalar(1)]
     added = [pads[index] + pads[index + 1] for index in range(0, len(pads), 2)][::-1]
-    return tuple(
-        size + more for size, more in zip(shape, [0] * (len(shape) - len(added)) + added, strict=True)
-    )
+    return tuple(size + more for size, more in zip(shape, [0] * (len(shape) - len(added)) + added, strict=True))
 
 
 def transposed(op: Signature) -> Shape:

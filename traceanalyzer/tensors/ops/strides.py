@@ -11,9 +11,7 @@ _ALONG = """sum mean amax amin argmax argmin prod norm linalg_vector_norm var st
 cumprod logcumsumexp _softmax _log_softmax softmax log_softmax _softmax_backward_data _log_softmax_backward_data sort
 topk cummax cummin"""
 
-_TURNS = frozenset(
-    f"aten::{name}" for name in ("transpose", "swapaxes", "swapdims", "permute", "t", "numpy_T")
-)
+_TURNS = frozenset(f"aten::{name}" for name in ("transpose", "swapaxes", "swapdims", "permute", "t", "numpy_T"))
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]
 """Shape and strides of a tensor."""

@@ -183,12 +183,8 @@ _pointwise("mul", sums_rows=(0, 1))
 _pointwise("div divide", sums_rows=(0,))
 _pointwise("true_divide log_sigmoid", cost=None)
 _pointwise("__and__ __or__ __xor__")
-_pointwise(
-    "eq ne lt le gt ge logical_and logical_or logical_xor", cost=costs.pointwise(truth=True), type="bool"
-)
-_pointwise(
-    "isnan isinf isfinite logical_not", shape=shapes.same, cost=costs.pointwise(truth=True), type="bool"
-)
+_pointwise("eq ne lt le gt ge logical_and logical_or logical_xor", cost=costs.pointwise(truth=True), type="bool")
+_pointwise("isnan isinf isfinite logical_not", shape=shapes.same, cost=costs.pointwise(truth=True), type="bool")
 _add("dropout", OpRow(Kind.POINTWISE, shapes.same, type="first", row_wise=True, deterministic=False))
 _add("native_dropout", OpRow(Kind.POINTWISE, None, costs.dropout, row_wise=True, deterministic=False))
 _add("native_dropout_backward", OpRow(Kind.POINTWISE, None, _REWRITES_FIRST, row_wise=True))
@@ -196,9 +192,7 @@ _add("native_dropout_backward", OpRow(Kind.POINTWISE, None, _REWRITES_FIRST, row
 _COPY = OpRow(Kind.COPY, shapes.same, row_wise=True, sums_rows=(0,))
 _add("to _to_copy type_as", _COPY)
 _add("contiguous clone", replace(_COPY, type="first"))
-_COPY_INTO = OpRow(
-    Kind.COPY, shapes.same, costs.moves("elementwise", 0, 1), (0,), (0,), "first", row_wise=True
-)
+_COPY_INTO = OpRow(Kind.COPY, shapes.same, costs.moves("elementwise", 0, 1), (0,), (0,), "first", row_wise=True)
 _add("copy_", _COPY_INTO)
 _add("fill_ zero_", OpRow(Kind.CREATION, shapes.same, costs.moves("elementwise", 0), (0,), (0,), "first"))
 _FILL = OpRow(Kind.CREATION, shapes.same, unread=(0,), fills=True)
@@ -251,9 +245,7 @@ _add(
     _VIEW,
 )
 _REARRANGE = OpRow(Kind.REARRANGE, type="first")
-_add(
-    "flip roll tril triu", replace(_REARRANGE, shape=shapes.same, cost=costs.reads("transposition", writes=0))
-)
+_add("flip roll tril triu", replace(_REARRANGE, shape=shapes.same, cost=costs.reads("transposition", writes=0)))
 _add("cat", replace(_REARRANGE, shape=shapes.concatenated, cost=costs.concatenation))
 _add("stack", replace(_REARRANGE, shape=shapes.stacked))
 _add("repeat", replace(_REARRANGE, shape=shapes.repeated))
@@ -340,10 +332,7 @@ _add("avg_pool2d avg_pool3d", replace(_POOL, shape=shapes.pooled(None, 4), cost=
 _ADAPTIVE = " ".join(f"adaptive_{kind}_pool{n}d" for kind in ("avg", "max") for n in (1, 2, 3))
 _add(_ADAPTIVE, replace(_POOL, shape=shapes.adaptive))
 _add("max_pool2d_with_indices _adaptive_avg_pool2d", replace(_POOL, cost=costs.moves("pool", 0)))
-_add(
-    "max_pool2d_with_indices_backward avg_pool2d_backward",
-    replace(_POOL, cost=costs.moves("pool backward", 0, 1)),
-)
+_add("max_pool2d_with_indices_backward avg_pool2d_backward", replace(_POOL, cost=costs.moves("pool backward", 0, 1)))
 _RESAMPLING = OpRow(Kind.RESAMPLING, shapes.resized, costs.resized, type="first", batch_dims=2)
 _MODES = "nearest1d nearest2d nearest3d bilinear2d bicubic2d trilinear3d linear1d"
 _add(" ".join(f"upsample_{mode}" for mode in _MODES.split()), _RESAMPLING)

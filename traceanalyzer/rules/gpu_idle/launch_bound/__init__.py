@@ -15,13 +15,7 @@ from traceanalyzer.rule.advice import busy_advice
 from traceanalyzer.rule.claims import REGION
 from traceanalyzer.rule.idioms import idiom_of
 from traceanalyzer.rule.region_hits import region_hits
-from traceanalyzer.rules.gpu_idle.launch_bound.launch_remedies import (
-    STACK,
-    Part,
-    Remedy,
-    launching_part,
-    remedy_of,
-)
+from traceanalyzer.rules.gpu_idle.launch_bound.launch_remedies import STACK, Part, Remedy, launching_part, remedy_of
 from traceanalyzer.timeline.repeated_kernels import same_steps
 from traceanalyzer.timeline.steps import Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
@@ -47,8 +41,7 @@ _OTHERS = "; for {awaited} of the step this rank probably waits for other ranks 
 EVERYWHERE = "launches in all parts of the step"
 OF_ONE_OP = "the launches of {ops:of this waiting}"
 WITHIN_COLLECTIVES = (
-    "launches, mostly within collectives: probably for other ranks, which launch as slowly, for {awaited} of "
-    "the step"
+    "launches, mostly within collectives: probably for other ranks, which launch as slowly, for {awaited} of the step"
 )
 _ALL_RANKS = " Pass the files of all ranks: they show which rank this one waits for."
 _NO_FAULT = {

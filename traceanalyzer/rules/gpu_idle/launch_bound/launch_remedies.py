@@ -47,12 +47,8 @@ _ONE_STEP = (
 _COMPILE = "Compile the model with {{torch.compile}}{}: {:.0f} % of the launches can be fused{}. "
 _FIXED_CACHE = " and a KV cache of a fixed size (cache_implementation='static' in generate())"
 _GROWING = "; with the present KV cache, which grows by torch.cat, {torch.compile} would compile again for new lengths"
-_STATIC = (
-    "If all steps have the same shapes, mode='reduce-overhead' puts the other launches{} into a CUDA graph."
-)
-_IN_THE_WAY = (
-    "A CUDA graph (mode='reduce-overhead') also removes the cost of the launches that remain, once {}."
-)
+_STATIC = "If all steps have the same shapes, mode='reduce-overhead' puts the other launches{} into a CUDA graph."
+_IN_THE_WAY = "A CUDA graph (mode='reduce-overhead') also removes the cost of the launches that remain, once {}."
 _BATCH = (
     "Do more with each launch, as with a larger batch (in serving, with more requests at once). A CUDA graph "
     "also helps, but only if {}."
@@ -105,9 +101,7 @@ def _loop(outer: Calls, eager: Work, min_share: float) -> Part | None:
         return None
     owner = eager.outer_op.index_of_enclosing(outer)
     launched = np.bincount(owner[owner >= 0], minlength=len(outer))
-    first, end, repeats = (
-        np.array([getattr(loop, name) for loop in loops]) for name in ("first", "end", "repeats")
-    )
+    first, end, repeats = (np.array([getattr(loop, name) for loop in loops]) for name in ("first", "end", "repeats"))
     before = np.append(0, np.cumsum(launched))
     launches = before[end] - before[first]
     largest = loops[int(np.argmax(launches))]
@@ -130,8 +124,7 @@ def _loop(outer: Calls, eager: Work, min_share: float) -> Part | None:
         else f"{about}{largest.repeats:,} repetitions of one sequence of ops (a loop or layers; "
     )
     return Part(
-        f"{loop_text}about {ops:,} op{'s' * (ops != 1)} each: {', '.join(names)})"
-        + (f" at {line}" if line else ""),
+        f"{loop_text}about {ops:,} op{'s' * (ops != 1)} each: {', '.join(names)})" + (f" at {line}" if line else ""),
         each_step,
         min(int(launches[equal].sum()) / max(len(eager), 1), 1.0),
         bool(outer[members].name.matches(_LAYERS).any()),
@@ -199,14 +192,10 @@ def remedy_of(
     exception = " (but not the optimizer's)" if trained else ""
     compiled_code = eager.outer_op.name.matches(r"^Torch-Compiled Region|CompiledFunction")
     if not against and steps > 1:
-        advice = (_GRAPH_AND_OPTIMIZER if trained else _GRAPH) + _COMPILED * bool(
-            2 * compiled_code.sum() > len(eager)
-        )
+        advice = (_GRAPH_AND_OPTIMIZER if trained else _GRAPH) + _COMPILED * bool(2 * compiled_code.sum() > len(eager))
         return Remedy("graph", graph, saved(graph), Confidence.HIGH, advice)
     pointwise = eager.name.matches(_POINTWISE) & ~eager.name.matches(r"^triton_|complex<")
-    if (
-        share := float(pointwise.sum()) / max(len(eager), 1)
-    ) >= min_pointwise_share and not compiled_code.any():
+    if (share := float(pointwise.sum()) / max(len(eager), 1)) >= min_pointwise_share and not compiled_code.any():
         compiled = Compile(eager.entries[pointwise])
         gain = saved(compiled)
         if gain is None or gain.share >= min_compile_share:

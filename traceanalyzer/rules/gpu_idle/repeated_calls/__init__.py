@@ -103,9 +103,7 @@ def repeated_calls(
     yield from evaluation_hits(calls, outer, work, idle)
 
 
-def _loops_within(
-    loops: Sequence[Repeats], work: Work, limits: Limits, *, needs_order: bool
-) -> Iterator[Repeats]:
+def _loops_within(loops: Sequence[Repeats], work: Work, limits: Limits, *, needs_order: bool) -> Iterator[Repeats]:
     """Loops inside the repeats, as over experts in each layer of a model.
 
     Where tensors show that the repeats need each other, they are any loops of equal shapes. Of other shapes, they may
@@ -218,11 +216,7 @@ def _hits(
     # The first repeat may begin before the function that runs the loop, and the last may end after it.
     inner = starts_ns[np.minimum(first + 1, last)], starts_ns[last]
     function = ops.events.user_code.around_spans(*inner, threads)
-    lines = (
-        function.or_else(ops[first].line)
-        .or_else(ops[first].annotation)
-        .sums(loop_ends_ns[last] - starts_ns[first])
-    )
+    lines = function.or_else(ops[first].line).or_else(ops[first].annotation).sums(loop_ends_ns[last] - starts_ns[first])
     others = len(set(names)) - 1
     sent = pieces.kind.one_of("copy_h2d").any() and not any(map(_HEAVY.search, names))
     advice = _SEND_ONCE if sent else next(text for ops, of, text in _ADVICE if of(map(ops.search, names)))
@@ -238,12 +232,7 @@ def _hits(
         lost=lost.owned_by(np.append(np.arange(len(ops)), nodes.repeat)),
         fix=(
             _grown_work(around, nodes, group, gpus, limits.kernel_floor_ns),
-            Batch(
-                spans.start_ns,
-                ends_ns,
-                group,
-                limits.batched_backward_times if largest.calls_backward else 1.0,
-            ),
+            Batch(spans.start_ns, ends_ns, group, limits.batched_backward_times if largest.calls_backward else 1.0),
         ),
         confidence=confidence,
         message=("a sequence of {members} ops, {ops:of their time}," if others else "{ops}")
@@ -280,9 +269,7 @@ def _grown_work(around: _OfRepeats, nodes: _OfRepeats, group: Rows, gpus: Gpus, 
     return Resize(pieces.entries, pieces.dur_ns + beyond_start * (factor - 1))
 
 
-_SEND_ONCE = (
-    "Collect on the host what each repetition copies, copy it once as one tensor, and compute on all of it."
-)
+_SEND_ONCE = "Collect on the host what each repetition copies, copy it once as one tensor, and compute on all of it."
 _AFTER_LOOP = (
     "No later repeat needs these results: keep their inputs in a list, stack it after the loop, and call these layers "
     "(and the loss) once on all time steps."
@@ -295,22 +282,14 @@ _ROWS = (
 )
 # Ops of the repeat, whether any or all of them are such, and the advice.
 _ADVICE = (
-    (
-        _HEAVY,
-        any,
-        f"{_STACK}, and weights that differ (bmm, grouped GEMMs, torch.func.vmap), and call the layer once.",
-    ),
+    (_HEAVY, any, f"{_STACK}, and weights that differ (bmm, grouped GEMMs, torch.func.vmap), and call the layer once."),
     (regex("^aten::zero_$"), all, "Set gradients to None: zero_grad(set_to_none=True) launches nothing."),
     (
         regex(r"^aten::(linalg_vector_)?norm$"),
         any,
         "Compute all norms at once by torch._foreach_norm; read one number.",
     ),
-    (
-        regex("^aten::copy_$"),
-        all,
-        "If DistributedDataParallel copies its buffers, use broadcast_buffers=False.",
-    ),
+    (regex("^aten::copy_$"), all, "If DistributedDataParallel copies its buffers, use broadcast_buffers=False."),
     (regex("_$"), all, "Update all tensors with one call: torch._foreach_ ops take the whole list."),
     (regex(""), any, f"{_STACK} and use one op for all of them."),
 )

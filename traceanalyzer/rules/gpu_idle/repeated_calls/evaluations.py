@@ -87,6 +87,4 @@ def _depend(network: Sequence[Signature], between: Sequence[Signature]) -> bool:
     """True if an op between two evaluations takes a tensor of the input's or of a weight's shape."""
     layers = [tensors(op)[1:] for op in network if LAYER.search(op.name)]
     shapes: set[Shape] = {*tensors(network[0])[:1], *(shape for each in layers for shape in each)}
-    return not tensors(network[0]) or any(
-        shape in shapes for op in between for shape in tensors(op) if len(shape) > 1
-    )
+    return not tensors(network[0]) or any(shape in shapes for op in between for shape in tensors(op) if len(shape) > 1)

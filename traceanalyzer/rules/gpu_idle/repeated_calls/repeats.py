@@ -92,9 +92,7 @@ class Repeats:
         ends_ns = self.ops.end_ns[self.period - 1 :: self.period]
         if self.part:
             return ends_ns
-        return np.append(
-            np.where(np.diff(self.place) > 0, ends_ns[:-1], self.first_ops.start_ns[1:]), self.end_ns
-        )
+        return np.append(np.where(np.diff(self.place) > 0, ends_ns[:-1], self.first_ops.start_ns[1:]), self.end_ns)
 
     def changing(self, pattern: re.Pattern[str]) -> bool:
         """True if an op of such a name gets other inputs in some repeat, or if inputs are not recorded."""
@@ -116,9 +114,7 @@ def repeats_of(outer: Calls, work: Work, limits: Limits) -> Iterator[Repeats]:
     outer = outer.in_order(by_step=True)
     # Ops within a row of equal ops that launch nothing, such as views of parameters, hide a loop.
     same = np.diff(outer.name.code) == 0
-    outer = outer[
-        ~(np.append(False, same) & np.append(same, False)) | np.isin(outer.rows, work.outer_op.rows)
-    ]
+    outer = outer[~(np.append(False, same) & np.append(same, False)) | np.isin(outer.rows, work.outer_op.rows)]
     group, _ = grouped([outer.step, outer.thread])
     yield from loops_in(outer, group, work, limits)
 
