@@ -52,8 +52,7 @@ class Claims(IntEnum):
     """Idle time that nobody else claimed."""
 
 
-# Cause of a finding about the launches of one region of code alone.
-REGION = "region"
+REGION = "region"  # cause of a finding about the launches of one region of code alone
 _CATCH_ALLS = (Claims.HOST_CATCH_ALL, Claims.CATCH_ALL)
 
 

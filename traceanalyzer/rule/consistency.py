@@ -23,12 +23,10 @@ from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import tensor_types
 from traceanalyzer.timeline.steps import Steps
 
-# Rounded numbers in a text exceed an exact bound by as much.
-_ROUNDING = 1.01
+_ROUNDING = 1.01  # rounded numbers in a text exceed an exact bound by as much
 # Times what a fix removes: a replayed saving may be as much, since what waits for it comes earlier, too. Chosen.
 _MOST_TIMES = 2.0
-# Times an op's work: as much do the ops take that read its result; more is other data. Chosen.
-_PASSES = 8
+_PASSES = 8  # times an op's work: as much do the ops take that read its result; more is other data; chosen
 _HALVES = frozenset({"c10::Half", "c10::BFloat16"})
 _ALIGNED = 8
 _RATE = regex(r"([\d,]+(?:\.\d+)?) (GB/s|TFLOP/s)")

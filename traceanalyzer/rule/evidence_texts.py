@@ -15,8 +15,7 @@ from traceanalyzer.timeline.backward_nodes import lines_of, recomputed_ops
 from traceanalyzer.timeline.collective_work import collective_names
 
 TYPES = {"float": "float32", "double": "float64", "BFloat16": "bfloat16", "Half": "float16"}
-# Of the step: where streams do so much more work than it takes, shares are of all work; chosen.
-MORE_WORK = 0.01
+MORE_WORK = 0.01  # of the step: where streams do so much more work than it takes, shares are of all work; chosen
 _MAX_SHAPES = 3
 _TWICE = (
     " torch.compile does not differentiate compiled code twice: take the inner derivatives with torch.func (jvp, vjp, "

@@ -20,21 +20,17 @@ from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.severity import fault_severity
 from traceanalyzer.rule.views import Work
 
-# Findings whose fix makes the step longer belong to no other finding's change.
-_MIN_SAVING = -Severity.LOW.least_share
+_MIN_SAVING = -Severity.LOW.least_share  # findings whose fix makes the step longer belong to no other finding's change
 # Share of what fusing chains saves. A finding that saves less does not explain why the chains are there; chosen.
 _EXPLAINS = 1 / 3
 # Share of the fused kernels' time that the other fix shortens. It is 0.21 to 1 where it explains the chain; H200.
 _SHARED = 0.2
-# A CUDA graph comes before fused chains if it saves this many times as much; chosen.
-_GRAPH_BEFORE_CHAINS = 2.0
-# Share of what a CUDA graph saves. A fault that saves as much comes before the graph; chosen.
-_BEFORE_GRAPH = 0.25
+_GRAPH_BEFORE_CHAINS = 2.0  # a CUDA graph comes before fused chains if it saves this many times as much; chosen
+_BEFORE_GRAPH = 0.25  # share of what a CUDA graph saves. A fault that saves as much comes before the graph; chosen
 # Share of what one call for a loop saves. Work in the loop that nobody needs comes before it if it is worth as much:
 # 0.72 in a loop over clips that computes the same filters for each, 0.27 where all of the loop is the fault; H200.
 _BEFORE_LOOP = 0.6
-# Only so many findings of a trace are compared pair by pair: those that save most.
-_MAX_COMPARED = 30
+_MAX_COMPARED = 30  # only so many findings of a trace are compared pair by pair: those that save most
 
 
 @dataclass(frozen=True, slots=True)

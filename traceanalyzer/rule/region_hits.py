@@ -44,14 +44,10 @@ _ADVICE = {
     "the backward pass.",
 }
 
-# Share of an op's gaps that are in a block, from which on all are; chosen.
-_NEARLY_ALWAYS = 0.9
-# Ops that take one item of a tensor.
-_ITEMS = regex(r"\b(?:select|slice|index_select|unbind)\b")
-# Ops that count the elements that equal a value.
-_MASKS = regex(r"\beq\b.*\b(?:any|sum|count_nonzero)\b")
-# Remedies of repeats that may be one call.
-_AT_ONCE = ("one-call", "loop")
+_NEARLY_ALWAYS = 0.9  # share of an op's gaps that are in a block, from which on all are; chosen
+_ITEMS = regex(r"\b(?:select|slice|index_select|unbind)\b")  # ops that take one item of a tensor
+_MASKS = regex(r"\beq\b.*\b(?:any|sum|count_nonzero)\b")  # ops that count the elements that equal a value
+_AT_ONCE = ("one-call", "loop")  # remedies of repeats that may be one call
 
 LAUNCHING = ("loop", *(remedy for remedy in _ADVICE if remedy not in ON_HOST))
 """Remedies of regions that launch work."""

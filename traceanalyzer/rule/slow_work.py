@@ -12,10 +12,8 @@ from traceanalyzer.rule.hits import Hits, clamp_to_floor, reduce_to
 from traceanalyzer.rule.views import Work
 from traceanalyzer.tensors.flow import Flow, confidence_of
 
-# Such work must take at least this share of GPU time; chosen.
-_MIN_GPU_SHARE = 0.05
-# No kernel is predicted to take less than this time; measured on an H200 with torch 2.11.
-_FLOOR_NS = 2_000
+_MIN_GPU_SHARE = 0.05  # such work must take at least this share of GPU time; chosen
+_FLOOR_NS = 2_000  # no kernel is predicted to take less than this time; measured on an H200 with torch 2.11
 
 
 def slow_work(

@@ -18,8 +18,7 @@ _LIST_WIDTH = 48  # characters of a list of ops
 _ANY = "any"
 _CODE = regex(r"(?:[^\s(]*/)?([^\s/(]+\.pyx?)\((\d+)\): ([\w.<>]+)(?:\(\))?")
 _CLAUSE = regex(r"(?:[;.]|(?<!\)):|,(?= (?:and|which|because|while|although|mostly|most|so|for inputs)\b)) ")
-# What follows is no statement without the clause before.
-_JOINS = regex(r"(?:and|which|because|while|although|so)\b")
+_JOINS = regex(r"(?:and|which|because|while|although|so)\b")  # what follows is no statement without the clause before
 _ASIDE = regex(r"(?<! x) \([^()]*(?:\([^()]*\)[^()]*)*\)")
 _NAME = regex(r"^\S*(?:::|[._(<]|\d|[a-z][A-Z])")
 _LEADS_ON = regex(r"(?:[,;:]? (?:at|in|of|on|by|to|for|from|with|the|an?|and|or|which|that|is|are))+$")

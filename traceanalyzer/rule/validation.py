@@ -24,17 +24,14 @@ LeaveOut = Callable[[Hits, ValueError], None]
 # The name of the limit that every rule has: the share of the step from which on a finding is reported.
 MIN_SHARE = "min_share"
 
-# Shares are quotients of sums, so they may exceed 1 by this much.
-_ROUNDING = 1e-9
+_ROUNDING = 1e-9  # shares are quotients of sums, so they may exceed 1 by this much
 # Numbers this close to the ends of int64 stand for missing values in integer columns; no two times are as far apart.
 _MISSING = 0.9999 * 2.0**63
 # A fix may add this much CPU or GPU time even to a shorter trace. It is ten times what any rule adds.
 _MAX_ADDED_NS = 10_000_000
-# Group numbers index an array, so they must be small or dense.
-_MAX_GROUPS = 1_000_000
+_MAX_GROUPS = 1_000_000  # group numbers index an array, so they must be small or dense
 _NOT_NEGATIVE = ("ns", "bytes", "times", "speedup")
-# Fields of edits with numbers.
-_EDIT_NUMBERS = ("leaving_ns", "cpu_ns", "most_ns", "dur_ns", "factor", "work_ns")
+_EDIT_NUMBERS = ("leaving_ns", "cpu_ns", "most_ns", "dur_ns", "factor", "work_ns")  # fields of edits with numbers
 
 
 def check_limit(name: str, value: float) -> None:

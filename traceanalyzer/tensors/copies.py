@@ -31,12 +31,10 @@ _MASK, _WEIGHTS = 3, 2
 _DRAWS_IF = {"aten::dropout": (1, 2), "aten::scaled_dot_product_attention": (4,)}
 _DRAWS_IF |= dict.fromkeys(("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu"), (5, 6))
 _OFF = frozenset({"False", "0", "0.", "0.0", ""})
-# Position of what says that the batch comes before the time, in recurrent layers.
-_BATCH_FIRST = 8
+_BATCH_FIRST = 8  # position of what says that the batch comes before the time, in recurrent layers
 _LAYERS = frozenset({Kind.CONVOLUTION, Kind.NORM})
 _NETWORK_LAYERS = frozenset({Kind.CONVOLUTION, Kind.ATTENTION, Kind.RECURRENT})
-# Without ids, a tensor is the last one of its size that one of so many ops has made.
-_NEAR = 10
+_NEAR = 10  # without ids, a tensor is the last one of its size that one of so many ops has made
 
 
 _Pattern = tuple[object, ...]

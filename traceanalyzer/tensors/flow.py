@@ -28,13 +28,11 @@ from traceanalyzer.timeline.calls_and_work import Calls
 from traceanalyzer.timeline.names import STEP_MARK
 
 _MISSING = "no execution trace (NAME.et.json.gz beside the trace, or --tensors) shows which tensors ops read"
-# Pointwise ops in a row; noise schedules and line searches have fewer. Chosen.
-_LONG_CHAIN = 12
+_LONG_CHAIN = 12  # pointwise ops in a row; noise schedules and line searches have fewer; chosen
 # Share of the ops with equal shapes, or sizes that changed alike, in two steps that run the same ops. Chosen.
 _LEAST_ALIKE = 0.9
 _SIZE = regex(r"\d+")
-# Elements of numbers that the host lists in each step; batches have more. Chosen.
-_MOST_NUMBERS = 256
+_MOST_NUMBERS = 256  # elements of numbers that the host lists in each step; batches have more; chosen
 LAYERS = frozenset({Kind.GEMM, Kind.CONVOLUTION, Kind.NORM, Kind.RECURRENT})
 _ANY_STRIDES = frozenset({Kind.GEMM, Kind.ATTENTION, Kind.POINTWISE, Kind.REDUCTION})
 _EMBEDDING = "aten::embedding"

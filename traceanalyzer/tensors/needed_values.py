@@ -13,10 +13,8 @@ from traceanalyzer.model.text_queries import regex
 from traceanalyzer.tensors.ops.table import Kind, op_row
 from traceanalyzer.tensors.values import Values
 
-# Share of an op's unread results that were freed, from which on the others were freed, too; chosen.
-_MOST = 0.75
-# Results of an op that are told apart.
-_MOST_RESULTS = 32
+_MOST = 0.75  # share of an op's unread results that were freed, from which on the others were freed, too; chosen
+_MOST_RESULTS = 32  # results of an op that are told apart
 _NODE = regex(r"Backward\d*$")
 _CHOLESKY = frozenset({"aten::linalg_cholesky", "aten::linalg_cholesky_ex", "aten::cholesky"})
 _PRODUCTS = frozenset({"aten::matmul", "aten::bmm", "aten::mm"})
@@ -24,8 +22,7 @@ _TRIANGULAR = _CHOLESKY | {"aten::tril", "aten::triu", "aten::diag_embed"}
 # Of triangular matrices these make a triangular one. One triangular factor is enough for a product of elements.
 _SUMS = frozenset({"aten::add", "aten::sub", "aten::neg", "aten::clone", "aten::to", "aten::contiguous"})
 _SCALED = frozenset({"aten::mul", "aten::div"})
-# Ops from a triangular matrix to the factor; a head has a few. Chosen.
-_MOST_OPS = 8
+_MOST_OPS = 8  # ops from a triangular matrix to the factor; a head has a few; chosen
 
 
 def unread_ops(recorded: ExecutionTrace, values: Values, view: Mask) -> tuple[Mask, Rows]:

@@ -23,8 +23,7 @@ _BY_ELEMENT = (Kind.POINTWISE, Kind.COPY)
 # Ops along the dimension that is their first number. Losses of classes have these in the second one.
 _ALONG = {f"aten::{name}" for name in ("softmax", "log_softmax", "logsumexp", "sum", "mean", "gather")}
 _CLASS_LOSSES = frozenset({"aten::cross_entropy_loss", "aten::nll_loss_nd"})
-# More parts than these are taken for all. Chosen.
-_MOST_PARTS = 64
+_MOST_PARTS = 64  # more parts than these are taken for all; chosen
 Parts = Mapping[Hashable, Layout]
 """What is read of a value: key of a part, equal for equal parts, to its layout."""
 

@@ -17,8 +17,7 @@ Shape = tuple[int, ...]
 NO_OP = "(no op)"
 _COLUMNS = ("name", "input_dims", "input_type", "concrete_inputs", "input_strides")
 
-# Elements: damaged files have such sizes.
-_ABSURD_SIZE = 2**62
+_ABSURD_SIZE = 2**62  # elements: damaged files have such sizes
 
 ITEM_BYTES = {
     "c10::BFloat16": 2,

@@ -23,8 +23,7 @@ UNKNOWN_ARGUMENT = -1
 SOLVERS = frozenset({"aten::linalg_solve", "aten::linalg_solve_ex", "aten::_linalg_solve_ex"})
 # Ops whose results later ops fill.
 _LEAVES_OPEN = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
-# Of one storage. More would make reading it slow.
-_MOST_PARTS = 1024
+_MOST_PARTS = 1024  # of one storage. More would make reading it slow
 
 
 @dataclass(frozen=True, slots=True, eq=False)

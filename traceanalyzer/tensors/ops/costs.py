@@ -25,8 +25,7 @@ ARITHMETIC = {
 DEPTHWISE = "depthwise conv"
 INDEX_BYTES = 8
 
-# Gates of a cuDNN cell by mode: RNN with relu and with tanh, LSTM, GRU.
-_GATES = {0: 1, 1: 1, 2: 4, 3: 3}
+_GATES = {0: 1, 1: 1, 2: 4, 3: 3}  # gates of a cuDNN cell by mode: RNN with relu and with tanh, LSTM, GRU
 
 
 @dataclass(frozen=True, slots=True)

@@ -340,8 +340,7 @@ _SAMPLED = OpRow(Kind.RESAMPLING, batch_dims=1)
 _add("grid_sampler", replace(_SAMPLED, shape=lambda op: (*op.shape(0)[:2], *op.shape(1)[1:-1]), type="first"))
 _add("grid_sampler_2d grid_sampler_3d", replace(_SAMPLED, cost=costs.sampled))
 
-# Operations: damaged files have such shapes.
-_ABSURD_FLOPS = 2**62
+_ABSURD_FLOPS = 2**62  # operations: damaged files have such shapes
 
 _LISTS = regex(r"^_(foreach|fused)_(?!rms|moving|sdp)")
 _RESIZE = regex(r"^_?upsample_\w+$")
