@@ -14,8 +14,8 @@ from traceanalyzer.model.finding import MAX_OCCURRENCES
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule import Hits, LostTime, Work
 from traceanalyzer.rule.claims import Claims
-from traceanalyzer.rule.limits import LimitInfo, limits_of
 from traceanalyzer.rule.messages import filled, message_fields, singular
+from traceanalyzer.rule.registry import LimitInfo, limits_of
 
 
 def test_costs_per_step_and_steps() -> None:

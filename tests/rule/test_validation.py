@@ -17,8 +17,7 @@ from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay import edits, rewrites
 from traceanalyzer.rule import Calls, IdleTime, Kind, LostTime, Work
-from traceanalyzer.rule.limits import limits_of
-from traceanalyzer.rule.registry import MIN_SHARE, Rule, all_rules, configured
+from traceanalyzer.rule.registry import MIN_SHARE, Rule, all_rules, configured, limits_of
 from traceanalyzer.rule.validation import check_edit, check_hits, check_limit
 
 

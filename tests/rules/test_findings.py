@@ -11,8 +11,7 @@ from tests.support.cached_reports import reported as _report
 from tests.support.fixtures import TRACES, name_of
 from traceanalyzer.model.finding import MAX_OCCURRENCES
 from traceanalyzer.read.text.source import Source
-from traceanalyzer.rule.limits import limits_of
-from traceanalyzer.rule.registry import Rule, all_rules
+from traceanalyzer.rule.registry import Rule, all_rules, limits_of
 
 
 @pytest.mark.parametrize("path", TRACES, ids=name_of)

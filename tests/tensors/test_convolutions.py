@@ -6,8 +6,7 @@ import pytest
 
 from tests.support.op_calls import signature
 from traceanalyzer.roofline.lower_bounds import bound_of
-from traceanalyzer.tensors.ops.convolutions import conv_flops, transposed_flops
-from traceanalyzer.tensors.ops.costs import OpCost
+from traceanalyzer.tensors.ops.costs import OpCost, conv_flops, transposed_flops
 from traceanalyzer.tensors.signatures import Signature
 
 BF16, F32 = "c10::BFloat16", "float"

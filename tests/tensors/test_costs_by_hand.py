@@ -8,9 +8,9 @@ import pytest
 from tests.support.op_calls import BF16, COMPLEX, F32, LONG, op, signature, transform
 from traceanalyzer.roofline.lower_bounds import bound_of
 from traceanalyzer.roofline.op_rates import inputs_once
-from traceanalyzer.tensors.ops.convolutions import nth, transposed_flops
-from traceanalyzer.tensors.ops.costs import OpCost
+from traceanalyzer.tensors.ops.costs import OpCost, transposed_flops
 from traceanalyzer.tensors.ops.ffts import factors, fft_cost, fft_lengths
+from traceanalyzer.tensors.ops.shapes import nth
 from traceanalyzer.tensors.ops.table import result_shape
 from traceanalyzer.tensors.signatures import Signature
 

@@ -32,9 +32,8 @@ class Feature:
 
     Attributes:
         since: the first torch that has it, by its release notes; empty where all have it.
-        on_rocm: what stands in its place on ROCm.
-        more_on_rocm: a sentence that follows the advice there.
-        on_xpu, on_mtia: what stands in its place on Intel GPUs, and on Meta's accelerators.
+        on_rocm, on_xpu, on_mtia: what stands in its place on ROCm, on Intel GPUs, and on Meta's accelerators.
+        more_on_rocm: a sentence that follows the advice on ROCm.
     """
 
     since: tuple[int, ...] = ()
@@ -135,10 +134,7 @@ TORCH_CODE_ADVICE = (
 
 
 def library_caller(stretches: CallsAfterCpuGaps, function: str) -> str | None:
-    """The program's function that calls a package's in most of such stretches: empty where it is unknown.
-
-    None if the function is the program's own.
-    """
+    """The program's function that calls a package's in most such stretches, "" if unknown; None of its own function."""
     of_function = stretches[stretches.line.one_of(function)]
     if not len(of_function):
         return None
@@ -175,10 +171,10 @@ def own_code_advice(stretches: CallsAfterCpuGaps, function: str) -> str:
 
 
 def user_frame_hint(at: Calls | Work | IdleTime, rows: Rows, evidence: Mapping[str, Any], *, done_there: bool) -> str:
-    """A sentence for the advice; empty where the first of `lines` is in the package that the program began in.
+    """A sentence for the advice where the first of `lines` is a package's: what the program calls it in.
 
     Args:
-        at, rows: the occurrences, and which of them the finding has.
+        rows: which of the occurrences the finding has.
         done_there: whether what the library does is to be changed, not only how it runs.
     """
     lines = evidence.get("lines")

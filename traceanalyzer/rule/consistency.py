@@ -67,8 +67,7 @@ class Claim:
     """A finding with what it is compared with; None for what is unknown.
 
     Attributes:
-        dialect: `Meta.dialect` of the recording.
-        step_basis: how the step without the profiler was predicted.
+        dialect, step_basis: `Meta.dialect` of the recording, and how the step without the profiler was predicted.
         peaks: unit of a rate -> the most that a device of the recording reaches.
         most_ns: the most that its fix can take off a step: the time of what it removes or moves.
         step_ns: length of the longest step, on the CPU or on a GPU.
@@ -129,12 +128,9 @@ def _removed_ns(finding: Finding, hits: Hits, forecast: Forecast) -> float | Non
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A property of findings.
+    """A property of findings; `reason` says what contradicts what in a claim, and is empty where it holds.
 
-    Attributes:
-        reason: of a claim, what contradicts what; empty where it holds.
-        drops: a finding without it is false, and left out; otherwise it is demoted.
-        doubts: a demoted finding is of low confidence, too.
+    A finding without it is false and left out if it `drops`, else demoted, and of low confidence if it `doubts`.
     """
 
     name: str

@@ -104,10 +104,7 @@ def largest_shapes(work: Work) -> str:
 
 
 def shapes_in_words(dims: str) -> str:
-    """`4096x768, 768x50257`: recorded shapes, equal ones once, without those of scalars; empty where there are none.
-
-    Vectors come last, such as the bias that `aten::addmm` takes first.
-    """
+    """`4096x768, 768x50257`: recorded shapes, equal ones once, without scalars, and vectors (as a bias) last."""
     shapes = [shape for shape in dict.fromkeys(shapes_of(dims)) if shape] if dims else []
     shapes.sort(key=lambda shape: len(shape) < 2)
     return ", ".join("x".join(map(str, shape)) for shape in shapes[:_MAX_SHAPES])
@@ -125,10 +122,7 @@ def conversion_of(types: Sequence[str]) -> str:
 
 
 def gpu_time_evidence(work: Work) -> dict[str, Any]:
-    """The usual evidence: `kernels`, `ops`, `lines` (ns by text), `shapes`, and `where`, the end of a sentence.
-
-    Where no launch is in the trace, the kernels stand for the ops.
-    """
+    """The usual evidence: `kernels`, or the `ops`, `lines` (ns by text), `shapes`, and `where`, a sentence's end."""
     lines, shapes, kernels = lines_of(work).sums(work.dur_ns), largest_shapes(work), kernel_times(work)
     where = f", for inputs of {counted_shapes(shapes)}" if shapes else ""
     where += f", from {next(iter(lines))}" if lines else ""

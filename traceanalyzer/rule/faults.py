@@ -73,11 +73,7 @@ def faults_of(all_pending: Sequence[PendingFinding], findings: Sequence[Finding]
 def _joint(
     members: Sequence[tuple[PendingFinding, Finding]], edits: Sequence[Edit], forecast: Forecast | None
 ) -> tuple[Saving | None, Severity]:
-    """(what fixing all saves, how severe that is); of a single finding its own, and never less than one of them.
-
-    Args:
-        edits: of the members but for those of which another drops a part only: the rest of them is another change.
-    """
+    """(what the edits save, how severe that is); of a single finding its own, and never less than one of them."""
     # Without a forecast, every fault has one finding.
     if len(members) == 1 or forecast is None:
         return members[0][1].saving, members[0][1].severity
@@ -103,10 +99,7 @@ def _groups(count: int, linked: Sequence[tuple[int, int]]) -> list[int]:
 def _linked(
     all_pending: Sequence[PendingFinding], findings: Sequence[Finding], forecast: Forecast | None
 ) -> tuple[list[tuple[int, int]], set[int], dict[int, frozenset[int]]]:
-    """(pairs of findings that one change removes; findings of which it removes a part; `FaultOf.preceded_by`).
-
-    Compiling the step fuses its chains as well, except chains that a change of the program removes.
-    """
+    """(pairs of findings that one change removes; findings of which it removes a part; `FaultOf.preceded_by`)."""
     if forecast is None:
         return [], set(), {}
     worth = _worth_comparing(all_pending, findings)
@@ -193,10 +186,6 @@ def preceded_by(
     Before a chain to fuse come findings that explain its kernels, since what such a fault leaves of the chain can
     still be fused, and those that take its launches off the CPU anyway. Before what takes all launches off the CPU
     come the faults worth about as much, as it saves what is left.
-
-    Args:
-        prints: footprint of each specific finding's fix.
-        worth: share that each specific finding saves.
     """
     savings = ((i, finding.saving) for i, finding in enumerate(findings) if not all_pending[i].hits.info)
     saved = {i: saving.share for i, saving in savings if saving is not None}
@@ -240,10 +229,7 @@ def _removed_together(
     replaced: Mapping[int, frozenset[int]],
     forecast: Forecast,
 ) -> tuple[list[tuple[int, int]], set[int]]:
-    """(pairs of specific findings that one change removes; findings of which the other's fix removes a part).
-
-    Of kernels that become others, the rest is another change, too: those that are quickened are no longer there.
-    """
+    """(pairs of specific findings that one change removes; findings of which the other's fix removes a part)."""
     linked, partly = list[tuple[int, int]](), set(replaced)
     for pair in combinations(worth, 2):
         first, second = (prints[i] for i in pair)

@@ -93,14 +93,9 @@ def _overlap(start_ns: Rows, end_ns: Rows, scope: Scope) -> Mask:
 def build_finding(
     pending: PendingFinding, scope: Scope, saving: Saving | None, idle_share: float | None = None
 ) -> Finding:
-    """The finding that a settled pending makes.
+    """The finding that a settled pending makes, graded by what fixing it saves, or by its cost where that is None.
 
-    Args:
-        saving: what fixing it saves, by which it is graded; None where its cost has to do.
-        idle_share: as of `severity_of`.
-
-    Raises:
-        ValueError: its message names a field that is not in its evidence.
+    `idle_share` is that of `severity_of`. Raises ValueError if its message names a field that its evidence lacks.
     """
     hits, (pending, costs) = pending.hits, _owning(pending)
     share = pending.cost_ns / scope.length_ns if scope.length_ns else 0.0
@@ -245,8 +240,7 @@ def _shown(pending: PendingFinding, steps: Rows, scope: Scope) -> Rows:
 def typical_duration(durations: Rows, costs: Rows, steps: Rows) -> int:
     """The weighted median, by cost, of those within steps: half of it is lost in as costly ones or costlier.
 
-    By duration where nothing was lost. The plain median of a few that cost it all and many that cost next to nothing
-    would be one that does not matter.
+    By duration where nothing was lost. The plain median may be one of many that cost next to nothing.
     """
     inside = np.flatnonzero(steps >= 0) if (steps >= 0).any() else np.arange(len(steps))
     weights = costs if costs[inside].any() else durations

@@ -91,13 +91,9 @@ Numbers = NDArray[np.int64] | Floats
 
 
 def reduce_to(work: Work, needed_ns: Numbers) -> dict[str, Any]:
-    """Arguments of `Hits`: each piece of work with what it takes above the time that it needs.
+    """Arguments of `Hits`: each piece of work with what it takes above `needed_ns`; with 0 it goes, with its launch.
 
-    Args:
-        needed_ns: parallel to `work`; what needs no time goes, with its launch.
-
-    Raises:
-        ValueError: some of it needs less than no time, no number of ns, or more than it takes.
+    Raises ValueError: some of it needs less than no time, no number of ns, or more than it takes.
     """
     needed_ns = needed_ns.astype(np.float64)
     if wrong := int((~(needed_ns >= 0)).sum()):

@@ -14,12 +14,9 @@ _BACKWARD = re.compile(r"(?:_backward|Backward\d+)?_?$")
 
 @dataclass(frozen=True, slots=True)
 class Idiom:
-    """One row of the table.
+    """One row of the table: what to do, and what finds it: a regular expression `code`, or else ops.
 
-    Attributes:
-        fix: what to do, in the imperative.
-        code: what finds a function, empty where ops do.
-        ops, without: which occur together, and which do not; `only`: no others, empty for any.
+    `ops` occur together, those of `without` do not, and no others than `only` unless that is empty.
     """
 
     name: str

@@ -149,10 +149,7 @@ def _outcome(ran: _Ran, results: Sequence[_Result], error: BaseException | None)
 
 
 def _made(claimed: Sequence[PendingFinding], judge: "_Judge") -> dict[PendingFinding, _Result]:
-    """What becomes of each. Delays that the recorder measured come first: their time is nobody else's to save.
-
-    Those that take all launches off the CPU come last, on top of what is said of it before.
-    """
+    """What becomes of each: first measured delays, whose time nobody else saves, last what takes all launches away."""
     stages: tuple[list[PendingFinding], ...] = [], [], []
     for pending in claimed:
         measured = pending.hits.measured_share is not None

@@ -60,8 +60,7 @@ class LostTime:
     def excess(cls, work: Work, excess_ns: Rows, owner: Rows | None = None) -> Self:
         """The last `excess_ns` of each piece of work; by default each is its own occurrence.
 
-        Raises:
-            ValueError: some excess is negative: such work lost nothing, and is no occurrence; or longer than the work.
+        Raises ValueError: some excess is negative (what lost nothing is no occurrence), or longer than the work.
         """
         if len(excess_ns) != len(work):
             raise ValueError(f"{len(excess_ns):,} excess_ns for {len(work):,} pieces of work")

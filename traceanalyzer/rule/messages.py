@@ -14,7 +14,7 @@ FINDING_FIELDS = frozenset(
     }
 )
 """Fields that the framework gives the message of every finding."""
-_FORMS = {"ns": units.format_ns, "bytes": units.format_bytes, "share": units.format_share}
+FORMS = {"ns": units.format_ns, "bytes": units.format_bytes, "share": units.format_share}
 _PARTS_NAMED = 3  # of a mapping in a message
 _NEARLY = 0.8  # of the lost time: a finding that owns less says so; chosen
 _OF_WHAT = "of this time"
@@ -61,14 +61,14 @@ def message_fields(
         stem, _, unit = name.rpartition("_")
         if isinstance(value, Mapping):
             shown[name] = _leading(value, unit)
-        elif unit in _FORMS and value is None:
+        elif unit in FORMS and value is None:
             shown[stem or unit] = _Unknown(name)
-        elif unit in _FORMS:
-            shown[stem or unit] = _FORMS[unit](value)
+        elif unit in FORMS:
+            shown[stem or unit] = FORMS[unit](value)
             if unit == "share" or name == "per_step_ns":  # these are no totals
                 continue
             scale = factor if name in FINDING_FIELDS or name in of_window else factor * part
-            shown[f"{stem}_of_step"] = each = _FORMS[unit](value * scale)
+            shown[f"{stem}_of_step"] = each = FORMS[unit](value * scale)
             shown[f"{stem}_a_step"] = f"{each} {suffix}"
             shown[f"{stem}_on_average"] = f"{each} {suffix}{' on average' if recurs else ''}"
     shown = {name: type(text)(short_ops(text)) for name, text in shown.items()}
@@ -87,9 +87,7 @@ def message_fields(
 def filled(message: str, fields: Mapping[str, str]) -> str:
     """The message with its fields; what it says of each step is told in total where few steps have it.
 
-    Raises:
-        ValueError: it names a field that there is not, formats one, which is a text already, a brace has no partner, or
-            nothing is left.
+    Raises ValueError: it names or formats no field, a brace has no partner, or nothing is left.
     """
     if fields.get("total_a_step", "").endswith(_IN_TOTAL):
         message = _OF_EACH_STEP.sub(f"{{total}} {_IN_TOTAL}", message)
@@ -130,10 +128,7 @@ class _Unknown(str):
 
 
 def _leading(sums: Mapping[str, int], unit: str = "") -> _Shares:
-    """The largest parts: `aten::mm (24 % of this time), aten::add_ (20 %)`; without its share the one that has all.
-
-    What rounds to nothing is left out, but for the first. Shares of something are told as they are.
-    """
+    """The largest parts, `aten::mm (24 % of this time), aten::add_ (20 %)`; one that has all without its share."""
     if unit in _FACTORS:
         texts = [f"{name.strip()} ({_plain(part)})" for name, part in sums.items()]
         return _Shares(", ".join(texts[:_PARTS_NAMED]))

@@ -66,10 +66,7 @@ def region_hits(
 
 
 def _regions_around(gaps: IdleTime, leading: Leading) -> Rows:
-    """Position in `leading.each` of the region of each gap, -1 for none.
-
-    Outside of replayed steps, a gap is in a block if its op nearly always is where blocks are known.
-    """
+    """Position in `leading.each` of the region of each gap, -1 for none; outside of replayed steps by its op."""
     middle = (gaps.start_ns + gaps.end_ns) // 2
     place, known = leading.around(middle), leading.is_replayed(middle)
     op = gaps.launch.outer_op.name.code + 1  # 0 for none

@@ -1,12 +1,15 @@
 """A rule is one decorated function in one file under `rules/`; this module finds, describes and configures it."""
 
+import ast
 import importlib
 import inspect
 import math
 import pkgutil
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
+from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +19,7 @@ from traceanalyzer.model.finding import Severity
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.claims import Kind as Kind
 from traceanalyzer.rule.hits import Hits
+from traceanalyzer.rule.messages import FORMS
 from traceanalyzer.rule.validation import MIN_SHARE as MIN_SHARE
 from traceanalyzer.rule.validation import LeaveOut, check_limit, validated
 
@@ -38,7 +42,7 @@ class Rule:
     """One rule: its slug, the page that explains it, the indexes that it needs and its limits.
 
     Attributes:
-        specificity: within that, the higher first.
+        specificity: of rules that claim at once, the higher first.
         choices: causes whose findings are choices, whatever the rule's other findings are.
         min_share: findings that cost and save less are not said: a share of the window, or of the step.
         causes: what its findings may name as their cause; empty where they name none.
@@ -201,9 +205,10 @@ def describe(function: Any) -> Rule:
 def find_rule(slug: str) -> Rule:
     """The rule of that slug; else the one that has findings of that cause, as a rule's slug of earlier versions is.
 
-    Raises:
-        BadOption: there is none, or its file is left out.
+    Raises BadOption: there is none, or its file is left out.
     """
+    from difflib import get_close_matches
+
     for described in all_rules():
         if described.slug == slug:
             return described
@@ -213,26 +218,66 @@ def find_rule(slug: str) -> Rule:
     for left_out in broken_files():
         if left_out.slug == slug:
             raise BadOption(f"{left_out.file} is left out: {left_out.error}")
-    known_rules = ", ".join(described.slug for described in all_rules())
-    raise BadOption(f"no rule is called {slug!r}", remedy=_near(slug) or f"The rules are: {known_rules}.")
+    slugs = [described.slug for described in all_rules()]
+    close = get_close_matches(slug, slugs)
+    remedy = f"Did you mean {' or '.join(close)}?" if close else f"The rules are: {', '.join(slugs)}."
+    raise BadOption(f"no rule is called {slug!r}", remedy=remedy)
 
 
 def select_rules(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> tuple[Rule, ...]:
-    """The rules of `select` (all when empty) less those of `ignore`.
-
-    Raises:
-        BadOption: a slug names no rule.
-    """
+    """The rules of `select` (all when empty) less those of `ignore`; raises BadOption if a slug names no rule."""
     wanted = {find_rule(slug).slug for slug in select} or {described.slug for described in all_rules()}
     wanted -= {find_rule(slug).slug for slug in ignore}
     return tuple(described for described in all_rules() if described.slug in wanted)
 
 
+@dataclass(frozen=True, slots=True)
+class LimitInfo:
+    """One limit of a rule, as `explain` prints it; `source` is empty where none is given."""
+
+    name: str
+    value: int | float
+    source: str
+
+    @property
+    def explained(self) -> str:
+        """What the number is for and where it comes from, in a sentence: `chosen` says that nobody measured it."""
+        return self.source.replace("; chosen", " (set by judgement, not measured)")
+
+    @property
+    def shown(self) -> str:
+        """The value with its unit, `2.00 µs`; empty where the name has none."""
+        words = self.name.split("_")
+        form = FORMS.get("share" if "share" in words else words[-1])
+        return form(self.value) if form else ""
+
+
+def limits_of(limits: Any) -> Iterator[LimitInfo]:
+    """Every limit in the order of declaration, of an instance of a rule's `Limits`, or of None for a rule without."""
+    if limits is not None:
+        sources = _sentences(type(limits))
+        for declared in fields(limits):
+            yield LimitInfo(declared.name, getattr(limits, declared.name), sources.get(declared.name, ""))
+
+
+def _sentences(kind: type) -> dict[str, str]:
+    """The sentence below each field of a class, which Python itself does not keep; by the field's name."""
+    try:
+        text = textwrap.dedent(inspect.getsource(kind))
+    except OSError:  # an installation without its sources
+        return {}
+    declared: Any = ast.parse(text).body[0]
+    return {
+        named.target.id: " ".join(ast.literal_eval(below.value).split())
+        for named, below in pairwise(declared.body)
+        if isinstance(below, ast.Expr)
+    }
+
+
 def configured(rules: Iterable[Rule], settings: Mapping[str, str | float]) -> tuple[Rule, ...]:
     """The rules with limits overridden by `settings` like {"scheduler-gap.min_gap_ns": 20_000}.
 
-    Raises:
-        BadOption: a setting names no rule, no limit, or its value is no number of the limit's type from 0 on.
+    Raises BadOption: a setting names no rule, no limit, or its value is no number of the limit's type from 0 on.
     """
     by_slug = {described.slug: described for described in rules}
     for key, value in settings.items():
@@ -264,11 +309,3 @@ def _as_type(key: str, name: str, text: str | float, wanted: type) -> Any:
     except ValueError as error:
         raise BadOption(f"{key}={text}: {str(error).partition(': ')[2]}") from None
     return value
-
-
-def _near(slug: str) -> str:
-    """The rules that may have been meant, if any."""
-    from difflib import get_close_matches
-
-    close = get_close_matches(slug, [described.slug for described in all_rules()])
-    return f"Did you mean {' or '.join(close)}?" if close else ""

@@ -17,11 +17,9 @@ _WAITING = "waiting"  # cause of findings on what other ranks do
 
 
 def severity_of(hits: Hits, cost_share: float, saving: Saving | None, idle_share: float | None) -> Severity:
-    """Of a finding of one trace.
+    """Of a finding of one trace, by what fixing it saves, or by its cost where that is None.
 
-    Args:
-        saving: what fixing it saves; None where its cost has to do.
-        idle_share: share of the unprofiled step in which the device idles; None where nothing can be replayed.
+    `idle_share` is the share of the unprofiled step in which the device idles; None where nothing can be replayed.
     """
     if hits.measured_share is not None and not hits.info:
         return Severity.of(hits.measured_share).at_most(hits.max_severity)

@@ -33,7 +33,7 @@ def slow_work(
     Args:
         needed_share: of its time that each piece needs, float64 (work,); 1 leaves it out, 0 removes it.
         message: may name {gpu} and {where}, and what is in `evidence`.
-        confidence: by default high if an execution trace shows that the ops read each other's results, else medium.
+        confidence: by default that of `confidence_of`.
     """
     slow = work[(needed_share < 1) & work.kind.one_of("compute", "copy_d2d")]
     for pieces, gpu_share in slow.device_shares(_MIN_GPU_SHARE):

@@ -13,7 +13,6 @@ from traceanalyzer.model.arrays import Mask, distinct
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import Edit
 from traceanalyzer.rule.hits import Hits, LostTime
-from traceanalyzer.rule.limits import LEAST_NS
 from traceanalyzer.rule.views import Calls
 from traceanalyzer.timeline.selection import Events, bounds_of, lanes_of
 
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
     from traceanalyzer.rule.registry import Rule
 
 LeaveOut = Callable[[Hits, ValueError], None]
-# The name of the limit that every rule has: the share of the step from which on a finding is reported.
 MIN_SHARE = "min_share"
-
+"""The limit that every rule has: the share of the step from which on a finding is reported."""
+LEAST_NS = 100  # of a limit: what is shorter was meant as µs or ms; the shortest that a rule has is 800 ns
 _ROUNDING = 1e-9  # shares are quotients of sums, so they may exceed 1 by this much
 # Numbers this close to the ends of int64 stand for missing values in integer columns; no two times are as far apart.
 _MISSING = 0.9999 * 2.0**63
@@ -37,8 +36,7 @@ _EDIT_NUMBERS = ("leaving_ns", "cpu_ns", "most_ns", "dur_ns", "factor", "work_ns
 def check_limit(name: str, value: float) -> None:
     """Checks the value of a limit, as declared or as users set it.
 
-    Raises:
-        ValueError: it is negative or not finite, a share above 1, or a time that cannot be in ns.
+    Raises ValueError: it is negative or not finite, a share above 1, or a time that cannot be in ns.
     """
     if not 0 <= value < math.inf or ("share" in name.split("_") and value > 1):
         raise ValueError(f"limit {name}={value}: finite and not negative, and a share at most 1")
@@ -53,11 +51,9 @@ def validated(
     required: Collection[str] = (),
     left_out: LeaveOut | None = None,
 ) -> Iterator[Hits]:
-    """The hits that a rule's function yields, each checked first.
+    """The hits that a rule's function yields, each checked first, also for these shares in its evidence.
 
-    Args:
-        required: names of shares that the evidence of each hit must have.
-        left_out: called with each hit that is out of bounds, instead of raising ValueError.
+    `left_out` is called with each hit that is out of bounds, instead of raising ValueError.
     """
     for hits in yielded:
         try:
@@ -76,13 +72,9 @@ def validated(
 
 
 def check_hits(hits: Hits, events: Events | None = None) -> None:
-    """Checks evidence, occurrences, lost time and edits of one `Hits`.
+    """Checks evidence, occurrences, lost time and edits of one `Hits`; by default within the trace of its occurrences.
 
-    Args:
-        events: of the trace that the rule was given; by default those of the occurrences.
-
-    Raises:
-        ValueError: a bound is broken.
+    Raises ValueError: a bound is broken.
     """
     events = events or hits.occurrences.events
     _check_evidence(hits, events)
@@ -166,9 +158,8 @@ def _check_lost(hits: Hits, events: Events) -> None:
 def check_edit(edit: Edit, events: Events) -> None:
     """Checks the fields of one edit, each by its name.
 
-    Raises:
-        ValueError: rows or entries do not exist, spans are not parallel or outside of the trace, or a time, factor or
-            group is out of bounds.
+    Raises ValueError: rows or entries do not exist, spans are not parallel or outside of the trace, or a time, factor
+    or group is out of bounds.
     """
     name = type(edit).__name__
     entries = len(events.entries)

@@ -72,8 +72,7 @@ class IdleTime(Selection):
     def charged_to(self, *causes: str) -> Self:
         """The stretches of these causes, named as in docs/accounting.md: `synchronisation`, `module-loading`.
 
-        Raises:
-            ValueError: there is no such cause.
+        Raises ValueError: there is no such cause.
         """
         return self[self.cause.one_of(*causes)]
 
@@ -89,10 +88,8 @@ class IdleTime(Selection):
         """(what is idle in leading steps only, what stands out in a single step): a start, and a hiccup.
 
         Only of causes that say no more than that the launch came late; with fewer steps, or steps that the user
-        gave, only what lies before the first work of all is a start.
-
-        Args:
-            spike: a cause stands out in a step where it takes more than this times its median over all steps.
+        gave, only what lies before the first work of all is a start. A cause stands out in a step where it takes more
+        than `spike` times its median over all steps.
         """
         plain, steps = ~self.cause.one_of(*SAYS_WHY), self.events.steps
         head = (self.before_entries < 0) & (plain | self.cause.one_of("unknown"))

@@ -35,12 +35,9 @@ def chain_length(flow: Flow, loops: Iterable[Rows]) -> int | None:
 
 
 def beside_chain(flow: Flow, loops: Iterable[Rows]) -> Mask:
-    """Which ops of loops no later repeat needs but for a sum of all, bool (ops of the flow,).
+    """Which ops of loops, as in `chain_length`, no later repeat needs but for a sum of all, bool (ops of the flow,).
 
     The last repeats of a loop say little: few repeats are left that could need them.
-
-    Args:
-        loops: as of `chain_length`.
     """
     repeat, loop = _repeats(flow, loops)
     weight = _weights(flow)

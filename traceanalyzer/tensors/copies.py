@@ -67,12 +67,7 @@ class OnCopies:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of each row: its share of the width, and how often each entry is there; once without a maker.
-
-    Attributes:
-        entries: number of all copies.
-        pattern: equal if the same entries are copies of each other.
-    """
+    """A part of each row: its share of the width, and how often each of its entries is there; once without a maker."""
 
     share: float = 1.0
     maker: int = -1
@@ -249,12 +244,7 @@ def _origin(key: int, parts: Mapping[int, _Parts], origins: Mapping[int, _Patter
 
 
 def _data(step: Step, known: list[_Parts], of_inputs: Sequence[_Patterns], filled: Collection[int]) -> _Parts:
-    """Parts of the data that an op reads, if all of it is copied in one way and it keeps entries apart; else empty.
-
-    Args:
-        of_inputs: patterns of all that each input is computed of.
-        filled: tensors of which all elements are one number.
-    """
+    """Parts of the data that an op reads, if all of it is copied in one way and it keeps entries apart; else empty."""
     name, reads = step.form.name, step.form.reads
     row, copied = op_row(name), [place for place, parts in enumerate(known) if parts]
     if not copied:

@@ -30,11 +30,9 @@ _OF_BATCH = regex(r"^aten::(copy_|embedding\w*)$")
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Ops in a row of one thread's step that read only each other's results and fixed tensors.
+    """Ops in a row of one thread's step, [begin, end), that read only each other's results and fixed tensors.
 
-    Attributes:
-        begin, end: positions of its first op, and after its last.
-        inputs: shapes of the fixed tensors that it reads; none if it reads recorded numbers alone.
+    `inputs` are shapes of the fixed tensors; none if they read recorded numbers alone.
     """
 
     begin: int

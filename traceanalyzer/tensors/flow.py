@@ -89,10 +89,7 @@ class Flow:
 
     @classmethod
     def build(cls, trace: Trace, calls: Calls) -> Self:
-        """
-        Raises:
-            Unavailable: there is no execution trace, or its ops are not those of the trace.
-        """
+        """Raises Unavailable: there is no execution trace, or its ops are not those of the trace."""
         if (recorded := trace.tensors) is None:
             raise Unavailable(_MISSING)
         rows, number = joined(recorded, calls)
@@ -222,10 +219,7 @@ def _equal_ends(here: Rows, there: Rows) -> tuple[int, int]:
 
 
 class _Alike:
-    """Whether most shapes of the first and the last ops of two steps are equal.
-
-    Shapes are equal if each size is the one that it mostly becomes in the other step.
-    """
+    """Whether most shapes of the first and last ops of two steps are equal, but for sizes that changed everywhere."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = texts
@@ -292,10 +286,7 @@ def computed_again(
 
 
 def _feeds_others(values: Values, chosen: Mask) -> Mask:
-    """Which of the chosen ops make what the host or another op reads, directly or by way of others.
-
-    A benchmark repeats an op on the same tensors, and drops the results.
-    """
+    """Which of the chosen ops make what the host or another op reads at last; a benchmark drops what it repeats."""
     feeds = np.append(~chosen | (np.diff(values.results_from) == 0), False)
     writers = np.repeat(np.arange(len(chosen)), np.diff(values.written_from))
     # Who writes to a part leaves the others.
@@ -320,10 +311,7 @@ def _first_of_same(recorded: ExecutionTrace, view: Mask, keys: Keys) -> Rows:
 
 
 def _guesses(recorded: ExecutionTrace, values: Values, keys: Keys, first: Rows) -> Rows:
-    """Length of the longest chain of ops through each op that are the same only if numbers are; 0 of others.
-
-    Layers begin a new chain.
-    """
+    """Length of the longest chain of ops, up to a layer, through each op that are the same only if numbers are."""
     length = np.zeros(len(recorded), np.int64)
     layers = np.array([op_row(name).kind in LAYERS for name in recorded.names], bool)[recorded.name]
     links: list[tuple[int, int]] = []
@@ -409,10 +397,9 @@ def _has_new_data(recorded: ExecutionTrace, values: Values) -> bool:
 
 
 def _constant(recorded: ExecutionTrace, values: Values, view: Mask, same: Mask) -> Mask:
-    """Which ops compute the same of weights alone in every step.
+    """As `Flow.constant`. Of the tensors, layers read what is made of them as weights only.
 
-    Weights are tensors whose results layers read as weights only. In inference on new data, what is the same in every
-    step is a weight as well, unless a layer reads it as data.
+    In inference on new data, what is the same in every step is a weight as well, unless a layer reads it as data.
     """
     role = _roles(recorded, values, view, same)
     result = same & (np.diff(values.reads_from) > 0) & (np.diff(values.results_from) > 0)

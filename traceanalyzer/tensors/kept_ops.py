@@ -18,9 +18,7 @@ def trained_ops(calls: Calls, ops: Calls) -> Mask:
 def others_than_kept(values: Values, again: Rows, trained: Mask) -> Rows:
     """For each op the one that is kept in its place, -1 of the kept ones and of those that nothing computes again.
 
-    Args:
-        again: int64 (ops,), the first op that made the same; -1 of none.
-        trained: bool (ops,), which ops have a backward pass.
+    `again` is the first op that made the same, -1 of none, and `trained` which ops have a backward pass; (ops,).
     """
     every = np.arange(len(again))
     first = np.where(again >= 0, again, every)

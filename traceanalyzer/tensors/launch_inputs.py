@@ -32,11 +32,7 @@ class Indexed:
 
     @classmethod
     def of(cls, trace: Trace, row: Rows, number: Rows, signatures: int) -> Self:
-        """
-        Args:
-            row: rows of `trace.gpu`.
-            number: int64 of the same shape, the signature of each.
-        """
+        """Of these rows of `trace.gpu`, and the signature of each."""
         found = cls(np.zeros(signatures, np.int64), np.zeros(signatures, np.int64))
         name, grid = Texts.column(trace.lanes.gpu, "name", row), Texts.column(trace.lanes.gpu, "grid", row)
         for code in name.occurring():
@@ -71,10 +67,9 @@ class WorkInputs:
     """Signatures of the ops around launches.
 
     Attributes:
-        number: int64 (work,), position in `signatures` of each entry of `DeviceWork`.
+        number: int64 (work,), position in `signatures` of each entry of `DeviceWork`; one without a name is no op.
         indexed: what calls of each signature index, by the grids of their kernels.
         attention: mean cost of the calls of a signature, by the sums in a serving engine's marks.
-        signatures: the distinct ops with their inputs; one without a name stands for no op.
     """
 
     number: Rows

@@ -26,14 +26,11 @@ _MOST_OPS = 8  # ops from a triangular matrix to the factor; a head has a few; c
 
 
 def unread_ops(recorded: ExecutionTrace, values: Values, view: Mask) -> tuple[Mask, Rows]:
-    """(which ops make what no needed op reads, the unread results of the other ops).
+    """(which ops make what no needed op reads, bool; bit i for unread result i of the others, int64), (recorded,) both.
 
     Results are in storages that were freed, or gradients that nobody takes. What lasts beyond the trace, what leaves
     the device, what backward has saved, and what an op of a library does is needed. What only seems to last, because
     nothing used its storage anew, is not: most results of the same op on the same shapes were freed unread.
-
-    Returns:
-        bool (recorded,) and int64 (recorded,): bit i is set if no needed op reads result i of a needed op.
     """
     lasting = values.on_cpu | (values.replaced == len(recorded))
     unread, _ = _unread_if(recorded, values, view, lasting)
@@ -123,10 +120,7 @@ def abandoned_ops(recorded: ExecutionTrace, values: Values, unread: Mask) -> Mas
 
 
 def _saved_for_backward(recorded: ExecutionTrace) -> Mask:
-    """Outermost ops that add a node of backward which runs: of the ops with its number, the last one of a step.
-
-    An op has the number of the next node, whether or not it adds one. Functions in Python save what they like.
-    """
+    """Outermost ops that add a node of backward which runs: of those with its number, the last one of a step."""
     node = np.array([bool(_NODE.search(name)) for name in recorded.names])[recorded.name]
     forward = np.flatnonzero(~recorded.backward & ~node & (recorded.sequence >= 0))
     forward = forward[np.isin(recorded.sequence[forward], recorded.sequence[node])]

@@ -30,10 +30,8 @@ def paged_costs(
 ) -> dict[int, OpCost]:
     """Mean cost of the calls of each signature, at least; none where the lengths of one call are not known.
 
-    Where a window limits what a query sees, its width is not recorded: each query sees itself at least.
-
-    Args:
-        number: int64 (work,), the signature of each entry of `work`.
+    Where a window limits what a query sees, its width is not recorded: each query sees itself at least. `number` is
+    the signature of each entry of `work`.
     """
     found = {}
     for which in (place for place, op in enumerate(signatures) if op.name == PAGED):

@@ -21,12 +21,10 @@ _GATHERS, _ADDS = (Kind.LOOKUP,), (Kind.SCATTER, Kind.REDUCTION)
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """A layer after the ops that gather and sum the rows of its data.
+    """A layer after the `ops`, both of the execution trace, that gather and sum the rows of its data.
 
     Attributes:
-        layer, ops: of the execution trace.
-        maker: name of the op that makes the most rows.
-        wide: shape of these rows.
+        maker, wide: name of the op that makes the most rows, and their shape.
         after: width of the layer's result.
         source_rows, rows: that the first of the ops reads, and that the layer reads.
     """
@@ -49,12 +47,9 @@ class Projection:
 def projections(
     flow: Flow, signatures: Mapping[int, Signature], max_width_share: float, min_times: float
 ) -> Iterator[Projection]:
-    """Layers that narrow what only they read.
+    """Layers that narrow what only they read, to `max_width_share` of its width at most.
 
-    Args:
-        signatures: of ops of the execution trace.
-        max_width_share: of the width of a layer's data, that its result has at most.
-        min_times: as many times the rows of the source are gathered at least.
+    The rows of the source are gathered `min_times` at least. `signatures` are those of ops of the execution trace.
     """
     recorded, values = flow.recorded, flow.values
     forward = recorded.outer & ~flow.view & ~recorded.backward
@@ -110,11 +105,7 @@ def _data_position(flow: Flow, maker: int, op: Signature | None, width: int) -> 
 
 
 def _treats_alike(flow: Flow, maker: int, op: Signature, position: int) -> bool:
-    """Whether an op that may sum rows of this tensor treats all features alike.
-
-    Raises:
-        LookupError, TypeError, ValueError: its inputs are damaged, or are others than expected.
-    """
+    """Whether an op that may sum rows of this tensor treats all features alike; raises as damaged inputs do."""
     kind, values = op_row(op.name).kind, flow.values
     if kind is Kind.POINTWISE:
         weights = op.shape(1 - position)

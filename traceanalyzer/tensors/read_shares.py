@@ -173,10 +173,7 @@ def _reads(
 
 
 def _picked(recorded: ExecutionTrace, values: Values, op: int, place: int, size: int) -> _Pick | None:
-    """Which rows an op takes by an index of its own for each; None if it takes none in this way.
-
-    It may be a gather, whose index is the same along all later dimensions, or x[rows, index].
-    """
+    """Which rows an op takes by an index for each: a gather's along all later dimensions or x[rows, index]; or None."""
     name, end = recorded.names[recorded.name[op]], int(values.reads_from[op + 1])
     if name not in _PICKS and name != _INDEX:
         return None
@@ -219,7 +216,7 @@ def _first_number(recorded: ExecutionTrace, op: int) -> int | None:
 def _looked_up(layout: Layout, shape: list[int], size: int, indices: int) -> Layout:
     """The part of a tensor that a result of this size has by so many indices along a dimension; all of it if unclear.
 
-    Of several dimensions that fit it is the last: its elements lie in most rows. A mask has more than it takes.
+    Of several dimensions it is the last: its elements lie in most rows. A mask has more than it takes.
     """
     dims = _split(layout, shape)
     for place in range(len(dims) - 1, -1, -1):

@@ -77,22 +77,14 @@ class Signature:
         return min(distinct, span)
 
     def shape(self, position: int) -> tuple[int, ...]:
-        """Shape of a tensor input.
-
-        Raises:
-            LookupError: it is not there, or is a list of tensors.
-        """
+        """Shape of a tensor input; LookupError if it is not there, or is a list of tensors."""
         shape = self.dims[position]
         if not isinstance(shape, list) or any(not isinstance(size, int) for size in shape):
             raise LookupError(f"input {position} has no shape")
         return tuple(shape)
 
     def scalar(self, position: int) -> Any:
-        """A scalar input.
-
-        Raises:
-            LookupError: it is not there or cannot be read.
-        """
+        """A scalar input; LookupError if it is not there or cannot be read."""
         text = self.scalars[position]
         values = {"True": True, "False": False}
         try:
@@ -128,11 +120,7 @@ def shape_text(shape: Shape) -> str:
 
 
 def signatures_of(trace: Trace, rows: Rows) -> tuple[Rows, list[Signature]]:
-    """Number of each row's name and inputs, int64 of shape (rows,), and what the numbers stand for.
-
-    Args:
-        rows: of `trace.cpu`, int64; -1 stands for no op.
-    """
+    """(int64 (rows,), which signature each of these rows of `trace.cpu` has, or of -1, no op; the signatures)."""
     keys = [codes_at(trace.lanes.cpu, column, rows) for column in _COLUMNS]
     number, first = grouped(keys)
     columns = [[*texts_of(trace.lanes.cpu, column), None] for column in _COLUMNS]  # the last one for code -1

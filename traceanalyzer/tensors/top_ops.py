@@ -26,12 +26,9 @@ def top_ops(calls: Calls, shows: str, *, in_steps: bool = True, views: bool = Tr
     """Ops in no other op, sorted by thread and start, with their inputs: see `with_inputs`.
 
     Args:
-        shows: what recorded shapes show, as for `require_shapes`.
+        shows: what recorded shapes show, as for `require_shapes`, which raises Unavailable.
         in_steps: leave out ops that began outside of steps.
         views: keep ops that only view a tensor.
-
-    Raises:
-        Unavailable: no op has recorded inputs.
     """
     ops = calls[calls.is_top_op & ((calls.step >= 0) | (not in_steps))]
     ops = ops if views else without_views(ops)

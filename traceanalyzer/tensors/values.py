@@ -82,10 +82,9 @@ class Keys:
     """What each op computes; (ops,).
 
     Attributes:
-        key: int64, equal for ops that compute the same; -1 of what is no pure op.
+        key, matrix: int64, equal for ops that compute the same, or solve for the same matrix; -1 of others.
         numbers: bool, whether it reads a number that Python passes as a tensor.
         restores: bool, whether it writes only what was there before.
-        matrix: int64, equal for ops that solve for the same matrix; -1 of others.
     """
 
     key: Rows

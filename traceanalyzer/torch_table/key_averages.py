@@ -14,7 +14,7 @@ from traceanalyzer.model.arrays import Mask, Rows, grouped, sums_of
 from traceanalyzer.model.containment import inherited, nearest_reaching, running_at
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching
-from traceanalyzer.tensors.ops.convolutions import conv_flops
+from traceanalyzer.tensors.ops.costs import conv_flops
 from traceanalyzer.tensors.ops.table import flops_of
 from traceanalyzer.tensors.signatures import Signature, signatures_of
 from traceanalyzer.torch_table.event_totals import EventTotals, event_totals

@@ -12,8 +12,7 @@ from traceanalyzer.model.units import format_bytes, format_ns, format_share
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.words.escape import printable
 from traceanalyzer.report.facts import Fact
-from traceanalyzer.rule.limits import LimitInfo, limits_of
-from traceanalyzer.rule.registry import MIN_SHARE, Rule
+from traceanalyzer.rule.registry import MIN_SHARE, LimitInfo, Rule, limits_of
 
 # Pages start one with what it is about, "Bad: ...", or as an item of a list.
 _PARAGRAPH = regex(r"\n(?:\n|(?=[A-Z][^.:]*:)|(?=- ))")

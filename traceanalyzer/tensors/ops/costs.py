@@ -6,12 +6,13 @@ determine the cost; `table.op_cost` turns that into None.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from traceanalyzer.tensors.ops.convolutions import conv_flops, transposed_flops
+from traceanalyzer.tensors.ops.shapes import nth
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Signature, at_positions
 
 ARITHMETIC = {
@@ -88,8 +89,7 @@ def int4_gemm(op: Signature) -> OpCost:
 def grouped_gemm(op: Signature) -> OpCost:
     """_grouped_mm(a, b, offsets): one product for each group of rows, of columns, or of matrices.
 
-    Offsets are not recorded: a call whose groups leave rows out does less. Rows that pad groups to a multiple count:
-    fewer than the multiple for each group, which is not recorded either.
+    Offsets are not recorded: a call whose groups leave rows out does less. Rows that pad groups count.
     """
     a, b = op.shape(0), op.shape(1)
     if a[-1] != b[-2]:
@@ -122,15 +122,38 @@ def vector_product(op: Signature, left: int, right: int) -> OpCost:
     return OpCost("vector product", 2 * elements, moved, ARITHMETIC.get(op.types[left]))
 
 
+def conv_flops(
+    image: Sequence[int], weight: Sequence[int], padding: Any, stride: Any, dilation: Any
+) -> tuple[int, int]:
+    """Operations of a convolution and elements of its output. The weight is (out, in / groups, kernel...)."""
+    kernel = weight[2:]
+    sizes = [
+        (size + 2 * nth(padding, i) - nth(dilation, i) * (kernel[i] - 1) - 1) // nth(stride, i) + 1
+        for i, size in enumerate(image[2:])
+    ]
+    out = image[0] * weight[0] * math.prod(sizes)
+    return 2 * out * math.prod(weight[1:]), out
+
+
+def transposed_flops(
+    image: Sequence[int], weight: Sequence[int], padding: Any, stride: Any, dilation: Any, more: Any, groups: int
+) -> tuple[int, int]:
+    """As `conv_flops`, of a transposed one: each input element meets its weight (in, out / groups, kernel...)."""
+    sizes = [
+        (size - 1) * nth(stride, i) - 2 * nth(padding, i) + nth(dilation, i) * (weight[2 + i] - 1) + nth(more, i) + 1
+        for i, size in enumerate(image[2:])
+    ]
+    out = image[0] * weight[1] * groups * math.prod(sizes)
+    return 2 * math.prod(image) * math.prod(weight[1:]), out
+
+
 @at_positions
 def conv(
     op: Signature, padding: int, stride: int, dilation: int | None, kind: str = "conv", groups: int | None = None
 ) -> OpCost:
     """A convolution whose settings are at these positions.
 
-    Args:
-        groups: position of the groups of a transposed one, whose output padding follows its padding; -1 if it has
-            no such input.
+    `groups` is that of a transposed one, whose output padding follows its padding; -1 if it has no such input.
     """
     image, weight = op.shape(0), op.shape(1)
     sizes = [op.scalar(padding), op.scalar(stride), 1 if dilation is None else op.scalar(dilation)]
@@ -160,24 +183,22 @@ def conv_backward(op: Signature) -> OpCost:
 
 
 @at_positions
-def attention(op: Signature, first: int, causal: int, *, heads_first: bool, backward: bool = False) -> OpCost:
-    """Two matrix products forward and five backward; a causal mask halves them.
+def attention(op: Signature, causal: int) -> OpCost:
+    """Two matrix products forward and five backward; a causal mask, of which the op has `is_causal`, halves them.
 
-    Args:
-        first: position of the query; key and value follow.
-        causal: position of `is_causal`.
-        heads_first: whether the shapes are (batch, heads, rows, width).
+    Shapes are (batch, rows, heads, width), of cuDNN (batch, heads, rows, width).
     """
+    backward, heads_first = op.name.endswith("backward"), "cudnn" in op.name
+    first = int(backward)  # the gradient stands before query, key and value
     query, key, value = (op.shape(first + i) for i in range(3))
     batch, heads, rows, width = query if heads_first else (query[0], query[2], query[1], query[3])
     columns = key[2] if heads_first else key[1]
     scores = 2 * batch * heads * rows * columns
     flops = scores * (width + value[-1]) * (5 if backward else 2) // 2
-    halved = bool(op.scalar(causal))
+    flops = flops // 2 if op.scalar(causal) else flops
     read = sum(op.elements(first + i) for i in range(3))
-    elements = (math.prod(query) + read) * (2 if backward else 1)
-    moved = elements * op.item_bytes(first)
-    return OpCost("attention", flops // 2 if halved else flops, moved, ARITHMETIC.get(op.types[first]))
+    moved = (math.prod(query) + read) * (2 if backward else 1) * op.item_bytes(first)
+    return OpCost("attention", flops, moved, ARITHMETIC.get(op.types[first]))
 
 
 @at_positions
@@ -231,8 +252,8 @@ def compiled(op: Signature) -> OpCost:
     The trace does not tell whether one of them is both read and written.
     """
     numbers = [op.scalar(i) for i, kind in enumerate(op.types) if kind == "Scalar"]
-    elements, tensors = math.prod(max(int(number), 1) for number in numbers), typed_inputs(op)
-    each = [min(op.elements(i), elements) * op.item_bytes(i) for i in tensors]
+    elements = math.prod(max(int(number), 1) for number in numbers)
+    each = [min(op.elements(i), elements) * op.item_bytes(i) for i in typed_inputs(op)]
     return OpCost("compiled", None, sum(each), most_bytes=sum(each) + max(each))
 
 
@@ -261,11 +282,10 @@ def lists(op: Signature) -> OpCost:
 
     The element types of lists are not recorded: float32, as parameters and states mostly are.
     """
-    listed = (dims for dims in op.dims if isinstance(dims, list))
-    lists_of_shapes = [dims for dims in listed if dims and isinstance(dims[0], list)]
     sizes = [
         sum(math.prod(shape) for shape in shapes if all(type(size) is int for size in shape))
-        for shapes in lists_of_shapes
+        for shapes in op.dims
+        if isinstance(shapes, list) and shapes and isinstance(shapes[0], list)
     ]
     if not sizes or not sizes[0]:
         raise LookupError("lists too long to be recorded")

@@ -42,10 +42,7 @@ def factors(number: int) -> tuple[int, ...]:
 
 def is_awkward(length: int) -> bool:
     """Whether it has a prime factor that libraries have no quick kernels for: any above 7."""
-    for radix in _RADICES:
-        while length > 1 and length % radix == 0:
-            length //= radix
-    return length > 1
+    return max(factors(length), default=1) > _RADICES[-1]
 
 
 @lru_cache(maxsize=4_096)

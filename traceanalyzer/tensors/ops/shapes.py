@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from traceanalyzer.tensors.ops.convolutions import nth
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Shape, Signature, at_positions, tensors
 
 UNREADABLE = LookupError, TypeError, ValueError, ZeroDivisionError
@@ -76,6 +75,13 @@ def _windows(image: Shape, kernel: Any, stride: Any, padding: Any, dilation: Any
         yield (size + 2 * nth(padding, i) - reach) // nth(stride, i) + 1
 
 
+def nth(values: Any, position: int) -> int:
+    """One number for all dimensions, or one for each."""
+    if isinstance(values, int):
+        return values
+    return int(values[position] if len(values) > 1 else values[0])
+
+
 def resized(op: Signature) -> Shape:
     """upsample(image, size, ..., scales): the size if it is recorded, else the old one times the scales."""
     image = op.shape(0)
@@ -117,11 +123,21 @@ def remaining_dims(op: Signature, position: int) -> list[int | None]:
     return [None if dim in reduced_dims else dim for dim in range(rank) if keepdim or dim not in reduced_dims]
 
 
+def _with_sizes(op: Signature, dim: int, *sizes: int) -> Shape:
+    """Shape of the first input with these sizes in place of that of a dimension."""
+    shape = op.shape(0)
+    return (*shape[:dim], *sizes, *shape[dim + 1 :])
+
+
+def _dim(op: Signature) -> int:
+    """The dimension that an op gets after its tensor, from 0."""
+    return int(op.scalar(1)) % len(op.shape(0))
+
+
 def unfolded(op: Signature) -> Shape:
     """unfold(tensor, dimension, size, step): the elements of each window are the last dimension."""
-    shape, (dim, size, step) = op.shape(0), (int(op.scalar(at)) for at in (1, 2, 3))
-    dim %= len(shape)
-    return (*shape[:dim], (shape[dim] - size) // step + 1, *shape[dim + 1 :], size)
+    size, step = int(op.scalar(2)), int(op.scalar(3))
+    return (*_with_sizes(op, _dim(op), (op.shape(0)[_dim(op)] - size) // step + 1), size)
 
 
 def columns_of_image(op: Signature) -> Shape:
@@ -174,25 +190,19 @@ def squeezed(op: Signature) -> Shape:
 
 def sliced(op: Signature) -> Shape:
     """slice(tensor, dimension, begin, end, step)."""
-    shape = op.shape(0)
-    dim = int(op.scalar(1)) % len(shape)
     begin, end = (int(op.scalar(at)) if op.scalars[at] else None for at in (2, 3))
-    size = len(range(*slice(begin, end, int(op.scalar(4))).indices(shape[dim])))
-    return (*shape[:dim], size, *shape[dim + 1 :])
+    places = slice(begin, end, int(op.scalar(4))).indices(op.shape(0)[_dim(op)])
+    return _with_sizes(op, _dim(op), len(range(*places)))
 
 
 def selected(op: Signature) -> Shape:
     """select(tensor, dimension, index)."""
-    shape = op.shape(0)
-    dim = int(op.scalar(1)) % len(shape)
-    return (*shape[:dim], *shape[dim + 1 :])
+    return _with_sizes(op, _dim(op))
 
 
 def indexed(op: Signature) -> Shape:
     """index_select(tensor, dimension, index)."""
-    shape = op.shape(0)
-    dim = int(op.scalar(1)) % len(shape)
-    return (*shape[:dim], math.prod(op.shape(2)), *shape[dim + 1 :])
+    return _with_sizes(op, _dim(op), math.prod(op.shape(2)))
 
 
 def viewed(op: Signature) -> Shape:
@@ -211,8 +221,7 @@ def expanded(op: Signature) -> Shape:
 
 def repeated(op: Signature) -> Shape:
     """repeat(tensor, times of each dimension)."""
-    shape = op.shape(0)
-    return tuple(size * int(times) for size, times in zip(shape, op.scalar(1), strict=True))
+    return tuple(size * int(times) for size, times in zip(op.shape(0), op.scalar(1), strict=True))
 
 
 def interleaved(op: Signature) -> Shape:
@@ -223,7 +232,7 @@ def interleaved(op: Signature) -> Shape:
     if not op.scalars[2]:
         return (math.prod(shape) * times,)
     dim = int(op.scalar(2)) % len(shape)
-    return (*shape[:dim], shape[dim] * times, *shape[dim + 1 :])
+    return _with_sizes(op, dim, shape[dim] * times)
 
 
 def padded(op: Signature) -> Shape:
@@ -235,16 +244,14 @@ def padded(op: Signature) -> Shape:
 
 def transposed(op: Signature) -> Shape:
     """transpose(tensor, dimension, other dimension)."""
-    shape = op.shape(0)
-    sizes, first, second = list(shape), int(op.scalar(1)), int(op.scalar(2))
+    sizes, first, second = list(op.shape(0)), int(op.scalar(1)), int(op.scalar(2))
     sizes[first], sizes[second] = sizes[second], sizes[first]
     return tuple(sizes)
 
 
 def permuted(op: Signature) -> Shape:
     """permute(tensor, order)."""
-    shape = op.shape(0)
-    return tuple(shape[int(dim)] for dim in op.scalar(1))
+    return tuple(op.shape(0)[int(dim)] for dim in op.scalar(1))
 
 
 def counted(op: Signature) -> Shape:

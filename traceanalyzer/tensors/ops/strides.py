@@ -27,10 +27,7 @@ def layout_of(op: Signature, position: int) -> Layout | None:
 
 
 def adds_transposed(op: Signature) -> bool:
-    """Whether a sum reads rows whose neighbors are apart in memory; its result has these strides, too.
-
-    Images in channels_last are left out, since their convolutions want that layout.
-    """
+    """Whether a sum of no images reads rows whose neighbors are apart in memory; its result has these strides, too."""
     read = layout_of(op, 0) if op.name in ("aten::add", "aten::add_") else None
     return read is not None and len(read[0]) in (2, 3) and read[0][-1] > 1 < read[1][-1] and 1 in read[1]
 
@@ -53,8 +50,7 @@ def turned_layout(op: Signature) -> Layout | None:
 def stride_reason(op: Signature) -> str:
     """How far apart neighbors lie along the dimension of an op's work, as a clause; empty where they are adjacent.
 
-    Raises:
-        LookupError, TypeError, ValueError: the inputs are damaged.
+    Raises LookupError, TypeError or ValueError for damaged inputs.
     """
     shape, strides, dim = worked_along(op)
     if dim is not None and (step := strided_step(op)) > 1:
@@ -79,11 +75,7 @@ def is_strided(op: Signature) -> bool:
 
 
 def strided_step(op: Signature) -> int:
-    """Elements from one number to the next along the dimension that an op reduces; 0 where unknown or of size 1.
-
-    Raises:
-        LookupError, TypeError, ValueError: the inputs are damaged.
-    """
+    """Elements from one number to the next along the dimension that an op reduces; 0 where unknown or of size 1."""
     shape, strides, dim = worked_along(op)
     if dim is None or shape[dim] <= 1:
         return 0

@@ -130,19 +130,15 @@ _add("convolution_backward", OpRow(Kind.CONVOLUTION, cost=costs.conv_backward))
 
 _SDPA = OpRow(Kind.ATTENTION, type="first", batch_dims=2)
 _add("scaled_dot_product_attention", replace(_SDPA, shape=lambda op: (*op.shape(0)[:-1], op.shape(2)[-1])))
-for _name, _first, _causal, _heads_first in (
-    ("_flash_attention_forward", 0, 8, False),
-    ("_flash_attention_backward", 1, 11, False),
-    ("_efficient_attention_forward", 0, 9, False),
-    ("_efficient_attention_backward", 1, 14, False),
-    ("_cudnn_attention_forward", 0, 10, True),
-    ("_cudnn_attention_backward", 1, 14, True),
-    ("_scaled_dot_product_cudnn_attention", 0, 6, True),
-    ("_scaled_dot_product_cudnn_attention_backward", 1, 14, True),
+for _names, _causal in (
+    ("_scaled_dot_product_cudnn_attention", 6),
+    ("_flash_attention_forward", 8),
+    ("_efficient_attention_forward", 9),
+    ("_cudnn_attention_forward", 10),
+    ("_flash_attention_backward", 11),
+    ("_efficient_attention_backward _cudnn_attention_backward _scaled_dot_product_cudnn_attention_backward", 14),
 ):
-    _backward = _name.endswith("backward")
-    _cost = costs.attention(_first, _causal, heads_first=_heads_first, backward=_backward)
-    _add(_name, replace(_SDPA, cost=_cost))
+    _add(_names, replace(_SDPA, cost=costs.attention(_causal)))
 
 _add("lstm gru rnn_tanh rnn_relu", OpRow(Kind.RECURRENT))
 _add("_cudnn_rnn", OpRow(Kind.RECURRENT, cost=costs.recurrent(6, 1)))
@@ -350,9 +346,7 @@ _COMPILED_ROW = OpRow(Kind.OTHER, cost=costs.compiled)
 _EXPERTS = "vllm::rocm_aiter_fused_moe vllm::inplace_fused_experts vllm::outplace_fused_experts"
 _EXPERTS += " sglang::inplace_fused_experts sglang::outplace_fused_experts"
 _EXTENSIONS = dict.fromkeys(_EXPERTS.split(), OpRow(Kind.GEMM, cost=costs.fused_experts))
-_EXTENSIONS["_C::static_scaled_fp8_quant"] = OpRow(
-    Kind.COPY, cost=costs.moves("elementwise", 0, 1), writes=(0,), unread=(0,)
-)
+_EXTENSIONS["_C::static_scaled_fp8_quant"] = OpRow(Kind.COPY, None, costs.moves("elementwise", 0, 1), (0,), (0,))
 _LIST_ROW = OpRow(Kind.LISTS, None, costs.lists)
 
 
@@ -386,10 +380,9 @@ def result_shape(op: Signature) -> Shape | None:
 
 
 def constant_shape(op: Signature) -> Shape | None:
-    """Shape of the result of an op that reads recorded numbers and its tensors only, and equals for equal ones.
+    """Shape of the result of an op that makes equal ones of equal recorded numbers and tensors, and reads nothing else.
 
-    None for layers, which read parameters, for random numbers, and if a tensor of one number is read, whose value is
-    not recorded.
+    None for layers, which read parameters, for random numbers, and for tensors of one number, which is not recorded.
     """
     row = op_row(op.name)
     numbers = zip(op.dims, op.types, strict=False)
@@ -399,10 +392,9 @@ def constant_shape(op: Signature) -> Shape | None:
 
 # A number of Python is recorded as Scalar, double, long int or bool; a tensor of one number by its own type.
 _SINGLE_TENSORS = ITEM_BYTES.keys() - {"double", "long int", "bool"}
-_WITHOUT_WEIGHTS = (
-    *(Kind.POINTWISE, Kind.COPY, Kind.VIEW, Kind.REARRANGE),
-    *(Kind.SCAN, Kind.REDUCTION, Kind.SOFTMAX, Kind.CREATION),
-)
+_WITHOUT_WEIGHTS = {Kind.POINTWISE, Kind.COPY, Kind.VIEW, Kind.REARRANGE}
+_WITHOUT_WEIGHTS |= {Kind.SCAN, Kind.REDUCTION, Kind.SOFTMAX, Kind.CREATION}
+_HALVES = {"c10::Half", "c10::BFloat16"}
 
 
 def result_type(op: Signature) -> str | None:
@@ -415,9 +407,6 @@ def result_type(op: Signature) -> str | None:
         widest = max(types, key=lambda kind: (floats[kind], ITEM_BYTES[kind]), default=None)
         return widest if len({*types} & _HALVES) < 2 else "float"
     return (types[0] if types else None) if rule == "first" else rule or None
-
-
-_HALVES = {"c10::Half", "c10::BFloat16"}
 
 
 def op_cost(op: Signature) -> OpCost | None:
