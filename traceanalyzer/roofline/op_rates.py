@@ -18,10 +18,9 @@ from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
 from traceanalyzer.roofline.lower_bounds import bound_of, least_ns, reached_ns
 from traceanalyzer.roofline.peaks import Peaks, device_peaks
-from traceanalyzer.tensors.launch_inputs import WorkInputs
+from traceanalyzer.tensors.launch_inputs import PAGED, WorkInputs
 from traceanalyzer.tensors.ops.costs import ARITHMETIC, DEPTHWISE, OpCost, typed_inputs
 from traceanalyzer.tensors.ops.table import flops_of, op_cost
-from traceanalyzer.tensors.paged_attention import PAGED
 from traceanalyzer.tensors.signatures import NO_OP, Signature
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.kernel_families import FP32_ARITHMETIC, TENSOR_CORES_FP32

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 _OPS = re.compile(r"[A-Za-z_]\w*")
 _TIMES = re.compile(r"^[\d,]+ x ")
@@ -37,13 +38,18 @@ class Idiom:
 
 
 @cache
+def idiom_table() -> dict[str, Any]:
+    """`idioms.toml`."""
+    return tomllib.loads(Path(__file__).with_name("idioms.toml").read_text(encoding="utf-8"))
+
+
+@cache
 def idioms(kind: str) -> tuple[Idiom, ...]:
     """The rows for "attention", "kernels" or "calls", the specific before the general."""
-    table = tomllib.loads(Path(__file__).with_name("idioms.toml").read_text(encoding="utf-8"))
     named = ("ops", "without", "only")
     return tuple(
         Idiom(row["name"], row["fix"], row.get("code", ""), *(frozenset(row.get(key, ())) for key in named))
-        for row in table[kind]
+        for row in idiom_table()[kind]
     )
 
 

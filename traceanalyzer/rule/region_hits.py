@@ -1,6 +1,6 @@
 """Findings about the region of code that is responsible for idle time, and its remedy."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -12,38 +12,11 @@ from traceanalyzer.model.text_queries import regex
 from traceanalyzer.regions.responsible import MIN_CALLS, ON_HOST, Leading, Responsible
 from traceanalyzer.rule.claims import REGION
 from traceanalyzer.rule.hits import Hits
+from traceanalyzer.rule.idioms import idiom_table
 from traceanalyzer.rule.views import IdleTime
 
 _SEVERAL = 2
-_ADVICE = {
-    "one-call": "If the repeats compute the same values, compute them once and reuse them. If they are independent, "
-    "batch them: stack the inputs and call each op once.",
-    "items": "Batch the items (images, samples, time steps): call each op once on the whole tensor. If each item needs "
-    "the one before, compile the loop with {torch.compile}.",
-    "masks": "Treat all values at once instead of a mask for each: count and sum classes by torch.bincount or "
-    "scatter_add_, with the class as the index.",
-    "chain": "Capture the loop in a CUDA graph, or compile its body with {torch.compile}: each repeat needs the one "
-    "before, so they cannot be one batch. Compute before the loop what does not need it. Fewer repeats, or one kernel "
-    "for the loop (a scan), also help.",
-    "recurrence": "Call the recurrent layer once on the whole sequence (nn.LSTM, nn.GRU): one op launches all kernels.",
-    "lists": "Use torch._foreach_ ops (_foreach_mul_, _foreach_add_, _foreach_lerp_) on lists of tensors, or stack "
-    "tensors of equal shape and update them together.",
-    "groups": "Put parameters with equal options into one parameter group: each group is a separate update.",
-    "wrapper": "Its own Python code runs around every op: remove the wrapper, or return early for ops that do not "
-    "need it.",
-    "function": "Run it less often, once for all calls, or not at all. Else compile it with {torch.compile}: one "
-    "launch a call.",
-    "after-backward": "Metrics, logging and averages need not run in every step: run them every few steps, or collect "
-    "their inputs (torchmetrics: update()) and run them once (compute()).",
-    "package": "Call the package less often, once on all of the data, or not at all. Some of its work may be optional: "
-    "look at the arguments that you pass to it.",
-    "weights": "Compute the weights once for several calls: within torch.nn.utils.parametrize.cached(), or fold them "
-    "into plain weights for inference (remove_parametrizations).",
-    "host": "Move this code out of the loop, vectorise it, or run it ahead in another process.",
-    "optimizer": "The optimizer computes on the CPU: keep parameters and states on the GPU, or overlap its step with "
-    "the backward pass.",
-}
-
+_ADVICE: Mapping[str, str] = idiom_table()["regions"]
 _NEARLY_ALWAYS = 0.9  # share of an op's gaps that are in a block, from which on all are; chosen
 _ITEMS = regex(r"\b(?:select|slice|index_select|unbind)\b")  # ops that take one item of a tensor
 _MASKS = regex(r"\beq\b.*\b(?:any|sum|count_nonzero)\b")  # ops that count the elements that equal a value

@@ -18,12 +18,12 @@ from traceanalyzer.model.execution_trace import ExecutionTrace
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.tensors.kept_ops import others_than_kept, trained_ops
 from traceanalyzer.tensors.needed_values import abandoned_ops, diagonal_sizes, steps_of_threads, unread_ops
 from traceanalyzer.tensors.ops.table import Kind, op_row
 from traceanalyzer.tensors.read_shares import DATA, read_shares
 from traceanalyzer.tensors.signatures import signatures_of
 from traceanalyzer.tensors.values import LEAF, UNKNOWN_ARGUMENT, Keys, Values, values_of
+from traceanalyzer.timeline.backward_nodes import backward_nodes_of, in_hooks
 from traceanalyzer.timeline.calls_and_work import Calls
 from traceanalyzer.timeline.names import STEP_MARK
 
@@ -102,7 +102,7 @@ class Flow:
         unread, unread_results = unread_ops(recorded, values, view)
         diagonal = diagonal_sizes(recorded, values, view, unread)
         trained = np.zeros(len(recorded), bool)
-        trained[number[outer][trained_ops(calls, ops)]] = True
+        trained[number[outer][_trained_ops(calls, ops)]] = True
         again, guessed = computed_again(recorded, values, view, keys, trained)
         shares = read_shares(recorded, values, view, diagonal)
         same = _same_in_each_step(recorded, view, keys)
@@ -275,7 +275,7 @@ def computed_again(
         producers = values.producer[values.overwritten_by(op)]
         if keys.restores[op] or ((producers >= 0).all() and (again[producers] >= 0).all()):
             again[op] = first[op]
-    again = others_than_kept(values, again, trained)
+    again = _others_than_kept(values, again, trained)
     for op in np.flatnonzero((again >= 0) & ~keys.restores)[::-1].tolist():
         later = values.replaced[values.made_by(op)]
         later = later[(later < len(recorded)) & ~values.freed[values.made_by(op)]]
@@ -283,6 +283,49 @@ def computed_again(
             again[op] = -1
     again[~_feeds_others(values, again >= 0)] = -1
     return again, (again >= 0) & ((guesses > 0) | (guesses[again] > 0))
+
+
+def _trained_ops(calls: Calls, ops: Calls) -> Mask:
+    """Which ops have recorded a node of backward that runs. What hooks of backward run comes too late to be kept."""
+    _, recorder = backward_nodes_of(calls, ops)
+    trained = np.bincount(recorder[recorder >= 0], minlength=len(ops)) > 0
+    return trained & ~in_hooks(calls.events, ops.rows)
+
+
+def _others_than_kept(values: Values, again: Rows, trained: Mask) -> Rows:
+    """For each op the one that is kept in its place, -1 of the kept ones and of those that nothing computes again.
+
+    `again` is the first op that made the same, -1 of none, and `trained` which ops have a backward pass; (ops,).
+    """
+    every = np.arange(len(again))
+    first = np.where(again >= 0, again, every)
+    of_pass = _of_trained_pass(values, first, (again >= 0) & ~trained[first], trained)
+    kept = every.copy()
+    for chosen in (of_pass & ~trained, of_pass & trained):
+        kept[first[chosen][::-1]] = every[chosen][::-1]
+    result = kept[first]
+    return np.where(result == every, -1, result)
+
+
+def _of_trained_pass(values: Values, first: Rows, later: Mask, trained: Mask) -> Mask:
+    """Which of the later ops have a backward pass, or hand values to or from these as the first ops do."""
+    chosen = later & trained
+    if not chosen.any():
+        return chosen
+    maker, user = values.producer[values.read], values.reads
+    made = maker >= 0
+    links = list(dict.fromkeys(zip(maker[made].tolist(), user[made].tolist(), strict=True)))
+    of_first = set(links)
+    both = [
+        link
+        for link in links
+        if later[link[0]] and later[link[1]] and (int(first[link[0]]), int(first[link[1]])) in of_first
+    ]
+    for before, after in reversed(both):
+        chosen[before] |= chosen[after]
+    for before, after in both:
+        chosen[after] |= chosen[before]
+    return chosen
 
 
 def _feeds_others(values: Values, chosen: Mask) -> Mask:

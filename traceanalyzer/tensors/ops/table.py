@@ -2,7 +2,7 @@
 
 Everything that asks what an op does asks this table. Ops in place (`add_`) have the row of their family, with a write
 into the first input. Of extensions, those that torch itself ships have rows, and fused ops of servers whose inputs
-determine their cost. Those of paged attention do not: `tensors/paged_attention` takes the lengths from marks.
+determine their cost. Those of paged attention do not: `tensors/launch_inputs` takes the lengths from marks.
 """
 
 from dataclasses import dataclass, replace
