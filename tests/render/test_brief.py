@@ -9,8 +9,8 @@ from tests.support.fixtures import FIXTURES
 from tests.support.paths import SHARED
 from traceanalyzer import diagnose
 from traceanalyzer.render.text.brief import MAX_LINES
+from traceanalyzer.rule.idioms import repairs
 from traceanalyzer.rule.registry import all_rules
-from traceanalyzer.rule.repairs import repairs
 
 ITEM = FIXTURES / "implicit-sync" / "bad.json.gz"
 

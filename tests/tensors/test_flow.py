@@ -24,16 +24,6 @@ def test_results_that_are_freed_unread_are_unread(tmp_path: Path) -> None:
     assert found.unread.tolist() == [True, False, False, True, False, False, False] * 2
 
 
-def test_unread_results_that_only_seem_to_last_are_unread(tmp_path: Path) -> None:
-    """Three of four means are freed unread. The storage of the last one is not used anew."""
-    means = [Call("aten::mean", (X,), (result,)) for result in (Y, Y, Y, Y, Z)]
-    second = [mul(X, W, Y), reader_of(mul(X, W, Y))]
-    steps = [[*means, mul(X, W, OUT), Call("aten::argmax", (OUT,), (HOST,))], second]
-    assert flow(tmp_path, *steps).unread[:5].tolist() == [True] * 5
-    fewer = [means[0], *means[3:], *steps[0][5:]]
-    assert flow(tmp_path, fewer, second).unread[:3].tolist() == [True, True, False]
-
-
 def test_results_of_a_read_op_may_be_unread(tmp_path: Path) -> None:
     """The gradient of the input is read, those of the weight and the bias are not."""
     gradients = Call("aten::convolution_backward", (X, W, W), (Y, Z, Tensor(6)), backward=True)

@@ -4,22 +4,21 @@ An advice marks a feature in braces, `Put the norm under {torch.compile}.`: `fea
 """
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows, pick
+from traceanalyzer.model.containment import nearest_marked
 from traceanalyzer.model.finding import NOTHING_TO_DO
 from traceanalyzer.model.short_names import function_words
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.units import percent
 from traceanalyzer.rule.cpu_gaps import CallsAfterCpuGaps
-from traceanalyzer.rule.idioms import idiom_of
+from traceanalyzer.rule.idioms import idiom_of, idiom_table, toml_table
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 from traceanalyzer.timeline.packages import caller_of, in_its_own, own_frames, package_of
 
@@ -43,9 +42,9 @@ class Feature:
     on_mtia: str = ""
 
 
-_TABLE = tomllib.loads(Path(__file__).with_name("features.toml").read_text(encoding="utf-8"))
 FEATURES: Mapping[str, Feature] = {
-    name: Feature(**{**fields, "since": tuple(fields.get("since", ()))}) for name, fields in _TABLE.items()
+    name: Feature(**{**fields, "since": tuple(fields.get("since", ()))})
+    for name, fields in toml_table("features").items()
 }
 
 # What a text for CUDA names -> what stands in its place on ROCm, XPU and MTIA; None where it stays.
@@ -99,38 +98,15 @@ def named_for_platform(text: str, dialect: str) -> str:
     return text
 
 
-# Of a package's code, by whether the program trains: a request has no other steps.
-_LIBRARYS = {
-    True: "This code is in the package {}{}: call it every few steps, once before the loop, or with more "
-    "work in each call.",
-    False: "This code is in the package {}{}: batch its inputs, run it on the GPU, or prepare the next input in "
-    "another process while the GPU works.",
-}
 # Of stretches, and of all time of the function: in its own code, short calls and calls of NumPy; chosen.
 _MOST_OWN = 0.5
 # Time of a function for each call that it makes, below which it is a loop; a recorded call takes 0.2 to 1 us (H200).
 _SHORT_NS = 5_000
 # Time of a stretch: to free 10 MiB of a replaced batch takes 0.4 ms of a function's own time (H200 host).
 _MIN_OWN_NS = 1_000_000
-_OF_LOOP = (
-    "Replace the Python loop in {0} by NumPy or tensor operations, or keep its results if equal arguments give equal "
-    "ones. Most of the time passes in the code of {0} itself and in many short calls."
-)
-_OF_CODE = (
-    "Keep the results of {0} if equal arguments give equal ones (functools.cache, or a dict built once for all keys). "
-    "NumPy or tensor operations replace a loop over many items. Most of the time passes in the code of {0} itself, not "
-    "in recorded calls."
-)
-_OF_ARRAYS = (
-    "Do the array work of {} on the GPU: copy the arrays as they are, then index, convert and compute there. Or run it "
-    "ahead in another process. It calls NumPy: its own code, with operators and indexing, takes {} of the pauses."
-)
 _BACKWARD = r"^autograd::engine|Backward\d*$"
-_MODELS = "Use {{torch.compile}} or a CUDA graph: these run the step without this Python code of the package {}{}."
-TORCH_CODE_ADVICE = (
-    "This is torch's own code, which with_stack=True slows down: record without it first. If its time stays long, "
-    "call it less often, or with fewer and larger tensors."
-)
+_PAUSES: Mapping[str, str] = idiom_table()["pauses"]
+TORCH_CODE_ADVICE = _PAUSES["torch"]
 
 
 def library_caller(stretches: CallsAfterCpuGaps, function: str) -> str | None:
@@ -143,9 +119,7 @@ def library_caller(stretches: CallsAfterCpuGaps, function: str) -> str | None:
     if function not in frames or in_its_own(frames[frames.index(function) :]):
         return None
     own = np.array([next(own_frames([str(name), frames[-1]])) == name for name in code.names])
-    caller = code.open_at(instants, of_function.thread)
-    while len(going := np.flatnonzero((caller >= 0) & ~own[code.code[caller]])):
-        caller[going] = code.caller[caller[going]]
+    caller = nearest_marked(code.caller, own[code.code], code.open_at(instants, of_function.thread))
     return next(iter(Texts(pick(code.code, caller), code.names).sums(of_function.dur_ns)), "")
 
 
@@ -154,9 +128,10 @@ def library_advice(stretches: CallsAfterCpuGaps, function: str, caller: str) -> 
     package, called = package_of(function), f", which your code calls in {caller}" if caller else ""
     if idiom_of("calls", [function]) is not None:
         return f"This code is in the package {package}{called}."
-    trains = bool(Calls.build(stretches.events).name.matches(_BACKWARD).any())
-    text = _MODELS if function.endswith(": forward") else _LIBRARYS[trains]
-    return text.format(package, called)
+    # A request has no other steps.
+    trains = Calls.build(stretches.events).name.matches(_BACKWARD).any()
+    kind = "model" if function.endswith(": forward") else "library-in-training" if trains else "library"
+    return _PAUSES[kind].format(package=package, called=called)
 
 
 def own_code_advice(stretches: CallsAfterCpuGaps, function: str) -> str:
@@ -165,9 +140,8 @@ def own_code_advice(stretches: CallsAfterCpuGaps, function: str) -> str:
     least_ns = max(_MOST_OWN * max(total_ns, own.all_ns), _MIN_OWN_NS * len(stretches))
     if package_of(function) is not None or own.own_ns + own.arrays_ns < least_ns:
         return ""
-    if own.arrays_ns:
-        return _OF_ARRAYS.format(name, percent(own.own_ns / total_ns))
-    return (_OF_LOOP if own.calls * _SHORT_NS >= own.own_ns else _OF_CODE).format(name)
+    kind = "arrays" if own.arrays_ns else "loop" if own.calls * _SHORT_NS >= own.own_ns else "code"
+    return _PAUSES[kind].format(name=name, share=percent(own.own_ns / max(total_ns, 1)))
 
 
 def user_frame_hint(at: Calls | Work | IdleTime, rows: Rows, evidence: Mapping[str, Any], *, done_there: bool) -> str:

@@ -100,8 +100,7 @@ def takes_all_launches(pending: PendingFinding) -> bool:
 def resolve_claims(all_pending: Sequence[PendingFinding], window: tuple[int, int]) -> list[PendingFinding]:
     """The findings of one trace with what each alone owns within the window; order as given.
 
-    The table's order decides, then the rules' precedence and names, and of one rule the larger loss. A catch-all owns
-    nothing of what is mostly claimed.
+    The table's order decides, then the rules' precedence and names, and of one rule the larger loss.
     """
     spans = [pending.lost.merged() for pending in all_pending]
 

@@ -1,7 +1,6 @@
 """Stretches without any op or call, or without any launch, as rules see them: the host's own time."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -59,7 +58,13 @@ class Stretches:
         named = ("data_loading", "compilation", "capture", "profiler", "host_collective")
         optimizing = matching(trace.lanes.cpu, "name", OPTIMIZER.match) & (nesting.thread >= 0)
         own = intervals.union(nesting.start_ns[optimizing], nesting.end_ns[optimizing])
-        start, end = _left(intervals.union(*edges), [*(activity.sets[kind] for kind in named), own], steps)
+        known = [*(activity.sets[kind] for kind in named), own]
+        others = intervals.union(*(np.concatenate(bounds) for bounds in zip(*known, strict=True)))
+        low = max(int(steps.cpu_start_ns[0]), steps.window_start_ns)
+        high = min(int(steps.cpu_end_ns[-1]), steps.window_end_ns)
+        start, end = intervals.difference(intervals.clip(intervals.union(*edges), low, high), others)
+        long = end - start >= _MIN_NS
+        start, end = start[long], end[long]
         gap = np.searchsorted(edges[0], start, side="right") - 1
         return cls(start, end, rows[latest[gap]], rows[gap + 1])
 
@@ -88,16 +93,6 @@ class HostTime(Stretches):
         makes[outer[outer >= 0]] = True
         rows = activity.rows["dispatching"]
         return cls.between(rows[makes[rows]], trace, nesting, activity, steps)
-
-
-def _left(quiet: intervals.Set, known: Sequence[intervals.Set], steps: Steps) -> intervals.Set:
-    """What counts of the stretches without an op: nothing else explains it, it is in the steps, and long enough."""
-    others = intervals.union(*(np.concatenate(edges) for edges in zip(*known, strict=True)))
-    low = max(int(steps.cpu_start_ns[0]), steps.window_start_ns)
-    high = min(int(steps.cpu_end_ns[-1]), steps.window_end_ns)
-    start, end = intervals.difference(intervals.clip(quiet, low, high), others)
-    long = end - start >= _MIN_NS
-    return start[long], end[long]
 
 
 _SAMPLES = 256  # instants: a function with a tenth of the time is met 26 times
@@ -291,10 +286,8 @@ class CallsAfterCpuGaps(Calls):
 
     def own_code(self, function: str) -> OwnCode:
         """Where a user's function spends its part of these stretches."""
-        code, python = self.events.user_code, self.events.trace.lanes.python
-        rows = np.isin(code.code, np.flatnonzero(code.names == function))
-        pauses = intervals.union(self.start_ns, self.end_ns)
-        spans = intervals.union(code.start_ns[rows], code.end_ns[rows])
+        python = self.events.trace.lanes.python
+        pauses, spans = intervals.union(self.start_ns, self.end_ns), self._spans_of(function)
         start, dur = ints(python, "start_ns"), ints(python, "dur_ns")
         inside = intervals.covered(spans, start, start + dur) >= np.maximum(dur, 1)
         inside &= np.isin(ints(python, "tid"), distinct(self.thread))
@@ -329,10 +322,12 @@ class CallsAfterCpuGaps(Calls):
 
     def within_ns(self, function: str) -> int:
         """How much of these stretches lies in calls of a user's function."""
+        return int(intervals.covered(self._spans_of(function), self.start_ns, self.end_ns).sum())
+
+    def _spans_of(self, function: str) -> intervals.Set:
         code = self.events.user_code
         rows = np.isin(code.code, np.flatnonzero(code.names == function))
-        spans = intervals.union(code.start_ns[rows], code.end_ns[rows])
-        return int(intervals.covered(spans, self.start_ns, self.end_ns).sum())
+        return intervals.union(code.start_ns[rows], code.end_ns[rows])
 
     def user_calls(self) -> int:
         """How many calls of the user's functions were recorded within these stretches; 0 without stacks."""
@@ -355,11 +350,11 @@ class CallsAfterCpuGaps(Calls):
         """
         every = Calls.build(self.events)
         code = every.name.code
-        size = int(max(code.max(initial=-1), self.name.code.max(initial=-1))) + 1
-        first = np.full(size, np.iinfo(np.int64).max)
+        named = self.name.code
+        size = int(max(code.max(initial=-1), named.max(initial=-1))) + 1
+        first = np.full(size, _NEVER)
         np.minimum.at(first, code[code >= 0], every.start_ns[code >= 0])
         occurrences = np.bincount(code[code >= 0], minlength=size)
-        named = self.name.code
         longest = np.zeros(size, np.int64)
         np.maximum.at(longest, named[named >= 0], self.dur_ns[named >= 0])
         comparable = (named >= 0) & (self.dur_ns > _COMPARABLE * longest[named])

@@ -186,8 +186,7 @@ def _advice(pending: PendingFinding, scope: Scope, evidence: Mapping[str, Any]) 
 
 def _not_here(saving: Saving | None) -> str:
     """Before the advice where following it makes the step longer: by how much."""
-    longer = saving is not None and lengthens_step(saving)
-    return _NOT_HERE.format(more=format_ns(-saving.step_ns)) if saving is not None and longer else ""
+    return _NOT_HERE.format(more=format_ns(-saving.step_ns)) if saving and lengthens_step(saving) else ""
 
 
 def without_warning(advice: str) -> str:
@@ -197,8 +196,8 @@ def without_warning(advice: str) -> str:
 
 def _usual(hits: Hits, saving: Saving | None) -> str:
     """After the advice where a saving worth a fix is info, because so much is usual."""
-    worth = saving is not None and Severity.of(saving.share) is not Severity.INFO
-    return _COMMON if worth and saving is not None and saving.share < hits.normal_share else ""
+    worth = saving and Severity.of(saving.share) is not Severity.INFO
+    return _COMMON if worth and saving and saving.share < hits.normal_share else ""
 
 
 def _owning(pending: PendingFinding) -> tuple[PendingFinding, Rows]:
@@ -218,7 +217,6 @@ def _part(pending: PendingFinding) -> float:
 
 def _weighed(pending: PendingFinding, costs: Rows) -> dict[str, Any]:
     """The rule's evidence, texts of the occurrences by what these cost; by how long they are where that names none."""
-
     dur_ns = pending.hits.occurrences.dur_ns
 
     def sums(texts: Texts) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Code that people know by a name, such as GELU written by hand, with what they do about it: a table."""
+"""Tables of code: what people know by a name, such as GELU written by hand, and what repairs of findings look like."""
 
 import re
 import tomllib
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from traceanalyzer.model.finding import Finding
 
 _OPS = re.compile(r"[A-Za-z_]\w*")
 _TIMES = re.compile(r"^[\d,]+ x ")
@@ -37,10 +39,15 @@ class Idiom:
         return self.ops <= lower and not self.without & lower and allowed
 
 
+def toml_table(name: str) -> dict[str, Any]:
+    """A table of this folder: "features", "idioms", "repairs" or "titles"."""
+    return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
+
+
 @cache
 def idiom_table() -> dict[str, Any]:
     """`idioms.toml`."""
-    return tomllib.loads(Path(__file__).with_name("idioms.toml").read_text(encoding="utf-8"))
+    return toml_table("idioms")
 
 
 @cache
@@ -56,3 +63,47 @@ def idioms(kind: str) -> tuple[Idiom, ...]:
 def idiom_of(kind: str, texts: Iterable[str]) -> Idiom | None:
     """The idiom that the first of these texts shows; None of what has no name."""
     return next((one for text in texts for one in idioms(kind) if one.fits(text)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """One row of the table.
+
+    Attributes:
+        rule, cause: of the findings that it repairs; no cause for any.
+        text: a regular expression that finds something in the finding's title, message or advice.
+        code, used: regular expressions for lines of a program: what the repair changes, and what it adds.
+        needs, results: the precondition, and what could change in the program's results.
+    """
+
+    rule: str
+    before: str
+    after: str
+    needs: str
+    results: str = "none"
+    cause: str = ""
+    text: str = ""
+    code: str = ""
+    used: str = ""
+
+    def fits(self, finding: Finding) -> bool:
+        """Whether it repairs what the finding is about."""
+        same = self.rule == finding.rule and self.cause in ("", finding.cause)
+        return same and bool(re.search(self.text, f"{finding.title} {finding.message} {finding.advice}"))
+
+
+def lines_with(pattern: str, program: str) -> list[int]:
+    """Numbers, from 1, of the program's lines that have a `code` or `used` of a repair; none for an empty pattern."""
+    lines = enumerate(program.splitlines(), 1) if pattern else ()
+    return [number for number, line in lines if re.search(pattern, line.partition("#")[0])]
+
+
+@cache
+def repairs() -> tuple[Repair, ...]:
+    """All rows, the specific before the general."""
+    return tuple(Repair(**row.pop("fits"), **row) for row in toml_table("repairs")["repair"])
+
+
+def repair_of(finding: Finding) -> Repair | None:
+    """The first row that fits the finding; None where the table has none."""
+    return next((row for row in repairs() if row.fits(finding)), None)

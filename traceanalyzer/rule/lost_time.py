@@ -26,9 +26,8 @@ class LostTime:
         spans: how many spans, or rows that are their own occurrences, were given, parallel to `Hits.occurrences`; None
             where owners were.
 
-    Raises:
-        ValueError: the lengths differ, a stretch ends before it starts, or an owner is negative, as
-            `index_of_enclosing(...)` gives it where nothing is around a row.
+    Raises ValueError: the lengths differ, a stretch ends before it starts, or an owner is negative, as
+    `index_of_enclosing(...)` gives it where nothing is around a row.
     """
 
     owner: Rows
@@ -98,8 +97,7 @@ class LostTime:
     def idle_within(cls, idle: IdleTime, starts_ns: Rows, ends_ns: Rows) -> Self:
         """The idle time of every device within [starts_ns[i], ends_ns[i]), which is owner i's.
 
-        Where spans share time, as those of nested calls or of two threads, the first that begins has it, of several
-        the longest: a span within another one loses nothing.
+        Of spans that share time, as those of nested calls or of two threads, the first and longest has it.
         """
         _check_spans(starts_ns, ends_ns)
         order = np.lexsort((-ends_ns, starts_ns))
@@ -136,7 +134,7 @@ class LostTime:
     def launched_within(cls, idle: IdleTime, starts_ns: Rows, ends_ns: Rows) -> Self:
         """Idle time that a launch within [starts_ns[i], ends_ns[i]) ended, which is owner i's.
 
-        What was before its span is not, but where a span launched the work before it, too: then it is between the two.
+        What was before its span is not, unless a span launched the work before it, too.
         """
         _check_spans(starts_ns, ends_ns)
         owner = span_of(idle.launch, starts_ns, ends_ns)

@@ -46,13 +46,12 @@ def message_fields(
             a total as `{delay_a_step}`, `2.00 ms a step`, and `{delay_of_step}`, `2.00 ms`: where not nearly all steps
             have it, the total; `{delay_on_average}` also says that it is a mean of the steps; `lines`, the user's code,
             also give `{at_lines}`, empty where there are none.
-        counts: occurrences of the pattern, and those within steps: of work what a step launched, not what was queued
-            before the first.
-        in_steps: in how many steps they are, 0 where nothing marks steps.
+        counts: occurrences, and those within steps: of work what a step launched.
+        in_steps: in how many of the steps they are, 0 where nothing marks steps.
         within: the share of totals that is within steps.
-        part: of the rule's totals that the finding has: less than all where the user chose a window.
-        of_window: names in the evidence of what the finding has all of then, too.
         lost_ns: what the occurrences lost; `{elsewhere}` says how much of it counts here, where others have much of it.
+        part: of the rule's totals that the finding has, less than all where the user chose a window, but for those
+            `of_window`.
     """
     recurs = in_steps > 1 and in_steps >= _MOST_STEPS * steps
     factor, suffix = (within / steps, "a step") if recurs else (1.0, _IN_TOTAL)

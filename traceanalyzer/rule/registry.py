@@ -108,8 +108,7 @@ def rule(
         limits: a class whose fields are `limit`s; it becomes a frozen dataclass.
         choices: those of `causes` that cost time for another gain, where the rule's other findings are faults.
 
-    Raises:
-        TypeError: it is written without parentheses, or stands before something else than a function.
+    Raises TypeError: it is written without parentheses, or stands before something else than a function.
     """
     if bare:
         raise TypeError("write @rule(since=...), with parentheses and names")

@@ -50,8 +50,7 @@ def graded(cost_share: float, saving: Saving | None) -> Severity:
 def _of_idle_time(hits: Hits, idle_share: float | None) -> Severity:
     """The most that idle time can be worth which nobody knows how to fix: what is idle without the profiler, too.
 
-    Under the profiler the CPU is slower, and a device that it keeps busy without seems to wait for it. Less idle time
-    than the replayed step's error cannot be told from none, and is low at most.
+    Less idle time than the replayed step's error cannot be told from none, and is low at most.
     """
     if idle_share is None or idle_share >= MIN_OPEN_SHARE or not isinstance(hits.occurrences, IdleTime):
         return Severity.HIGH
@@ -88,10 +87,8 @@ _LARGE_SHARE = 1 / 3  # of the step that one op takes; chosen
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """By severity, what surely saves most first, then what nobody can tell; ties by cost, names, rank and place.
 
-    Facts that cost nobody anything stand by the share of GPU time that they are about. An op that takes a third of the
-    step or more stands where that third puts it: where nothing before it explains it, that is what to look at.
-
-    Where nothing is sure to be wrong, what the time goes to comes first.
+    Facts that cost nobody anything stand by the share of GPU time that they are about; an op that takes a third of the
+    step or more where that third puts it. Where nothing is sure to be wrong, what the time goes to comes first.
     """
     ordered = sorted(findings, key=_place)
     if any(finding.severity is not Severity.INFO or _saves(finding) for finding in ordered):

@@ -1,14 +1,13 @@
 """The title of a finding: one sentence that states the problem with its number and the code."""
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from traceanalyzer.model.short_names import short_op, short_ops
 from traceanalyzer.model.text_queries import regex
+from traceanalyzer.rule.idioms import toml_table
 from traceanalyzer.rule.messages import singular
 
 MAX_TITLE, _WITH_PLACE = 100, 130
@@ -29,7 +28,7 @@ _NOTHING = regex(r"0(?: ns| %)?(?: a step| in total|$)")
 @cache
 def title_templates() -> Mapping[str, Mapping[str, str | list[str]]]:
     """Rule -> cause -> template, or several of which the first that has room is taken; `any` for other causes."""
-    return tomllib.loads(Path(__file__).with_name("titles.toml").read_text(encoding="utf-8"))
+    return toml_table("titles")
 
 
 def title_of(rule: str, cause: str, message: str, fields: Mapping[str, str], evidence: Mapping[str, Any]) -> str:

@@ -15,10 +15,8 @@ MIN_CHAIN = 2
 def chain_length(flow: Flow, loops: Iterable[Rows]) -> int | None:
     """Ops of each repeat in the longest row of ops that need each other from repeat to repeat; None if unknown.
 
-    It is 0 of repeats that do not need each other, and 1 of a sum of all; a layer counts as `MIN_CHAIN`.
-
-    Args:
-        loops: of each loop the start of each repeat, and the end of the last.
+    It is 0 of repeats that do not need each other, and 1 of a sum of all; a layer counts as `MIN_CHAIN`. `loops` are,
+    of each loop, the start of each repeat and the end of the last.
     """
     repeat, loop = _repeats(flow, loops)
     # Of the row of ops that leads to an op from most repeats.

@@ -311,7 +311,7 @@ def _joined(form: Form, known: list[_Parts]) -> _Parts:
 
 
 def steps_by_size(forms: Sequence[Form], number: Sequence[int]) -> list[Step]:
-    """Ops without ids of tensors. Of several tensors of one size, the last one is what was made last.
+    """Ops without ids of tensors: of several tensors of one size, the one that was made last.
 
     Products of one form read the same tensor, as those of queries, keys and values do.
     """

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 import orjson
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, no_rows
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, no_rows, places_of
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.execution_trace import ExecutionTrace
 from traceanalyzer.model.finding import Confidence
@@ -130,9 +130,7 @@ class Flow:
 
     def places(self, recorded: Rows) -> Rows:
         """Positions in `ops` of ops of the execution trace; -1 of others, and for -1."""
-        place = np.full(len(self.recorded) + 1, -1, np.int64)
-        place[self.number] = np.arange(len(self.ops))
-        return place[recorded]
+        return places_of(self.number, len(self.recorded))[recorded]
 
     def is_closed(self, ops: Calls) -> bool:
         """Whether these ops of the forward pass hand values on to each other, which no other op of forward reads."""
@@ -165,10 +163,9 @@ def confidence_of(flow: Flow | None, ops: Calls) -> Confidence:
 def joined(recorded: ExecutionTrace, calls: Calls) -> tuple[Rows, Rows]:
     """(rows of `trace.cpu`, the recorded op that each is), by thread and start.
 
-    A thread's step is joined to the recorded thread's step of the same number that runs the same ops on the same
-    shapes, nested ones included; else to any that does; else to one where few shapes differ but for sizes that became
-    others everywhere, as those of data that grows. Ops amid the step that depend on its data, such as those of a
-    loader, are left out, as are steps that several threads run.
+    A thread's step is joined to the recorded step of the same number that runs the same ops on the same shapes, else to
+    any that does, else to one where few shapes differ but for sizes that became others everywhere, as those of data
+    that grows. Ops amid the step that depend on its data, as a loader's, are left out; so are steps of several threads.
     """
     ops = calls[calls.is_op].in_order()
     marks = calls[calls.is_annotation & calls.name.meets(STEP_MARK.search)]

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Mask, Rows, Value, distinct, no_rows
+from traceanalyzer.model.arrays import Mask, Rows, Value, distinct, grouped, no_rows
 from traceanalyzer.model.execution_trace import Access, ExecutionTrace, Layout
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.tensors.ops.table import Kind, op_row
 from traceanalyzer.tensors.values import Values
 
-_MOST = 0.75  # share of an op's unread results that were freed, from which on the others were freed, too; chosen
 _MOST_RESULTS = 32  # results of an op that are told apart
 _NODE = regex(r"Backward\d*$")
 _CHOLESKY = frozenset({"aten::linalg_cholesky", "aten::linalg_cholesky_ex", "aten::cholesky"})
@@ -29,20 +28,9 @@ def unread_ops(recorded: ExecutionTrace, values: Values, view: Mask) -> tuple[Ma
     """(which ops make what no needed op reads, bool; bit i for unread result i of the others, int64), (recorded,) both.
 
     Results are in storages that were freed, or gradients that nobody takes. What lasts beyond the trace, what leaves
-    the device, what backward has saved, and what an op of a library does is needed. What only seems to last, because
-    nothing used its storage anew, is not: most results of the same op on the same shapes were freed unread.
+    the device, what backward has saved, and what an op of a library does is needed.
     """
-    lasting = values.on_cpu | (values.replaced == len(recorded))
-    unread, _ = _unread_if(recorded, values, view, lasting)
-    seems = ~values.on_cpu & lasting & _mostly(recorded, values, unread, lasting)[values.producer]
-    unread, needed_value = _unread_if(recorded, values, view, lasting & ~seems)
-    outer = recorded.outer & ~view
-    parts = _unread_results(recorded, values, outer & ~unread, needed_value)
-    return as_step_before(recorded, outer & unread), as_step_before(recorded, parts)
-
-
-def _unread_if(recorded: ExecutionTrace, values: Values, view: Mask, lasting: Mask) -> tuple[Mask, Mask]:
-    """(which ops make nothing needed, which values are needed) if these values last."""
+    outer, lasting = recorded.outer & ~view, values.on_cpu | (values.replaced == len(recorded))
     known = np.array([name.startswith("aten::") for name in recorded.names], bool)[recorded.name]
     gradient = np.append(recorded.backward, False)[values.producer]
     taken = np.zeros(len(gradient), bool)
@@ -51,23 +39,15 @@ def _unread_if(recorded: ExecutionTrace, values: Values, view: Mask, lasting: Ma
     needed_value = lasting & ~gradient if (taken & gradient).any() else lasting | gradient
     needed = ~known | _saved_for_backward(recorded)
     needed[_last_without_backward(recorded, values)] = True
-    for op in np.flatnonzero(recorded.outer & ~view)[::-1].tolist():
+    for op in np.flatnonzero(outer)[::-1].tolist():
         made = values.made_by(op)
         needed[op] |= not len(made) or bool(needed_value[made].any())
         if needed[op]:
             needed_value[values.read_by(op)] = True
             # Writing to a part leaves the others.
             needed_value[values.overwritten_by(op)] = True
-    return recorded.outer & ~view & ~needed, needed_value
-
-
-def _mostly(recorded: ExecutionTrace, values: Values, unread: Mask, lasting: Mask) -> Mask:
-    """Ops of which most in the step, on the same shapes, are unread, and some only last; False for -1, no op."""
-    _, form = np.unique([recorded.step, recorded.name, recorded.inputs], axis=1, return_inverse=True)
-    lasts = np.zeros(len(recorded), bool)
-    lasts[values.results[lasting[values.made]]] = True
-    gone, left = np.bincount(form, unread), np.bincount(form, lasts & ~unread)
-    return np.append(((gone > 0) & (gone * (1 - _MOST) >= left * _MOST))[form], False)
+    parts = _unread_results(recorded, values, outer & needed, needed_value)
+    return as_step_before(recorded, outer & ~needed), as_step_before(recorded, parts)
 
 
 def _unread_results(recorded: ExecutionTrace, values: Values, chosen: Mask, needed_value: Mask) -> Rows:
@@ -124,12 +104,12 @@ def _saved_for_backward(recorded: ExecutionTrace) -> Mask:
     node = np.array([bool(_NODE.search(name)) for name in recorded.names])[recorded.name]
     forward = np.flatnonzero(~recorded.backward & ~node & (recorded.sequence >= 0))
     forward = forward[np.isin(recorded.sequence[forward], recorded.sequence[node])]
-    keys = (recorded.sequence[forward], recorded.step[forward], recorded.thread[forward])
-    ordered = forward[np.lexsort((forward, *keys))]
-    keys = (recorded.thread[ordered], recorded.step[ordered], recorded.sequence[ordered])
-    last = np.append(np.any([np.diff(key) != 0 for key in keys], axis=0), True)[: len(ordered)]
+    number, first = grouped([column[forward] for column in (recorded.sequence, recorded.step, recorded.thread)])
+    last = np.zeros(len(first), np.int64)
+    np.maximum.at(last, number, forward)
+    # Functions in Python save what they like.
     result = (recorded.function >= 0) & np.isin(recorded.function, recorded.sequence[node])
-    result[recorded.outermost()[ordered[last]]] = True
+    result[recorded.outermost()[last]] = True
     return result
 
 
@@ -207,7 +187,7 @@ def as_step_before(recorded: ExecutionTrace, of_ops: NDArray[Value]) -> NDArray[
 
 def steps_of_threads(step: Rows, thread: Rows) -> Iterator[tuple[int, Rows]]:
     """(step, positions of its ops in order) of each thread."""
-    order = np.lexsort((np.arange(len(step)), step, thread))
+    order = np.lexsort((step, thread))
     edges = np.flatnonzero(np.diff(step[order]) | np.diff(thread[order])) + 1
     for places in np.split(order, edges) if len(order) else ():
         yield int(step[places[0]]), places

@@ -48,8 +48,7 @@ def read_shares(recorded: ExecutionTrace, values: Values, view: Mask, diagonal: 
     """(share of the result of each op on rows that later ops need, whether it is one of alternatives).
 
     It is 1 of other ops, of what may last, and of diagonals. An op on rows needs the rows of its data that others need
-    of its result. Backward has no gradient for the others. Of alternatives that are joined, and of which each row picks
-    one, the share is the mean.
+    of its result. Backward has no gradient for the others. Of alternatives, of which each row picks one, it is a mean.
     """
     rows = [op_row(name) for name in recorded.names]
     share, needs = np.ones(len(recorded)), dict[int, dict[Hashable, Layout]]()

@@ -22,8 +22,8 @@ from traceanalyzer.report.profiler_commands import program_command
 from traceanalyzer.report.words import format_span, listed
 from traceanalyzer.rule.advice import named_for_platform
 from traceanalyzer.rule.claims import REGION
+from traceanalyzer.rule.idioms import Repair, lines_with, repair_of
 from traceanalyzer.rule.registry import Kind, all_rules, kind_of
-from traceanalyzer.rule.repairs import Repair, lines_with, repair_of
 from traceanalyzer.version import __version__
 
 MAX_LINES = 150
