@@ -64,7 +64,7 @@ def windowed(hits: Hits, within: Scope) -> list[Finding]:
     all_pending = resolve_claims(
         list(group_hits("some-rule", Claims.EVENT, [hits], within)), (within.start_ns, within.end_ns)
     )
-    return [build_finding(pending, within, None) for pending in all_pending]
+    return [build_finding(pending, within, None, None) for pending in all_pending]
 
 
 def test_place_is_a_typical_occurrence_with_device_and_step() -> None:
@@ -115,7 +115,7 @@ def test_shared_idle_time_is_weighed_by_each_findings_part() -> None:
         named = Hits(idle, "m", "a.", lost=LostTime(np.arange(2), idle.device, idle.start_ns, idle.start_ns + part))
         pending = [*group_hits("event", Claims.EVENT, [named]), *group_hits("rest", Claims.REMAINDER, [net])]
         _, rest = resolve_claims(pending, (0, LENGTH))
-        assert build_finding(rest, scope(), None).message == said
+        assert build_finding(rest, scope(), None, None).message == said
 
 
 @pytest.mark.parametrize("excess", [0, 2 * MS, 5 * MS])

@@ -40,7 +40,7 @@ def findings(
     all_pending = resolve_claims(
         list(group_hits("some-rule", order, hits, within if within.asked else None)), (within.start_ns, within.end_ns)
     )
-    return [build_finding(pending, within, saving) for pending in all_pending]
+    return [build_finding(pending, within, saving, None) for pending in all_pending]
 
 
 def kernels(*places: Place, **changes: Any) -> Hits:

@@ -98,12 +98,6 @@ def most_rates(devices: Iterable[str | None]) -> dict[str, float] | None:
     return {"GB/s": max(one.gbps for one in peaks), "TFLOP/s": tflops}
 
 
-def _longest_ns(steps: Steps) -> int:
-    """Length of the longest step, on the CPU or on a GPU."""
-    lanes = steps.durations_ns(), *(steps.durations_ns(device) for device in steps.bounds_ns)
-    return max(int(lengths.max(initial=0)) for lengths in lanes)
-
-
 def claim_of(finding: Finding, hits: Hits, analysis: Analysis, forecast: Forecast | None) -> Claim:
     """A finding of one trace with what it is compared with."""
     meta = analysis.trace.meta
@@ -111,8 +105,10 @@ def claim_of(finding: Finding, hits: Hits, analysis: Analysis, forecast: Forecas
     basis = "" if forecast is None else forecast.step.basis
     replayed = forecast is not None and forecast.program is not None and finding.saving
     most_ns = _removed_ns(finding, hits, forecast) if forecast is not None and replayed else None
-    steps = analysis.index_or_none(Steps)
-    step_ns = None if steps is None else _longest_ns(steps)
+    steps, step_ns = analysis.index_or_none(Steps), None
+    if steps is not None:
+        lanes = steps.durations_ns(), *(steps.durations_ns(device) for device in steps.bounds_ns)
+        step_ns = max(int(lengths.max(initial=0)) for lengths in lanes)
     return Claim(finding, hits, meta.dialect, basis, peaks, inputs, most_ns, step_ns)
 
 
@@ -153,8 +149,7 @@ def _empty_number(claim: Claim) -> str:
 
 
 def _worthless_and_saving(claim: Claim) -> str:
-    saving = claim.finding.saving
-    worthless = claim.finding.advice.startswith(NOT_WORTH_IT)
+    saving, worthless = claim.finding.saving, claim.finding.advice.startswith(NOT_WORTH_IT)
     return "not worth it, and saves time" if worthless and saving is not None and saving.share > 0 else ""
 
 
@@ -203,12 +198,8 @@ def _float32_of_halves(claim: Claim) -> str:
     if work is None or inputs is None or not claim.finding.message.startswith("float32 "):
         return ""
     halves = inputs.meets(lambda op: bool(kinds := tensor_types(op)) and kinds <= _HALVES)[work.entries]
-    return "the recorded types of its inputs are half precision" if _mostly(work, halves) else ""
-
-
-def _mostly(work: Work, chosen: np.ndarray) -> bool:
-    """Whether most of the time is of the chosen pieces."""
-    return bool(2 * int(work.dur_ns[chosen].sum()) > work.total_ns > 0)
+    mostly = 2 * int(work.dur_ns[halves].sum()) > work.total_ns > 0
+    return "the recorded types of its inputs are half precision" if mostly else ""
 
 
 def _cuda_graph_elsewhere(claim: Claim) -> str:

@@ -33,6 +33,14 @@ _BEFORE_LOOP = 0.6
 _MAX_COMPARED = 30  # only so many findings of a trace are compared pair by pair: those that save most
 
 
+Pending = Sequence[PendingFinding]
+Pair = tuple[int, int]
+Before = Mapping[int, frozenset[int]]
+"""Position of a finding -> those of the findings that come before it."""
+Prints = Mapping[int, Footprint]
+"""Position of a finding whose saving is worth comparing -> what its fix takes, most worth first."""
+
+
 @dataclass(frozen=True, slots=True)
 class FaultOf:
     """The fault of each finding of a trace.
@@ -48,26 +56,21 @@ class FaultOf:
     number: tuple[int, ...]
     savings: tuple[Saving | None, ...]
     severities: tuple[Severity, ...]
-    preceded_by: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    preceded_by: Before = field(default_factory=dict)
     steps_after: Mapping[int, StepEstimate] = field(default_factory=dict)
 
 
-def faults_of(all_pending: Sequence[PendingFinding], findings: Sequence[Finding], forecast: Forecast | None) -> FaultOf:
+def faults_of(all_pending: Pending, findings: Sequence[Finding], forecast: Forecast | None) -> FaultOf:
     """Group the findings of one trace, parallel to what each was made of; without a forecast each is a fault."""
     linked, partly, earlier = _linked(all_pending, findings, forecast)
     number = _groups(len(findings), linked)
-    savings: list[Saving | None] = []
-    severities = []
+    joint = []
     for fault in range(max(number, default=-1) + 1):
         members = [i for i, of_finding in enumerate(number) if of_finding == fault]
-        saving, severity = _joint(
-            [(all_pending[i], findings[i]) for i in members],
-            [edit for i in members if i not in partly for edit in all_pending[i].hits.edits()],
-            forecast,
-        )
-        savings.append(saving)
-        severities.append(severity)
-    return FaultOf(tuple(number), tuple(savings), tuple(severities), earlier)
+        edits = [edit for i in members if i not in partly for edit in all_pending[i].hits.edits()]
+        joint.append(_joint([(all_pending[i], findings[i]) for i in members], edits, forecast))
+    savings, severities = tuple(one for one, _ in joint), tuple(one for _, one in joint)
+    return FaultOf(tuple(number), savings, severities, earlier)
 
 
 def _joint(
@@ -86,7 +89,7 @@ def _joint(
     return saving, fault_severity((finding.severity for _, finding in members), cost_share, saving)
 
 
-def _groups(count: int, linked: Sequence[tuple[int, int]]) -> list[int]:
+def _groups(count: int, linked: Sequence[Pair]) -> list[int]:
     """The fault of each finding: the connected components of the links, numbered in order."""
     root = list(range(count))
     for pair in linked:
@@ -97,16 +100,17 @@ def _groups(count: int, linked: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _linked(
-    all_pending: Sequence[PendingFinding], findings: Sequence[Finding], forecast: Forecast | None
-) -> tuple[list[tuple[int, int]], set[int], dict[int, frozenset[int]]]:
+    all_pending: Pending, findings: Sequence[Finding], forecast: Forecast | None
+) -> tuple[list[Pair], set[int], Before]:
     """(pairs of findings that one change removes; findings of which it removes a part; `FaultOf.preceded_by`)."""
     if forecast is None:
         return [], set(), {}
     worth = _worth_comparing(all_pending, findings)
-    prints = {i: Footprint.of(forecast.program, all_pending[i].hits.edits()) for i in worth}
-    before_loops = _needless_in_loops(all_pending, prints, worth, forecast)
+    program = forecast.program
+    prints = {i: Footprint.of(program, all_pending[i].hits.edits()) for i in worth}
+    before_loops = _needless_in_loops(all_pending, prints, worth, program.launch)
     replaced = _replaced(all_pending, prints, before_loops)
-    specific, partly = _removed_together(all_pending, worth, prints, before_loops, replaced, forecast)
+    specific, partly = _removed_together(all_pending, worth, prints, before_loops, replaced, program)
     removed = {i for pair in specific for i in pair}
     compiled = [
         (i, other)
@@ -121,21 +125,15 @@ def _linked(
     return compiled + specific, partly, _behind_late_batches(all_pending, earlier)
 
 
-def _needless_in_loops(
-    all_pending: Sequence[PendingFinding],
-    prints: Mapping[int, Footprint],
-    worth: Mapping[int, float],
-    forecast: Forecast,
-) -> dict[int, frozenset[int]]:
+def _needless_in_loops(all_pending: Pending, prints: Prints, worth: Mapping[int, float], launch: Rows) -> Before:
     """Of each finding about loops the needless work that comes first: some of the loops, or most that it saves."""
-    needless = [
-        i for i in prints if all_pending[i].order is Claims.WORK and _has_only(all_pending[i], Drop, DropRegion)
-    ]
+    of_work = (i for i in prints if all_pending[i].order is Claims.WORK)
+    needless = [i for i in of_work if _has_only(all_pending[i], Drop, DropRegion)]
     first = dict[int, frozenset[int]]()
     for i, loops in prints.items():
         edits = all_pending[i].hits.edits() if i not in needless else ()
         if any(isinstance(edit, (Batch, GraphLaunch, DropRegion)) for edit in edits):
-            whole = (one for one in needless if prints[one].takes_whole_loops(loops, forecast.program.launch))
+            whole = (one for one in needless if prints[one].takes_whole_loops(loops, launch))
             # One backward pass for all rows does once what the passes for each row have in common.
             rows = any(isinstance(edit, Batch) and edit.times > 1 for edit in edits)
             dear = (one for one in needless if not rows and worth[one] >= _BEFORE_LOOP * worth[i])
@@ -143,9 +141,7 @@ def _needless_in_loops(
     return first
 
 
-def _replaced(
-    all_pending: Sequence[PendingFinding], prints: Mapping[int, Footprint], apart: Mapping[int, frozenset[int]]
-) -> dict[int, frozenset[int]]:
+def _replaced(all_pending: Pending, prints: Prints, apart: Before) -> Before:
     """Of each finding about how fast kernels are the findings, worth more, whose fixes put others in their place."""
     by = dict[int, frozenset[int]]()
     for larger, i in combinations(prints, 2):
@@ -156,9 +152,7 @@ def _replaced(
     return by
 
 
-def _behind_late_batches(
-    all_pending: Sequence[PendingFinding], earlier: dict[int, frozenset[int]]
-) -> dict[int, frozenset[int]]:
+def _behind_late_batches(all_pending: Pending, earlier: dict[int, frozenset[int]]) -> Before:
     """All others come after late batches: while workers set the pace, no other change makes a step shorter."""
     fixes = ((i, pending.hits.edits()) for i, pending in enumerate(all_pending))
     late = frozenset(i for i, edits in fixes if any(isinstance(edit, FetchInTime) for edit in edits))
@@ -166,7 +160,7 @@ def _behind_late_batches(
     return earlier | {i: earlier.get(i, frozenset()) | late for i in others}
 
 
-def _worth_comparing(all_pending: Sequence[PendingFinding], findings: Sequence[Finding]) -> dict[int, float]:
+def _worth_comparing(all_pending: Pending, findings: Sequence[Finding]) -> dict[int, float]:
     """Share that each specific finding saves, by position, largest first; empty if there is only one."""
     savings = ((i, finding.saving) for i, finding in enumerate(findings))
     worth = {i: saving.share for i, saving in savings if saving is not None and saving.share >= _MIN_SAVING}
@@ -176,10 +170,7 @@ def _worth_comparing(all_pending: Sequence[PendingFinding], findings: Sequence[F
 
 
 def preceded_by(
-    all_pending: Sequence[PendingFinding],
-    findings: Sequence[Finding],
-    prints: Mapping[int, Footprint],
-    worth: Mapping[int, float],
+    all_pending: Pending, findings: Sequence[Finding], prints: Prints, worth: Mapping[int, float]
 ) -> dict[int, frozenset[int]]:
     """The findings that come before each, by position, where there are any; those with a saving, without info.
 
@@ -209,11 +200,8 @@ def preceded_by(
     for chain in chains:
         explained = {i for i in explaining if chain in worth and explains(i, chain)}
         graphs = {i for i in launches if saved[i] >= _GRAPH_BEFORE_CHAINS * saved[chain]}
-        loops = {
-            i
-            for i in prints
-            if chain in prints and _has_only(all_pending[i], GraphLaunch) and prints[i].holds(prints[chain])
-        }
+        around = (i for i in prints if chain in prints and prints[i].holds(prints[chain]))
+        loops = {i for i in around if _has_only(all_pending[i], GraphLaunch)}
         earlier[chain] = frozenset(explained | graphs | loops - launches)
     for graph in launches:
         dear = (i for i in saved if saved[i] >= _BEFORE_GRAPH * saved[graph] and ranks[i] <= ranks[graph])
@@ -222,15 +210,10 @@ def preceded_by(
 
 
 def _removed_together(
-    all_pending: Sequence[PendingFinding],
-    worth: Mapping[int, float],
-    prints: Mapping[int, Footprint],
-    apart: Mapping[int, frozenset[int]],
-    replaced: Mapping[int, frozenset[int]],
-    forecast: Forecast,
-) -> tuple[list[tuple[int, int]], set[int]]:
+    all_pending: Pending, worth: Mapping[int, float], prints: Prints, apart: Before, replaced: Before, program: Program
+) -> tuple[list[Pair], set[int]]:
     """(pairs of specific findings that one change removes; findings of which the other's fix removes a part)."""
-    linked, partly = list[tuple[int, int]](), set(replaced)
+    linked, partly = list[Pair](), set(replaced)
     for pair in combinations(worth, 2):
         first, second = (prints[i] for i in pair)
         if pair[1] in apart.get(pair[0], ()) or pair[0] in apart.get(pair[1], ()):
@@ -248,9 +231,9 @@ def _removed_together(
             inside
             or around
             or pair[0] in replaced.get(pair[1], ())
-            or _causes(first, second, forecast.program.launch)
-            or _causes(second, first, forecast.program.launch)
-            or _same_code(*pending, first, second, forecast.program)
+            or _causes(first, second, program.launch)
+            or _causes(second, first, program.launch)
+            or _same_code(*pending, first, second, program)
             or (pending[0].rule != pending[1].rule and fault_key and fault_key == pending[1].hits.fault_key)
         ):
             linked.append(pair)
@@ -259,9 +242,7 @@ def _removed_together(
     return linked, partly
 
 
-def _kept_apart(
-    linked: Sequence[tuple[int, int]], one: int, others: Collection[int], count: int
-) -> list[tuple[int, int]]:
+def _kept_apart(linked: Sequence[Pair], one: int, others: Collection[int], count: int) -> list[Pair]:
     """The links but for those of one finding to what belongs to others: a finding within both belongs to these."""
     number = _groups(count, [pair for pair in linked if one not in pair])
     theirs = {number[i] for i in others}
@@ -294,12 +275,8 @@ def _same_code(
 
 def _repeats(edits: Sequence[Edit]) -> list[int]:
     """How many repeats of each loop the edits batch: as many of the same loop forward and backward."""
-    return sorted(
-        int(count)
-        for edit in edits
-        if isinstance(edit, Batch)
-        for count in np.unique(edit.group, return_counts=True)[1]
-    )
+    batches = (edit for edit in edits if isinstance(edit, Batch))
+    return sorted(int(count) for edit in batches for count in np.unique(edit.group, return_counts=True)[1])
 
 
 def same_ops(one: Hits, other: Hits) -> bool:

@@ -90,9 +90,7 @@ def _overlap(start_ns: Rows, end_ns: Rows, scope: Scope) -> Mask:
     return overlap
 
 
-def build_finding(
-    pending: PendingFinding, scope: Scope, saving: Saving | None, idle_share: float | None = None
-) -> Finding:
+def build_finding(pending: PendingFinding, scope: Scope, saving: Saving | None, idle_share: float | None) -> Finding:
     """The finding that a settled pending makes, graded by what fixing it saves, or by its cost where that is None.
 
     `idle_share` is that of `severity_of`. Raises ValueError if its message names a field that its evidence lacks.

@@ -167,12 +167,10 @@ class LostTime:
     def joined(cls, parts: Sequence[Self]) -> Self:
         """All of them; nothing of none."""
         nothing = np.empty(0, np.int64)
-        owner, device, start, end = (
-            np.concatenate([nothing, *(getattr(part, name) for part in parts)]) for name in _COLUMNS
-        )
+        columns = (np.concatenate([nothing, *(getattr(part, name) for part in parts)]) for name in _COLUMNS)
         # Where they differ, what is of fewer is surely not parallel to the occurrences.
         spans = min((part.spans for part in parts if part.spans is not None), default=None)
-        return cls(owner, device, start, end, spans)
+        return cls(*columns, spans)
 
     @classmethod
     @cache

@@ -20,7 +20,7 @@ def chain_length(flow: Flow, loops: Iterable[Rows]) -> int | None:
     """
     repeat, loop = _repeats(flow, loops)
     # Of the row of ops that leads to an op from most repeats.
-    weight = _weights(flow)
+    weight = np.where(is_layer(flow), MIN_CHAIN, 1)
     passed, length = np.zeros(len(repeat), np.int64), weight.copy()
     for maker, reader in _links(flow, repeat, loop):
         row = passed[maker] + (repeat[maker] < repeat[reader]), length[maker] + weight[reader]
@@ -38,7 +38,7 @@ def beside_chain(flow: Flow, loops: Iterable[Rows]) -> Mask:
     The last repeats of a loop say little: few repeats are left that could need them.
     """
     repeat, loop = _repeats(flow, loops)
-    weight = _weights(flow)
+    weight = np.where(is_layer(flow), MIN_CHAIN, 1)
     passed, length = np.zeros(len(repeat), np.int64), weight.copy()
     for maker, reader in reversed(list(_links(flow, repeat, loop))):
         row = passed[reader] + (repeat[maker] < repeat[reader]), length[reader] + weight[maker]
@@ -57,10 +57,6 @@ def read_the_same(flow: Flow, ops: Rows, others: Rows) -> bool:
     """Whether each recorded op and its counterpart read a value in common, such as the weights of one layer."""
     pairs = zip(ops.tolist(), others.tolist(), strict=True)
     return all(np.isin(flow.values.read_by(one), flow.values.read_by(other)).any() for one, other in pairs)
-
-
-def _weights(flow: Flow) -> Rows:
-    return np.where(is_layer(flow), MIN_CHAIN, 1)
 
 
 def _repeats(flow: Flow, loops: Iterable[Rows]) -> tuple[Rows, Rows]:

@@ -19,11 +19,9 @@ Tensor = tuple[Shape, str]
 """Shape and type."""
 
 _INTEGERS = frozenset({"long int", "long", "int", "bool"})
-_PARAMETRIC = (
-    *(Kind.GEMM, Kind.CONVOLUTION, Kind.ATTENTION, Kind.RECURRENT, Kind.NORM),
-    *(Kind.LOSS, Kind.LISTS, Kind.RANDOM),
-)
-_FLOATS = frozenset({*_PARAMETRIC, Kind.SOFTMAX, Kind.FFT, Kind.RESAMPLING} - {Kind.RANDOM})
+_PARAMETRIC = {Kind.GEMM, Kind.CONVOLUTION, Kind.ATTENTION, Kind.RECURRENT, Kind.NORM}
+_PARAMETRIC |= {Kind.LOSS, Kind.LISTS, Kind.RANDOM}
+_FLOATS = _PARAMETRIC - {Kind.RANDOM} | {Kind.SOFTMAX, Kind.FFT, Kind.RESAMPLING}
 _HOST_NUMBER = regex(r"^aten::(item|_local_scalar_dense|is_nonzero)$")
 _OF_BATCH = regex(r"^aten::(copy_|embedding\w*)$")
 

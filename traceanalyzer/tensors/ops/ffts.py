@@ -49,7 +49,13 @@ def is_awkward(length: int) -> bool:
 def next_length(length: int) -> int:
     """The next even length that has no prime factors but 2, 3, 5 and 7; real transforms of odd ones take longer."""
     best: int = 1 << max((length - 1).bit_length(), 1)
-    for odd in _odd_products(best):
+    products = [1]  # of 3, 5 and 7
+    for radix in _RADICES[1:]:
+        for product in list(products):
+            while product * radix <= best:
+                product *= radix
+                products.append(product)
+    for odd in products:
         even = 2 * odd
         while even < length:
             even *= 2
@@ -73,14 +79,3 @@ def fft_cost(op: Signature) -> OpCost:
     if op.name != "aten::_fft_c2c":
         moved, flops, kind = moved // 2, flops / 2, f"real {kind}"
     return OpCost(kind, int(flops), moved, "fp64" if item > _COMPLEX["c10::complex<float>"] else "fp32")
-
-
-def _odd_products(most: int) -> list[int]:
-    """All products of 3, 5 and 7 up to some number."""
-    products = [1]
-    for radix in _RADICES[1:]:
-        for product in list(products):
-            while product * radix <= most:
-                product *= radix
-                products.append(product)
-    return products

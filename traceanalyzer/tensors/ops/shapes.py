@@ -249,11 +249,6 @@ def transposed(op: Signature) -> Shape:
     return tuple(sizes)
 
 
-def permuted(op: Signature) -> Shape:
-    """permute(tensor, order)."""
-    return tuple(op.shape(0)[int(dim)] for dim in op.scalar(1))
-
-
 def counted(op: Signature) -> Shape:
     """arange(begin, end, step), each of the first two optional."""
     values = [op.scalar(index) for index in range(len(op.dims) - 4)]
@@ -264,11 +259,6 @@ def counted(op: Signature) -> Shape:
 def length_at(position: int) -> ShapeOf:
     """A vector whose length is the input at `position`."""
     return lambda op: (int(op.scalar(position)),)
-
-
-def identity(op: Signature) -> Shape:
-    """eye(rows, columns), the columns optional."""
-    return int(op.scalar(0)), int(op.scalar(1 if len(op.dims) > 5 else 0))
 
 
 @at_positions
