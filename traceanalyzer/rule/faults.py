@@ -255,7 +255,6 @@ def _causes(cause: Footprint, effect: Footprint, launch: Rows) -> bool:
 
 
 def _has_only(pending: PendingFinding, *kinds: type[Edit]) -> bool:
-    """Whether its fix has edits of these kinds alone."""
     edits = pending.hits.edits()
     return bool(edits) and all(isinstance(edit, kinds) for edit in edits)
 

@@ -140,7 +140,6 @@ def _failed(outcome: Outcome, rule: Rule, error: BaseException) -> Outcome:
 
 
 def _outcome(ran: _Ran, results: Sequence[_Result], error: BaseException | None) -> Outcome:
-    """What became of a rule, by what its hits were made into."""
     if error is not None:
         return _failed(ran.outcome, ran.rule, error)
     if any(isinstance(result, Finding) for result in results):

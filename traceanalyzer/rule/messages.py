@@ -188,7 +188,6 @@ def _often_a_step(text_of: Callable[[int], str], count: int, in_steps: int, step
 
 
 def _in_steps(in_steps: int, steps: int) -> str:
-    """In which steps, as people say it."""
     if in_steps == 0:
         return "over the window"
     if in_steps >= steps:

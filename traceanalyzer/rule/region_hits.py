@@ -102,5 +102,4 @@ def with_region(hits: Hits, region: Responsible | None) -> Hits:
 
 
 def _name(region: Responsible) -> str:
-    """The region as findings are named by it."""
     return region.words if region.repeats else marked_functions(region.words)

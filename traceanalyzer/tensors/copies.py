@@ -383,7 +383,6 @@ def _repeats(shape: Shape, steps: Sequence[int]) -> tuple[float, int, _Pattern]:
 
 
 def _draws(op: Signature) -> bool:
-    """Whether an op draws random numbers."""
     numbers = [op.scalars[place] for place in _DRAWS_IF.get(op.name, ()) if place < len(op.scalars)]
     return _OFF.isdisjoint(numbers) if numbers else not op_row(op.name).deterministic
 

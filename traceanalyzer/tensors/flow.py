@@ -385,7 +385,6 @@ def _matrix_again(values: Values, keys: Keys, again: Rows) -> Rows:
 
 
 def _users(recorded: ExecutionTrace, values: Values, view: Mask) -> Rows:
-    """As `Flow.user`."""
     result, following = np.full(len(recorded), -1, np.int64), dict[int, int]()
     creates = np.array([op_row(name).kind is Kind.CREATION for name in recorded.names], bool)[recorded.name]
     for op in np.flatnonzero(recorded.outer)[::-1].tolist():

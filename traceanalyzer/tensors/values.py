@@ -113,8 +113,6 @@ def values_of(recorded: ExecutionTrace) -> tuple[Values, Mask, Keys]:
 
 
 class _Tensor(NamedTuple):
-    """One input or result of an op."""
-
     access: int
     position: int
     storage: int
