@@ -19,12 +19,7 @@ def chain_length(flow: Flow, loops: Iterable[Rows]) -> int | None:
     of each loop, the start of each repeat and the end of the last.
     """
     repeat, loop = _repeats(flow, loops)
-    # Of the row of ops that leads to an op from most repeats.
-    weight = np.where(is_layer(flow), MIN_CHAIN, 1)
-    passed, length = np.zeros(len(repeat), np.int64), weight.copy()
-    for maker, reader in _links(flow, repeat, loop):
-        row = passed[maker] + (repeat[maker] < repeat[reader]), length[maker] + weight[reader]
-        passed[reader], length[reader] = max(row, (passed[reader], length[reader]))
+    passed, length = _longest_rows(flow, repeat, _links(flow, repeat, loop))
     if not (loop >= 0).any():
         return None
     longest = np.zeros(passed.max() + 1, np.int64)
@@ -38,13 +33,20 @@ def beside_chain(flow: Flow, loops: Iterable[Rows]) -> Mask:
     The last repeats of a loop say little: few repeats are left that could need them.
     """
     repeat, loop = _repeats(flow, loops)
-    weight = np.where(is_layer(flow), MIN_CHAIN, 1)
-    passed, length = np.zeros(len(repeat), np.int64), weight.copy()
-    for maker, reader in reversed(list(_links(flow, repeat, loop))):
-        row = passed[reader] + (repeat[maker] < repeat[reader]), length[reader] + weight[maker]
-        passed[maker], length[maker] = max(row, (passed[maker], length[maker]))
+    links = reversed(list(_links(flow, repeat, loop)))
+    passed, length = _longest_rows(flow, repeat, ((reader, maker) for maker, reader in links))
     beside: Mask = (loop >= 0) & ((passed == 0) | (length < MIN_CHAIN * passed))
     return beside[flow.number]
+
+
+def _longest_rows(flow: Flow, repeat: Rows, links: Iterable[tuple[int, int]]) -> tuple[Rows, Rows]:
+    """(repeats that the row of linked ops to each op has passed, its length), of the row that has passed most."""
+    weight = np.where(is_layer(flow), MIN_CHAIN, 1)
+    passed, length = np.zeros(len(repeat), np.int64), weight.copy()
+    for before, after in links:
+        row = passed[before] + (repeat[before] != repeat[after]), length[before] + weight[after]
+        passed[after], length[after] = max(row, (passed[after], length[after]))
+    return passed, length
 
 
 def is_layer(flow: Flow) -> Mask:
