@@ -167,8 +167,6 @@ class CallsAfterCpuGaps(Calls):
         """`op before and op after`, the outermost ops or else the calls."""
         before = self.before.outer_op.name.or_else(self.before.name)
         after = self.outer_op.name.or_else(self.name)
-        if not len(self):
-            return Texts.none(0)
         number, first = grouped([before.code, after.code])
         names = [f"{before[row]} and {after[row]}" for row in first.tolist()]
         return Texts(number, np.array(names, object))

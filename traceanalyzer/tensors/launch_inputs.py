@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
-from traceanalyzer.model.shapes import elements_of, sizes_of
+from traceanalyzer.model.shapes import elements_of, product_of, sizes_of
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
@@ -47,16 +47,13 @@ class Indexed:
         name, grid = Texts.column(trace.lanes.gpu, "name", row), Texts.column(trace.lanes.gpu, "grid", row)
         for code in name.occurring():
             kernel = str(name.names[code])
-            sizes, whole = _SIZES.search(kernel), _ROW_BY_ROW.search(kernel)
-            if not sizes and not whole:
-                continue
             chosen = np.flatnonzero(name.code == code)
-            grids = grid[chosen]
-            blocks = np.zeros(len(grid.names) + 1, np.int64)
-            for grid_code in grids.occurring():
-                shape = sizes_of(grid.names[grid_code]) or (0,)
-                blocks[grid_code] = shape[0] if whole else elements_of(shape) * int(sizes[1]) * int(sizes[2])  # type: ignore[index]
-            np.maximum.at(found.rows if whole else found.elements, number[chosen], blocks[grids.code])
+            if _ROW_BY_ROW.search(kernel):
+                rows = grid[chosen].numbers(lambda text: (sizes_of(text) or (0,))[0])
+                np.maximum.at(found.rows, number[chosen], rows)
+            elif sizes := _SIZES.search(kernel):
+                blocks = grid[chosen].numbers(product_of)
+                np.maximum.at(found.elements, number[chosen], blocks * int(sizes[1]) * int(sizes[2]))
         return found
 
     def work(self, op: Signature, which: int) -> OpCost | None:
