@@ -12,7 +12,7 @@ from traceanalyzer.model.containment import innermost, running_at
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.model.trace import Trace, codes, ints, ints_at, matching, texts_of
+from traceanalyzer.model.trace import Trace, ints, ints_at, matching
 from traceanalyzer.rule.idioms import idiom_of
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.calls_and_work import Calls
@@ -211,9 +211,8 @@ class CallsAfterCpuGaps(Calls):
         code = self.events.user_code
         dur = code.end_ns - code.start_ns
         long = np.flatnonzero(2 * dur > self.dur_ns.min(initial=_NEVER))
-        order = long[np.lexsort((-dur[long], code.start_ns[long], code.tid[long]))]
-        names = Texts(code.code[order], code.names)
-        return self._covering(code.start_ns[order], code.end_ns[order], code.tid[order], names)
+        names = Texts(code.code[long], code.names)
+        return self._covering(code.start_ns[long], dur[long], code.tid[long], names)
 
     @cached_readonly
     def torchs(self) -> Texts:
@@ -243,20 +242,19 @@ class CallsAfterCpuGaps(Calls):
         dur, named = ints(python, "dur_ns"), matching(python, "name", pattern.search)
         rows = np.flatnonzero(named & (2 * dur > self.dur_ns.min(initial=_NEVER)))
         start, tid = ints_at(python, "start_ns", rows), ints_at(python, "tid", rows)
-        order = np.lexsort((-dur[rows], start, tid))
-        rows, start, tid = rows[order], start[order], tid[order]
-        names = Texts(codes(python, "name")[rows], texts_of(python, "name"))
-        return self._covering(start, start + dur[rows], tid, names)
+        return self._covering(start, dur[rows], tid, Texts.column(python, "name", rows))
 
     def main_one(self, names: Texts, most: float) -> str | None:
         """The name of stretches that together take at least that share of the time, where there is one."""
         name, spent_ns = next(iter(names.sums(self.dur_ns).items()), (None, 0))
         return name if spent_ns >= most * self.total_ns else None
 
-    def _covering(self, start: Rows, end: Rows, thread: Rows, names: Texts) -> Texts:
-        """Of frames, by thread and nesting, the innermost that covers more than half of each stretch."""
+    def _covering(self, start: Rows, dur: Rows, thread: Rows, names: Texts) -> Texts:
+        """Of frames, the innermost that covers more than half of each stretch."""
         if not len(start):
             return Texts.none(len(self))
+        order = np.lexsort((-dur, start, thread))
+        start, end, thread, names = start[order], (start + dur)[order], thread[order], names[order]
         running = running_at(start, end, thread, (self.start_ns + self.end_ns) // 2, self.thread)
         parent = innermost(start, end, thread)
         while True:
