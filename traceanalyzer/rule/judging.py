@@ -154,8 +154,7 @@ def _made(claimed: Sequence[PendingFinding], judge: "_Judge") -> dict[PendingFin
         measured = pending.hits.measured_share is not None
         stages[0 if measured else 1 + takes_all_launches(pending)].append(pending)
     delays, specific, general = stages
-    # Those that own most time: all fixes are too many to replay in hostile traces.
-    replayed = set(sorted(claimed, key=lambda pending: -pending.cost_ns)[:_MOST_REPLAYS])
+    replayed = _replayed(claimed)
     results = judge.results(delays, replayed)
     given = _edits(results)
     results |= judge.results(specific, replayed, given)
@@ -167,6 +166,11 @@ def _made(claimed: Sequence[PendingFinding], judge: "_Judge") -> dict[PendingFin
         if pending.hits.measured_share is None and not isinstance(pending.hits.occurrences, Work)
     }
     return results | judge.results(general, replayed, (*given, *_edits(of_cpu)))
+
+
+def _replayed(claimed: Sequence[PendingFinding]) -> set[PendingFinding]:
+    """Those that own most time: all fixes are too many to replay in hostile traces."""
+    return set(sorted(claimed, key=lambda pending: -pending.cost_ns)[:_MOST_REPLAYS])
 
 
 def _edits(results: Mapping[PendingFinding, _Result]) -> tuple[Edit, ...]:
