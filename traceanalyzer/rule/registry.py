@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from itertools import pairwise
+from numbers import Real
 from types import ModuleType
 from typing import Any
 
@@ -21,11 +22,11 @@ from traceanalyzer.rule.claims import Kind as Kind
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.messages import FORMS
 from traceanalyzer.rule.validation import MIN_SHARE as MIN_SHARE
-from traceanalyzer.rule.validation import LeaveOut, check_limit, validated
+from traceanalyzer.rule.validation import check_hits, check_limit
+from traceanalyzer.timeline.selection import Events
 
 RuleFunction = Callable[..., Iterator[Hits]]
-
-_ASKED = ("gpu_share",)  # evidence that each question has: the verdict weighs it by that
+LeaveOut = Callable[[Hits, ValueError], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +71,29 @@ class Rule:
         return (-self.specificity, *map(int, self.since.split(".")))
 
     def hits(self, analysis: Analysis, left_out: LeaveOut | None = None) -> Iterator[Hits]:
-        """Every occurrence in the trace; `left_out` as of `validated`.
+        """Every occurrence in the trace, each checked first.
+
+        `left_out` is called with each hit that is out of bounds, instead of raising ValueError.
 
         Raises:
             Unavailable: an index that the rule needs cannot be built.
             ValueError, TypeError: what `rule/validation.py` finds wrong, such as a cause that is none of `causes`.
         """
         limits = {} if self.limits is None else {"limits": self.limits}
-        returned = self.function(**analysis.resolve(self.needs), **limits)
-        asked = _ASKED if self.kind is Kind.QUESTION else ()
-        yield from validated(returned, self, analysis, asked, left_out)
+        for hits in self.function(**analysis.resolve(self.needs), **limits):
+            try:
+                if hits.cause and hits.cause not in self.causes:
+                    raise ValueError(f"{self.slug} does not declare the cause {hits.cause!r}")
+                # The verdict weighs questions by that.
+                if self.kind is Kind.QUESTION and not isinstance(hits.evidence.get("gpu_share"), Real):
+                    raise ValueError("evidence of a question has gpu_share, a number from 0 to 1")
+                check_hits(hits, analysis.index_or_none(Events))
+            except ValueError as error:
+                if left_out is None:
+                    raise
+                left_out(hits, error)
+            else:
+                yield hits
 
     def in_force(self) -> Iterator[tuple[str, int | float]]:
         yield MIN_SHARE, self.min_share

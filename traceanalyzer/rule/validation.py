@@ -1,14 +1,11 @@
 """Bounds of what a rule yields, which a damaged trace may break, and of limits that users set."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import Mask, distinct
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.edits import Edit
@@ -16,10 +13,6 @@ from traceanalyzer.rule.hits import Hits, LostTime
 from traceanalyzer.rule.views import Calls
 from traceanalyzer.timeline.selection import Events, bounds_of, lanes_of
 
-if TYPE_CHECKING:
-    from traceanalyzer.rule.registry import Rule
-
-LeaveOut = Callable[[Hits, ValueError], None]
 MIN_SHARE = "min_share"
 """The limit that every rule has: the share of the step from which on a finding is reported."""
 LEAST_NS = 100  # of a limit: what is shorter was meant as µs or ms; the shortest that a rule has is 800 ns
@@ -44,33 +37,6 @@ def check_limit(name: str, value: float) -> None:
         raise ValueError(f"limit {name}={value}: less than any kernel or call takes, give ns")
 
 
-def validated(
-    yielded: Iterable[Hits],
-    rule: Rule,
-    analysis: Analysis,
-    required: Collection[str] = (),
-    left_out: LeaveOut | None = None,
-) -> Iterator[Hits]:
-    """The hits that a rule's function yields, each checked first, also for these shares in its evidence.
-
-    `left_out` is called with each hit that is out of bounds, instead of raising ValueError.
-    """
-    for hits in yielded:
-        try:
-            if hits.cause and hits.cause not in rule.causes:
-                raise ValueError(f"{rule.slug} does not declare the cause {hits.cause!r}")
-            for name in required:
-                if not isinstance(hits.evidence.get(name), int | float | np.number):
-                    raise ValueError(f"evidence of a question has {name}, a number from 0 to 1")
-            check_hits(hits, analysis.index_or_none(Events))
-        except ValueError as error:
-            if left_out is None:
-                raise
-            left_out(hits, error)
-        else:
-            yield hits
-
-
 def check_hits(hits: Hits, events: Events | None = None) -> None:
     """Checks evidence, occurrences, lost time and edits of one `Hits`; by default within the trace of its occurrences.
 
@@ -81,7 +47,14 @@ def check_hits(hits: Hits, events: Events | None = None) -> None:
     for name in ("recurring_share", "normal_share"):
         _check_numbers(name, getattr(hits, name), "share")
     if len(hits.occurrences):
-        _check_rows(hits)
+        if isinstance(hits.occurrences, Calls):
+            missing = ~hits.occurrences.there
+            raise_if_any(missing, "occurrences are missing rows: choose [view.there] first, or .distinct()")
+        if not hits.repeated_rows and (repeated := hits.occurrences.repeated()):
+            raise ValueError(
+                f"{repeated:,} of {len(hits.occurrences):,} occurrences are repeated: .distinct() of calls, or a mask "
+                "(repeated_rows=True where several stretches are of one row)"
+            )
         _check_lost(hits, events)
         for edit in hits.edits():
             check_edit(edit, events)
@@ -103,9 +76,7 @@ def _check_evidence(hits: Hits, events: Events) -> None:
 
 def _total_ns(events: Events) -> int:
     """Durations of all rows and work: more than the window has where a damaged trace repeats or overlaps them."""
-    work, nesting = events.work, events.nesting
-    on_gpu = 0 if work is None else int((work.end_ns - work.start_ns).sum())
-    return on_gpu + int((nesting.end_ns - nesting.start_ns).sum())
+    return sum(int((each.end_ns - each.start_ns).sum()) for each in (events.device_work, events.nesting))
 
 
 def _check_numbers(name: str, value: Any, unit: str) -> list[float]:
@@ -123,17 +94,6 @@ def _check_numbers(name: str, value: Any, unit: str) -> list[float]:
     if unit in _NOT_NEGATIVE and value < 0:
         raise ValueError(f"{name} is {value:.3g}: not below 0")
     return [float(value)]
-
-
-def _check_rows(hits: Hits) -> None:
-    occurrences = hits.occurrences
-    if isinstance(occurrences, Calls):
-        raise_if_any(~occurrences.there, "occurrences are missing rows: choose [view.there] first, or .distinct()")
-    if not hits.repeated_rows and (repeated := occurrences.repeated()):
-        raise ValueError(
-            f"{repeated:,} of {len(occurrences):,} occurrences are repeated: .distinct() of calls, or a mask "
-            "(repeated_rows=True where several stretches are of one row)"
-        )
 
 
 def _check_lost(hits: Hits, events: Events) -> None:
