@@ -5,27 +5,28 @@ from string import Formatter
 
 import pytest
 
+from traceanalyzer.rule.idioms import toml_table
 from traceanalyzer.rule.registry import all_rules
-from traceanalyzer.rule.titles import MAX_TITLE, first_clauses, title_of, title_templates
+from traceanalyzer.rule.titles import MAX_TITLE, first_clauses, title_of
 
 LINES = {"/home/me/train.py(45): step": 9, "train.py(7): main": 1}
 
 
 def templates() -> list[str]:
-    causes = [cause for rule in title_templates().values() for cause in rule.values()]
+    causes = [cause for rule in toml_table("titles").values() for cause in rule.values()]
     return [text for cause in causes for text in ([cause] if isinstance(cause, str) else cause)]
 
 
 def test_every_rule_and_cause_has_a_title() -> None:
     for rule in all_rules():
-        known = title_templates()[rule.slug]
+        known = toml_table("titles")[rule.slug]
         assert set(known) <= {*rule.causes, "any"}, rule.slug
         missing = {cause for cause in rule.causes if cause.removesuffix("-once") not in known}
         assert "any" in known or not missing, rule.slug
 
 
 def test_no_title_is_of_a_rule_that_is_gone() -> None:
-    assert set(title_templates()) == {rule.slug for rule in all_rules()}
+    assert set(toml_table("titles")) == {rule.slug for rule in all_rules()}
 
 
 @pytest.mark.parametrize("template", templates())

@@ -18,7 +18,7 @@ from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.units import percent
 from traceanalyzer.rule.cpu_gaps import CallsAfterCpuGaps
-from traceanalyzer.rule.idioms import idiom_of, idiom_table, toml_table
+from traceanalyzer.rule.idioms import idiom_of, toml_table
 from traceanalyzer.rule.views import Calls, IdleTime, Work
 from traceanalyzer.timeline.packages import caller_of, in_its_own, own_frames, package_of
 
@@ -105,7 +105,7 @@ _SHORT_NS = 5_000
 # Time of a stretch: to free 10 MiB of a replaced batch takes 0.4 ms of a function's own time (H200 host).
 _MIN_OWN_NS = 1_000_000
 _BACKWARD = r"^autograd::engine|Backward\d*$"
-_PAUSES: Mapping[str, str] = idiom_table()["pauses"]
+_PAUSES: Mapping[str, str] = toml_table("idioms")["pauses"]
 TORCH_CODE_ADVICE = _PAUSES["torch"]
 
 

@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -39,15 +39,10 @@ class Idiom:
         return self.ops <= lower and not self.without & lower and allowed
 
 
-def toml_table(name: str) -> dict[str, Any]:
+@cache
+def toml_table(name: str) -> Mapping[str, Any]:
     """A table of this folder: "features", "idioms", "repairs" or "titles"."""
     return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
-
-
-@cache
-def idiom_table() -> dict[str, Any]:
-    """`idioms.toml`."""
-    return toml_table("idioms")
 
 
 @cache
@@ -56,7 +51,7 @@ def idioms(kind: str) -> tuple[Idiom, ...]:
     named = ("ops", "without", "only")
     return tuple(
         Idiom(row["name"], row["fix"], row.get("code", ""), *(frozenset(row.get(key, ())) for key in named))
-        for row in idiom_table()[kind]
+        for row in toml_table("idioms")[kind]
     )
 
 
@@ -101,7 +96,8 @@ def lines_with(pattern: str, program: str) -> list[int]:
 @cache
 def repairs() -> tuple[Repair, ...]:
     """All rows, the specific before the general."""
-    return tuple(Repair(**row.pop("fits"), **row) for row in toml_table("repairs")["repair"])
+    rows = toml_table("repairs")["repair"]
+    return tuple(Repair(**row["fits"], **{name: row[name] for name in row if name != "fits"}) for row in rows)
 
 
 def repair_of(finding: Finding) -> Repair | None:

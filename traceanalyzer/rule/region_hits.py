@@ -12,11 +12,11 @@ from traceanalyzer.model.text_queries import regex
 from traceanalyzer.regions.responsible import MIN_CALLS, ON_HOST, Leading, Responsible
 from traceanalyzer.rule.claims import REGION
 from traceanalyzer.rule.hits import Hits
-from traceanalyzer.rule.idioms import idiom_table
+from traceanalyzer.rule.idioms import toml_table
 from traceanalyzer.rule.views import IdleTime
 
 _SEVERAL = 2
-_ADVICE: Mapping[str, str] = idiom_table()["regions"]
+_ADVICE: Mapping[str, str] = toml_table("idioms")["regions"]
 _NEARLY_ALWAYS = 0.9  # share of an op's gaps that are in a block, from which on all are; chosen
 _ITEMS = regex(r"\b(?:select|slice|index_select|unbind)\b")  # ops that take one item of a tensor
 _MASKS = regex(r"\beq\b.*\b(?:any|sum|count_nonzero)\b")  # ops that count the elements that equal a value

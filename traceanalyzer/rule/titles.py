@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from traceanalyzer.model.short_names import short_op, short_ops
@@ -25,15 +24,12 @@ _LOADER = regex(r"^enumerate\(DataLoader\).*")
 _NOTHING = regex(r"0(?: ns| %)?(?: a step| in total|$)")
 
 
-@cache
-def title_templates() -> Mapping[str, Mapping[str, str | list[str]]]:
-    """Rule -> cause -> template, or several of which the first that has room is taken; `any` for other causes."""
-    return toml_table("titles")
-
-
 def title_of(rule: str, cause: str, message: str, fields: Mapping[str, str], evidence: Mapping[str, Any]) -> str:
-    """The title by the templates of the rule; its first clause where none has room, or all lack a number."""
-    of_rule = title_templates().get(rule, {})
+    """The title by the templates of the rule; its first clause where none has room, or all lack a number.
+
+    Templates are by rule and cause, `any` for other causes: one, or several of which the first that has room is taken.
+    """
+    of_rule = toml_table("titles").get(rule, {})
     every = cause.removesuffix("-once")
     templates = of_rule.get(cause) or of_rule.get(every) or of_rule.get(_ANY) or ()
     every_field = (*_named(evidence), *fields.items())

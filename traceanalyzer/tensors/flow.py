@@ -6,7 +6,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -185,7 +185,7 @@ def joined(recorded: ExecutionTrace, calls: Calls) -> tuple[Rows, Rows]:
     theirs, equal = [recorded_kinds[:, rows] for _, rows in steps], dict[bytes, list[int]]()
     for at, there in enumerate(theirs):
         equal.setdefault(there.tobytes(), []).append(at)
-    alike = _Alike(list(texts))
+    names = list(texts)
     thread = [int(recorded.thread[rows[0]]) for _, rows in steps]
     pairs = [(no_rows(), no_rows())]
     for step, places in steps_of_threads(step_of, ops.thread):
@@ -194,11 +194,11 @@ def joined(recorded: ExecutionTrace, calls: Calls) -> tuple[Rows, Rows]:
         ends = {at: _equal_ends(here[0], theirs[at][0]) for at in candidates}
         whole = {at: ends[at][0] == len(places) == len(steps[at][1]) for at in candidates}
         best_first = sorted(ends, key=lambda at: (not whole[at], -sum(ends[at]), steps[at][0] != step, at))
-        best = next((at for at in best_first if alike(here[1], theirs[at][1], *ends[at])), None)
+        best = next((at for at in best_first if _alike(names, here[1], theirs[at][1], *ends[at])), None)
         if best is None:
             continue
         rivals = [at for at in best_first if whole[at] == whole[best] and thread[at] != thread[best]]
-        if not any(alike(here[1], theirs[at][1], *ends[at]) for at in rivals):
+        if not any(_alike(names, here[1], theirs[at][1], *ends[at]) for at in rivals):
             rows, (first, last) = steps[best][1], ends[best]
             joined_parts = [np.append(part[:first], part[len(part) - last :]) for part in (places, rows)]
             pairs.append((ops.rows[joined_parts[0]], joined_parts[1]))
@@ -215,36 +215,33 @@ def _equal_ends(here: Rows, there: Rows) -> tuple[int, int]:
     return first, int(np.append(here[::-1][:rest] != there[::-1][:rest], True).argmax())
 
 
-class _Alike:
+def _alike(texts: Sequence[str], here: Rows, there: Rows, first: int, last: int) -> bool:
     """Whether most shapes of the first and last ops of two steps are equal, but for sizes that changed everywhere."""
+    least = _LEAST_ALIKE * max(len(here), len(there))
+    if first + last < least:
+        return False
+    before, after = (np.append(ops[:first], ops[len(ops) - last :]) for ops in (here, there))
+    pairs, start, count = np.unique(before * len(texts) + after, return_index=True, return_counts=True)
+    order = np.argsort(start)
+    sizes = []
+    for pair, times in zip(pairs[order].tolist(), count[order].tolist(), strict=True):
+        old, new = divmod(pair, len(texts))
+        if (each := _sizes(texts[old], texts[new])) is not None:
+            sizes.append((each, times))
+    votes = Counter[tuple[str, str]]()
+    for each, times in sizes:
+        for size in each:
+            votes[size] += times
+    becomes = dict(size for size, _ in reversed(votes.most_common()))
+    return bool(sum(n for each, n in sizes if all(becomes[old] == new for old, new in each)) >= least)
 
-    def __init__(self, texts: Sequence[str]) -> None:
-        self._texts = texts
-        # Steps mostly have the same pairs of shapes.
-        self._sizes_of = cache(self._sizes)
 
-    def __call__(self, here: Rows, there: Rows, first: int, last: int) -> bool:
-        least = _LEAST_ALIKE * max(len(here), len(there))
-        if first + last < least:
-            return False
-        before, after = (np.append(ops[:first], ops[len(ops) - last :]) for ops in (here, there))
-        pairs, start, count = np.unique(before * len(self._texts) + after, return_index=True, return_counts=True)
-        order = np.argsort(start)
-        found = zip(pairs[order].tolist(), count[order].tolist(), strict=True)
-        sizes = [(each, times) for pair, times in found if (each := self._sizes_of(pair)) is not None]
-        votes = Counter[tuple[str, str]]()
-        for each, times in sizes:
-            for size in each:
-                votes[size] += times
-        becomes = dict(size for size, _ in reversed(votes.most_common()))
-        return bool(sum(n for each, n in sizes if all(becomes[old] == new for old, new in each)) >= least)
-
-    def _sizes(self, pair: int) -> list[tuple[str, str]] | None:
-        """Sizes of a shape and what they are in the other one; None if the shapes have other dimensions."""
-        old, new = (self._texts[number] for number in divmod(pair, len(self._texts)))
-        if _SIZE.split(old) != _SIZE.split(new):
-            return None
-        return list(zip(_SIZE.findall(old), _SIZE.findall(new), strict=True))
+@lru_cache(maxsize=4_096)  # steps mostly have the same pairs of shapes
+def _sizes(old: str, new: str) -> list[tuple[str, str]] | None:
+    """Sizes of a shape and what they are in the other one; None if the shapes have other dimensions."""
+    if _SIZE.split(old) != _SIZE.split(new):
+        return None
+    return list(zip(_SIZE.findall(old), _SIZE.findall(new), strict=True))
 
 
 def _shapes(dims: Sequence[Any]) -> str:
