@@ -136,12 +136,12 @@ def library_advice(stretches: CallsAfterCpuGaps, function: str, caller: str) -> 
 
 def own_code_advice(stretches: CallsAfterCpuGaps, function: str) -> str:
     """What to do about time that a function spends in its own code, not in a long call; empty of other functions."""
-    own, total_ns, name = stretches.own_code(function), stretches.total_ns, function_words(function)
-    least_ns = max(_MOST_OWN * max(total_ns, own.all_ns), _MIN_OWN_NS * len(stretches))
-    if package_of(function) is not None or own.own_ns + own.arrays_ns < least_ns:
+    (own_ns, all_ns, arrays_ns, calls), total_ns = stretches.own_code(function), stretches.total_ns
+    least_ns = max(_MOST_OWN * max(total_ns, all_ns), _MIN_OWN_NS * len(stretches))
+    if package_of(function) is not None or own_ns + arrays_ns < least_ns:
         return ""
-    kind = "arrays" if own.arrays_ns else "loop" if own.calls * _SHORT_NS >= own.own_ns else "code"
-    return _PAUSES[kind].format(name=name, share=percent(own.own_ns / max(total_ns, 1)))
+    kind = "arrays" if arrays_ns else "loop" if calls * _SHORT_NS >= own_ns else "code"
+    return _PAUSES[kind].format(name=function_words(function), share=percent(own_ns / max(total_ns, 1)))
 
 
 def user_frame_hint(at: Calls | Work | IdleTime, rows: Rows, evidence: Mapping[str, Any], *, done_there: bool) -> str:

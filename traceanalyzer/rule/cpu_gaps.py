@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 
@@ -107,22 +107,6 @@ _ANY_CALL = regex(f"{_FUNCTION.pattern}|{_BUILT_IN.pattern}")
 _TORCHS = r"^(.*/)?torch/(?!nn/modules/module\.py|utils/_contextlib\.py|_dynamo/)"  # not the user's callers
 _TORCH = regex(r"^(.*/)?torch/")
 _COMPARABLE = 0.1  # of the longest stretch before a function: shorter ones are what comes between ops; chosen
-
-
-class OwnCode(NamedTuple):
-    """What a function does in some stretches.
-
-    Attributes:
-        own_ns: time in its own code and in short calls of it.
-        all_ns: all of its time, also elsewhere.
-        arrays_ns: time in its longer calls of NumPy.
-        calls: calls within it.
-    """
-
-    own_ns: int
-    all_ns: int
-    arrays_ns: int
-    calls: int
 
 
 class CallsAfterCpuGaps(Calls):
@@ -280,8 +264,13 @@ class CallsAfterCpuGaps(Calls):
         names = code.at(instants, self.thread[row])
         return names.sums(np.full(_SAMPLES, reached[-1] // _SAMPLES))
 
-    def own_code(self, function: str) -> OwnCode:
-        """Where a user's function spends its part of these stretches."""
+    def own_code(self, function: str) -> tuple[int, int, int, int]:
+        """What a user's function does in these stretches.
+
+        Returns:
+            ns in its own code and in short calls of it, all of its ns, also elsewhere, ns in its longer calls of NumPy,
+            and how many calls are within it.
+        """
         python = self.events.trace.lanes.python
         pauses, spans = intervals.union(self.start_ns, self.end_ns), self._spans_of(function)
         start, dur = ints(python, "start_ns"), ints(python, "dur_ns")
@@ -298,7 +287,7 @@ class CallsAfterCpuGaps(Calls):
 
         own_ns = self.within_ns(function) - within_ns(inside & (dur >= _MIN_NS))
         arrays_ns = within_ns(arrays & (dur >= _MIN_NS))
-        return OwnCode(own_ns, intervals.length(spans), arrays_ns, int(began.sum()))
+        return own_ns, intervals.length(spans), arrays_ns, int(began.sum())
 
     def calls_ns(self, function: str, whole: float) -> Rows:
         """How long calls of a user's function take, if they and these stretches share `whole` of each; else empty."""
