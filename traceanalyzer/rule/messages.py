@@ -7,13 +7,6 @@ from traceanalyzer.model import units
 from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.text_queries import regex
 
-FINDING_FIELDS = frozenset(
-    {
-        *("at_lines", "by", "count", "elsewhere", "in_steps", "number_a_step", "per_step", "per_step_ns"),
-        *("share", "steps", "times_a_step", "total", "total_ns"),
-    }
-)
-"""Fields that the framework gives the message of every finding."""
 FORMS = {"ns": units.format_ns, "bytes": units.format_bytes, "share": units.format_share}
 _PARTS_NAMED = 3  # of a mapping in a message
 _NEARLY = 0.8  # of the lost time: a finding that owns less says so; chosen
@@ -66,7 +59,7 @@ def message_fields(
             shown[stem or unit] = FORMS[unit](value)
             if unit == "share" or name == "per_step_ns":  # these are no totals
                 continue
-            scale = factor if name in FINDING_FIELDS or name in of_window else factor * part
+            scale = factor if name == "total_ns" or name in of_window else factor * part
             shown[f"{stem}_of_step"] = each = FORMS[unit](value * scale)
             shown[f"{stem}_a_step"] = f"{each} {suffix}"
             shown[f"{stem}_on_average"] = f"{each} {suffix}{' on average' if recurs else ''}"
