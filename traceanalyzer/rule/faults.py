@@ -108,7 +108,7 @@ def _linked(
     worth = _worth_comparing(all_pending, findings)
     program = forecast.program
     prints = {i: Footprint.of(program, all_pending[i].hits.edits()) for i in worth}
-    before_loops = _needless_in_loops(all_pending, prints, worth, program.launch)
+    before_loops = _needless_in_loops(all_pending, prints, worth, program)
     replaced = _replaced(all_pending, prints, before_loops)
     specific, partly = _removed_together(all_pending, worth, prints, before_loops, replaced, program)
     removed = {i for pair in specific for i in pair}
@@ -125,7 +125,7 @@ def _linked(
     return compiled + specific, partly, _behind_late_batches(all_pending, earlier)
 
 
-def _needless_in_loops(all_pending: Pending, prints: Prints, worth: Mapping[int, float], launch: Rows) -> Before:
+def _needless_in_loops(all_pending: Pending, prints: Prints, worth: Mapping[int, float], program: Program) -> Before:
     """Of each finding about loops the needless work that comes first: some of the loops, or most that it saves."""
     of_work = (i for i in prints if all_pending[i].order is Claims.WORK)
     needless = [i for i in of_work if _has_only(all_pending[i], Drop, DropRegion)]
@@ -133,7 +133,7 @@ def _needless_in_loops(all_pending: Pending, prints: Prints, worth: Mapping[int,
     for i, loops in prints.items():
         edits = all_pending[i].hits.edits() if i not in needless else ()
         if any(isinstance(edit, (Batch, GraphLaunch, DropRegion)) for edit in edits):
-            whole = (one for one in needless if prints[one].takes_whole_loops(loops, launch))
+            whole = (one for one in needless if prints[one].takes_whole_loops(loops, program.launch))
             # One backward pass for all rows does once what the passes for each row have in common.
             rows = any(isinstance(edit, Batch) and edit.times > 1 for edit in edits)
             dear = (one for one in needless if not rows and worth[one] >= _BEFORE_LOOP * worth[i])
