@@ -200,8 +200,8 @@ def preceded_by(
     for chain in chains:
         explained = {i for i in explaining if chain in worth and explains(i, chain)}
         graphs = {i for i in launches if saved[i] >= _GRAPH_BEFORE_CHAINS * saved[chain]}
-        around = (i for i in prints if chain in prints and prints[i].holds(prints[chain]))
-        loops = {i for i in around if _has_only(all_pending[i], GraphLaunch)}
+        of_loops = [i for i in prints if chain in prints and _has_only(all_pending[i], GraphLaunch)]
+        loops = {i for i in of_loops if prints[i].holds(prints[chain])}
         earlier[chain] = frozenset(explained | graphs | loops - launches)
     for graph in launches:
         dear = (i for i in saved if saved[i] >= _BEFORE_GRAPH * saved[graph] and ranks[i] <= ranks[graph])
