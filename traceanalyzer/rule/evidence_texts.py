@@ -1,5 +1,6 @@
 """What rules about GPU work say of it: kernels by short names, shapes, ops and the user's lines, most time first."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,10 +26,10 @@ _TWICE = (
 
 def kernel_times(work: Work) -> dict[str, int]:
     """Short name -> ns."""
-    sums: dict[str, int] = {}
+    sums = Counter[str]()
     for name, ns in work.name.sums(work.dur_ns).items():
-        sums[short_kernel(name)] = sums.get(short_kernel(name), 0) + ns
-    return dict(sorted(sums.items(), key=lambda item: -item[1]))
+        sums[short_kernel(name)] += ns
+    return dict(sums.most_common())
 
 
 def op_times(work: Work) -> dict[str, int]:

@@ -107,10 +107,9 @@ def build_finding(pending: PendingFinding, scope: Scope, saving: Saving | None, 
     of_steps = max(scope.steps, in_steps)
     per_step = int(costs[steps >= 0].sum() if marked else pending.cost_ns) // max(of_steps, 1)
     within = float(costs[steps >= 0].sum()) / max(pending.cost_ns, 1) if marked and pending.cost_ns else 1.0
-    totals = {"count": len(steps), "total_ns": pending.cost_ns, "per_step_ns": per_step}
-    evidence = {**totals, "share": share, "steps": in_steps, **_native(_weighed(pending, costs))}
-    if hits.named_by is not None:
-        evidence = {"by": hits.named_by} | evidence
+    by = {} if hits.named_by is None else {"by": hits.named_by}
+    totals = {"count": len(steps), "total_ns": pending.cost_ns, "per_step_ns": per_step, "share": share}
+    evidence = {**by, **totals, "steps": in_steps, **_native(_weighed(pending, costs))}
     by_host = "copied" in evidence or not isinstance(hits.occurrences, Work)
     idiom = _idiom(evidence, hits) if by_host else None
     evidence |= {"idiom": idiom.name} if idiom else {}
@@ -123,6 +122,8 @@ def build_finding(pending: PendingFinding, scope: Scope, saving: Saving | None, 
     message = named_for_platform(marked_functions(filled(hits.message, fields)), scope.dialect)
     title = title_of(pending.rule, hits.cause, message, fields, evidence)
     advice = marked_functions(_advice(pending, scope, evidence)).lstrip()
+    if idiom and idiom.fix not in advice:
+        advice = f"{idiom.fix} {advice}".rstrip()
     return Finding(
         rule=pending.rule,
         title=named_for_platform(title, scope.dialect),
@@ -131,9 +132,7 @@ def build_finding(pending: PendingFinding, scope: Scope, saving: Saving | None, 
         severity=Severity.INFO if rare else severity_of(hits, share, saving, idle_share),
         confidence=hits.confidence,
         message=message,
-        advice=_not_here(saving)
-        + (f"{idiom.fix} {advice}".rstrip() if idiom and idiom.fix not in advice else advice)
-        + _usual(hits, saving),
+        advice=_not_here(saving) + advice + _usual(hits, saving),
         rank=scope.rank,
         device=typical.device,
         stream=typical.stream,

@@ -301,10 +301,10 @@ def configured(rules: Iterable[Rule], settings: Mapping[str, str | float]) -> tu
             names = ", ".join(current)
             raise BadOption(f"rule {slug} has no threshold {name!r}", remedy=f"Its thresholds are: {names}.")
         number = _as_type(key, name, value, type(current[name]))
-        changes = {} if described.limits is None or name == MIN_SHARE else {name: number}
-        share = number if name == MIN_SHARE else described.min_share
-        limits = described.limits and replace(described.limits, **changes)
-        by_slug[slug] = replace(described, min_share=share, limits=limits)
+        if name == MIN_SHARE:
+            by_slug[slug] = replace(described, min_share=number)
+        else:
+            by_slug[slug] = replace(described, limits=replace(described.limits, **{name: number}))
     return tuple(by_slug[described.slug] for described in rules)
 
 
