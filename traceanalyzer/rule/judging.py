@@ -250,9 +250,8 @@ def place_of(error: BaseException, function: Callable[..., Any]) -> str:
     if code is None:
         return str(getattr(function, "__name__", type(function).__name__))
     name = "/".join(Path(code.co_filename).parts[-2:])
-    lines = [
-        number
-        for frame, number in traceback.walk_tb(error.__traceback__)
-        if frame.f_code.co_filename == code.co_filename
-    ]
-    return f"{name}, line {lines[-1] if lines else code.co_firstlineno}"
+    line = code.co_firstlineno
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_filename == code.co_filename:
+            line = number
+    return f"{name}, line {line}"

@@ -104,9 +104,8 @@ class IdleTime(Selection):
         steps = len(self.events.steps)
         leading = max(1, steps // 3)
         later = self[self.step >= leading]
-        recurring = [
-            c for c, stretches in later.by(later.cause) if 2 * len(distinct(stretches.step)) >= steps - leading
-        ]
+        by_cause = later.by(later.cause)
+        recurring = [cause for cause, each in by_cause if 2 * len(distinct(each.step)) >= steps - leading]
         return self if steps < min_steps else self[~self.cause.one_of(*recurring)]
 
     @cached_readonly

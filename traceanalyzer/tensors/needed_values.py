@@ -174,9 +174,8 @@ def _diagonal_read(elements: int, layout: Layout) -> int:
 
 def as_step_before(recorded: ExecutionTrace, of_ops: NDArray[Value]) -> NDArray[Value]:
     """The same, with the last step as the one before it, where both run the same ops: nothing shows what it frees."""
-    parts = {
-        (int(recorded.thread[rows[0]]), step): rows for step, rows in steps_of_threads(recorded.step, recorded.thread)
-    }
+    steps = steps_of_threads(recorded.step, recorded.thread)
+    parts = {(int(recorded.thread[rows[0]]), step): rows for step, rows in steps}
     last = int(recorded.step.max(initial=-1))
     for (thread, step), rows in parts.items():
         before = parts.get((thread, step - 1))
