@@ -167,10 +167,11 @@ class LostTime:
     def joined(cls, parts: Sequence[Self]) -> Self:
         """All of them; nothing of none."""
         nothing = np.empty(0, np.int64)
-        columns = (np.concatenate([nothing, *(getattr(part, name) for part in parts)]) for name in _COLUMNS)
+        columns = [np.concatenate([nothing, *(getattr(part, name) for part in parts)]) for name in _COLUMNS]
+        owner, device, start, end = columns
         # Where they differ, what is of fewer is surely not parallel to the occurrences.
         spans = min((part.spans for part in parts if part.spans is not None), default=None)
-        return cls(*columns, spans)
+        return cls(owner, device, start, end, spans)
 
     @classmethod
     @cache
