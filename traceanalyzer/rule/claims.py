@@ -30,26 +30,16 @@ class Claims(IntEnum):
     Within one, rules go by their `specificity`, then the older before the newer, then by name: never by what they lost.
     """
 
-    RECORDING = 0
-    """The profiler's own: nobody's code spent it."""
-    ONCE = 1
-    """What happens once: a cold start, a compilation, a hiccup."""
-    EVENT = 2
-    """A call or op that says what happened: a synchronisation, a copy, an allocation, a wait for data."""
-    WORK = 3
-    """Work that takes longer than it need, by its kind: arithmetic, layout, occupancy, contention."""
-    PATTERN = 4
-    """Calls and work that form a pattern: an optimizer's loop, a chain of pointwise kernels, repeated calls."""
-    GENERAL = 5
-    """What is known of the time but not of its reason: host code."""
-    HOST_CATCH_ALL = 6
-    """What the CPU works on for long without a launch, whatever it is: a net, too."""
-    LAUNCHES = 7
-    """The way from launch to launch, ops and what lies between them, where no stretch of it stands out."""
-    CATCH_ALL = 8
-    """What takes the time, whatever it is."""
-    REMAINDER = 9
-    """Idle time that nobody else claimed."""
+    RECORDING = 0  # the profiler's own: nobody's code spent it
+    ONCE = 1  # what happens once: a cold start, a compilation, a hiccup
+    EVENT = 2  # a call or op that says what happened: a synchronisation, a copy, an allocation, a wait for data
+    WORK = 3  # work that takes longer than it need, by its kind: arithmetic, layout, occupancy, contention
+    PATTERN = 4  # calls and work that form a pattern: an optimizer's loop, a chain of pointwise kernels, repeated calls
+    GENERAL = 5  # what is known of the time but not of its reason: host code
+    HOST_CATCH_ALL = 6  # what the CPU works on for long without a launch, whatever it is: a net, too
+    LAUNCHES = 7  # the way from launch to launch, ops and what lies between them, where no stretch of it stands out
+    CATCH_ALL = 8  # what takes the time, whatever it is
+    REMAINDER = 9  # idle time that nobody else claimed
 
 
 REGION = "region"  # cause of a finding about the launches of one region of code alone

@@ -32,14 +32,10 @@ _ALIGNED = 8
 _RATE = regex(r"([\d,]+(?:\.\d+)?) (GB/s|TFLOP/s)")
 _EMPTY = regex(r"(?<![\d.,])0 (?:ns|times)\b|(?<![\d.,])1 times\b")
 _SIZES = regex(r"\d+")
-NOT_WORTH_IT = "Not worth it"
-"""Begins the advice where following it makes the step longer."""
-OTHER_RANKS = "for other ranks' launching"
-"""Ends the basis of a step that rests on what other ranks are assumed to do."""
-BOUNDS = "bounds"
-"""The check of shapes, bounds and units of what a rule yields, which rule/validation.py makes."""
-ASSUMED = "assumed"
-"""Evidence of what a finding assumes because the trace does not record it."""
+NOT_WORTH_IT = "Not worth it"  # begins the advice where following it makes the step longer
+OTHER_RANKS = "for other ranks' launching"  # ends the basis of a step that rests on what other ranks are assumed to do
+BOUNDS = "bounds"  # the check of shapes, bounds and units of what a rule yields, which rule/validation.py makes
+ASSUMED = "assumed"  # evidence of what a finding assumes because the trace does not record it
 
 
 @dataclass(frozen=True, slots=True)

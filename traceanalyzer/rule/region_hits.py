@@ -22,8 +22,7 @@ _ITEMS = regex(r"\b(?:select|slice|index_select|unbind)\b")  # ops that take one
 _MASKS = regex(r"\beq\b.*\b(?:any|sum|count_nonzero)\b")  # ops that count the elements that equal a value
 _AT_ONCE = ("one-call", "loop")  # remedies of repeats that may be one call
 
-LAUNCHING = ("loop", *(remedy for remedy in _ADVICE if remedy not in ON_HOST))
-"""Remedies of regions that launch work."""
+LAUNCHING = ("loop", *(remedy for remedy in _ADVICE if remedy not in ON_HOST))  # remedies of regions that launch work
 
 
 def region_hits(

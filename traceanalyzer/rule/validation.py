@@ -13,8 +13,7 @@ from traceanalyzer.rule.hits import Hits, LostTime
 from traceanalyzer.rule.views import Calls
 from traceanalyzer.timeline.selection import Events, bounds_of, lanes_of
 
-MIN_SHARE = "min_share"
-"""The limit that every rule has: the share of the step from which on a finding is reported."""
+MIN_SHARE = "min_share"  # the limit that every rule has: the share of the step from which on a finding is reported
 LEAST_NS = 100  # of a limit: what is shorter was meant as µs or ms; the shortest that a rule has is 800 ns
 _ROUNDING = 1e-9  # shares are quotients of sums, so they may exceed 1 by this much
 # Numbers this close to the ends of int64 stand for missing values in integer columns; no two times are as far apart.

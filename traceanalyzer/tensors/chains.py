@@ -8,8 +8,7 @@ from traceanalyzer.model.arrays import Mask, Rows, median
 from traceanalyzer.tensors.flow import LAYERS, Flow
 from traceanalyzer.tensors.ops.table import op_row
 
-MIN_CHAIN = 2
-"""Ops from one repeat to the next at least that make a loop a chain: a sum of all repeats has 1."""
+MIN_CHAIN = 2  # ops from one repeat to the next at least that make a loop a chain: a sum of all repeats has 1
 
 
 def chain_length(flow: Flow, loops: Iterable[Rows]) -> int | None:

@@ -17,8 +17,7 @@ from traceanalyzer.model.execution_trace import Access, ExecutionTrace, Layout
 from traceanalyzer.tensors.ops.table import op_row
 
 LEAF = "torch::autograd::AccumulateGrad"
-UNKNOWN_ARGUMENT = -1
-"""Position among its inputs of what an op reads in nested ops, as it wraps its tensors."""
+UNKNOWN_ARGUMENT = -1  # position among its inputs of what an op reads in nested ops, as it wraps its tensors
 # Ops that factorise their first tensor.
 SOLVERS = frozenset({"aten::linalg_solve", "aten::linalg_solve_ex", "aten::_linalg_solve_ex"})
 # Ops whose results later ops fill.

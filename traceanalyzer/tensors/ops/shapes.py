@@ -12,8 +12,7 @@ import numpy as np
 
 from traceanalyzer.tensors.signatures import ITEM_BYTES, Shape, Signature, at_positions, tensors
 
-UNREADABLE = LookupError, TypeError, ValueError, ZeroDivisionError
-"""What damaged or incomplete inputs raise."""
+UNREADABLE = LookupError, TypeError, ValueError, ZeroDivisionError  # what damaged or incomplete inputs raise
 
 ShapeOf = Callable[[Signature], Shape]
 
