@@ -311,8 +311,7 @@ class _Walk:
 
     def finished(self) -> Values:
         ops = len(self.key)
-        columns = np.array(self._values, np.int64).reshape(-1, 6).T
-        producer, storage, replaced, freed, on_cpu, elements = columns
+        producer, storage, replaced, freed, on_cpu, elements = np.array(self._values, np.int64).reshape(-1, 6).T
         read_op, read, argument, *part = np.array(self._reads, np.int64).reshape(-1, 6).T
         result_op, made = np.array(self._results, np.int64).reshape(-1, 2).T
         write_op, written = np.array(self._writes, np.int64).reshape(-1, 2).T
