@@ -19,7 +19,7 @@ from tests.support.fixtures import FIXTURES
 from tests.support.paths import REPOSITORY
 from tests.support.xdist_groups import with_torch
 from traceanalyzer.cli.app import cli
-from traceanalyzer.idle.cause_table import CAUSES
+from traceanalyzer.idle.causes import CAUSES
 from traceanalyzer.read.load import load_file
 from traceanalyzer.report.facts import facts_of
 from traceanalyzer.rule.registry import all_rules

@@ -20,7 +20,7 @@ sys.path.append(str(REPOSITORY))  # run as a file, Python looks for modules besi
 
 from tools.index_page import index_page  # noqa: E402
 from traceanalyzer import diagnose, load  # noqa: E402
-from traceanalyzer.idle.cause_table import JUDGED, PROVEN, Cause  # noqa: E402
+from traceanalyzer.idle.causes import JUDGED, PROVEN, Cause  # noqa: E402
 from traceanalyzer.render.text.report import render_text  # noqa: E402
 from traceanalyzer.rule.registry import all_rules  # noqa: E402
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.commands import call
 from tests.support.expected import FOLDER
-from traceanalyzer.idle.cause_table import CAUSES
+from traceanalyzer.idle.causes import CAUSES
 from traceanalyzer.report.words import in_words
 from traceanalyzer.rule.registry import all_rules
 

@@ -4,8 +4,7 @@ import pytest
 
 from tests.idle.one_gap import FIRST, LATE, LOADER, US, gap, judged, pieces, views
 from tests.support.trace_builder import TraceBuilder
-from traceanalyzer.idle.cause_table import GROUPS, NOT_THE_CODE, SAYS_WHY, TABLE, TEXTS
-from traceanalyzer.idle.causes import CAUSES
+from traceanalyzer.idle.causes import CAUSES, GROUPS, NOT_THE_CODE, SAYS_WHY, TABLE, TEXTS
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.report.words import in_words
 

@@ -12,7 +12,7 @@ from tests.support.cached_reports import analysed
 from tests.support.paths import shared_names
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.idle.causes import CAUSES
-from traceanalyzer.idle.recurrence import recurring_calls, standing_out
+from traceanalyzer.idle.stalled_calls import recurring_calls, standing_out
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
@@ -142,16 +142,16 @@ def test_a_call_that_copies_outside_any_op_holds_up_by_itself(name: str, cause: 
 )
 def test_the_leading_third_of_seven_steps_is_two(spikes: list[int], leading: bool, alone: bool) -> None:
     ns = np.array([1_000 if step in spikes else 10 for step in range(7)])
-    found = standing_out(np.zeros(7, np.int64), np.arange(7), ns, 7, 5.0)
-    assert np.flatnonzero(found.leading).tolist() == (spikes if leading else [])
-    assert np.flatnonzero(found.alone).tolist() == (spikes if alone else [])
+    found_leading, found_alone = standing_out(np.zeros(7, np.int64), np.arange(7), ns, 7, 5.0)
+    assert np.flatnonzero(found_leading).tolist() == (spikes if leading else [])
+    assert np.flatnonzero(found_alone).tolist() == (spikes if alone else [])
 
 
 def test_five_times_the_median_does_not_stand_out_yet() -> None:
     for first_ns, expected in ((51, [0]), (50, [])):
         ns = np.array([first_ns, 10, 10, 10])
-        found = standing_out(np.zeros(4, np.int64), np.arange(4), ns, 4, 5.0)
-        assert np.flatnonzero(found.alone).tolist() == expected
+        _, alone = standing_out(np.zeros(4, np.int64), np.arange(4), ns, 4, 5.0)
+        assert np.flatnonzero(alone).tolist() == expected
 
 
 def recurring(trace: TraceBuilder) -> list[bool]:

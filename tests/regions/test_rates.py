@@ -11,8 +11,7 @@ from tests.support.region_programs import CodeProgram
 from traceanalyzer.cli.app import cli
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
-from traceanalyzer.regions.rates import RegionRates
-from traceanalyzer.regions.regions import Regions
+from traceanalyzer.regions.regions import RegionRates, Regions
 
 # Two products a step of 512 x 512 x 512, a multiplication and an addition each.
 FLOPS = 2 * 2 * 512**3

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.trace_builder import TraceBuilder
-from traceanalyzer.idle.cause_table import TEXTS
+from traceanalyzer.idle.causes import TEXTS
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.report.costs import Cost, fitted_communication, largest_costs

@@ -15,7 +15,7 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.short_names import short_op
 from traceanalyzer.report.costs import largest_costs
 from traceanalyzer.report.facts import Fact, facts_of, rates, what_bounds
-from traceanalyzer.roofline.peaks import Peaks
+from traceanalyzer.roofline.gpus import Peaks
 
 US = 1_000
 Shared = Callable[[str], Path]

@@ -9,10 +9,9 @@ import pytest
 from tests.support.op_calls import signature
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.roofline.gpus import Gpu, Gpus
+from traceanalyzer.roofline.gpus import Gpu, Gpus, Peaks
 from traceanalyzer.roofline.lower_bounds import bound_of
 from traceanalyzer.roofline.op_rates import call_times
-from traceanalyzer.roofline.peaks import Peaks
 from traceanalyzer.tensors.launch_inputs import Indexed
 from traceanalyzer.tensors.ops.costs import OpCost
 from traceanalyzer.tensors.signatures import Signature

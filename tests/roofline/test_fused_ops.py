@@ -12,9 +12,9 @@ import pytest
 from tests.support.op_calls import BF16, F32, signature
 from traceanalyzer import load
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.roofline.gpus import device_peaks
 from traceanalyzer.roofline.lower_bounds import bound_of
 from traceanalyzer.roofline.op_rates import Inputs, OpWork
-from traceanalyzer.roofline.peaks import device_peaks
 from traceanalyzer.tensors.ops.table import op_cost
 from traceanalyzer.tensors.signatures import Signature
 

@@ -7,10 +7,18 @@ import pytest
 
 from tests.support.op_calls import BF16, F32, LONG, signature
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.roofline.gpus import Gpu, first_of, reached_flops_per_ns, speedup
+from traceanalyzer.roofline.gpus import (
+    Gpu,
+    Peaks,
+    _known,
+    device_peaks,
+    first_of,
+    host_link,
+    reached_flops_per_ns,
+    speedup,
+)
 from traceanalyzer.roofline.lower_bounds import bound_of, least_ns, reached_ns
 from traceanalyzer.roofline.op_rates import call_times
-from traceanalyzer.roofline.peaks import Peaks, _known, device_peaks, host_link
 from traceanalyzer.tensors.ops.costs import OpCost
 from traceanalyzer.tensors.signatures import Signature, converts, has_float64, mixes_float64, tensors, widens_to_float64
 

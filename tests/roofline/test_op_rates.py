@@ -7,8 +7,8 @@ import pytest
 from tests.support.op_calls import BF16, F32, signature
 from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
+from traceanalyzer.roofline.gpus import device_peaks
 from traceanalyzer.roofline.op_rates import NO_OP, OpWork, arithmetic_of, shapes_of
-from traceanalyzer.roofline.peaks import device_peaks
 from traceanalyzer.tensors.ops.costs import OpCost
 
 

@@ -14,8 +14,8 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.render.text.ops import KERNELS, SHAPES, ops_markdown, rate_text, render_ops
+from traceanalyzer.roofline.gpus import Peaks, _known, device_peaks
 from traceanalyzer.roofline.op_rates import NO_OP, Inputs, OpWork
-from traceanalyzer.roofline.peaks import Peaks, _known, device_peaks
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import rules as rules_package
-from traceanalyzer.idle.cause_table import TEXTS
+from traceanalyzer.idle.causes import TEXTS
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.rule.advice import FEATURES, adapt_to_recording
 from traceanalyzer.rule.evidence_texts import (

@@ -19,7 +19,7 @@ from traceanalyzer.rule.hits import LostTime, clamp_to_floor, reduce_to
 from traceanalyzer.rule.judging import Judgement
 from traceanalyzer.rule.lost_time import split_waiting
 from traceanalyzer.rule.views import Calls, IdleTime, Work
-from traceanalyzer.timeline.collective_work import Arrivals, without_waiting
+from traceanalyzer.timeline.collective_waits import Arrivals, without_waiting
 from traceanalyzer.timeline.steps import Steps
 
 US = 1_000

@@ -12,7 +12,7 @@ from traceanalyzer.model.finding import Confidence, Severity
 from traceanalyzer.rule import LostTime, Work
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rules.communication.exposed_communication import Limits, measured_hits, waiting_hits
-from traceanalyzer.timeline.collective_work import Arrivals
+from traceanalyzer.timeline.collective_waits import Arrivals
 
 
 def collectives(took_us: list[int], *, ops: int | None = None, steps: int = 1) -> Work:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tests.support.op_calls import BF16, F32, LONG, signature
+from traceanalyzer.roofline.gpus import device_peaks
 from traceanalyzer.roofline.lower_bounds import bound_of, reached_ns
 from traceanalyzer.roofline.op_rates import inputs_once
-from traceanalyzer.roofline.peaks import device_peaks
 from traceanalyzer.tensors.signatures import Signature
 
 CASES = [

@@ -10,8 +10,15 @@ from tests.support.trace_builder import H200, TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.rule.views import Work
-from traceanalyzer.timeline.collective_waits import CollectiveWaits, at_most, transfer_ns
-from traceanalyzer.timeline.collective_work import Arrivals, collective_names, collectives_of, without_waiting
+from traceanalyzer.timeline.collective_waits import (
+    Arrivals,
+    CollectiveWaits,
+    at_most,
+    collective_names,
+    collectives_of,
+    transfer_ns,
+    without_waiting,
+)
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.kernel_families import computes
 from traceanalyzer.timeline.names import COMMUNICATION

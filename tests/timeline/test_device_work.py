@@ -16,9 +16,8 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.rules.kernels.throttling import ClockSamples
-from traceanalyzer.timeline.device_work import Busy, DeviceWork, find
+from traceanalyzer.timeline.device_work import Busy, DeviceWork, LostRecords, find
 from traceanalyzer.timeline.kernel_chains import PAUSE_NS, KernelChains, after_pauses, launched_apart
-from traceanalyzer.timeline.lost_records import LostRecords
 from traceanalyzer.timeline.nesting import Nesting
 
 

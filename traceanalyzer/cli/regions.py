@@ -36,8 +36,7 @@ def regions(trace: Path, depth: int, by: str | None, form: str, output: Path | N
     """
     from traceanalyzer.model.analysis import Analysis
     from traceanalyzer.model.errors import asked_of
-    from traceanalyzer.regions.rates import RegionRates
-    from traceanalyzer.regions.regions import Regions
+    from traceanalyzer.regions.regions import RegionRates, Regions
     from traceanalyzer.render.data.table import regions_fields, regions_frame
     from traceanalyzer.render.text.regions import render_regions
 

@@ -5,13 +5,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.idle.gap_evidence import Evidence
-from traceanalyzer.idle.gap_segments import MOST, Proof
-from traceanalyzer.idle.recurrence import recurring_calls
+from traceanalyzer.idle.gaps import MOST, Proof
+from traceanalyzer.idle.stalled_calls import recurring_calls
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
 from traceanalyzer.model.trace import NULL_INT, matching
-from traceanalyzer.timeline.device_work import KINDS
-from traceanalyzer.timeline.lost_records import unrecorded_graphs
+from traceanalyzer.timeline.device_work import KINDS, unrecorded_graphs
 from traceanalyzer.timeline.names import EVENT_SYNC, LAUNCH, STREAM_WAIT, TUNING_OP
 
 

@@ -5,8 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from traceanalyzer.idle.gap_segments import MOST
-from traceanalyzer.idle.gaps import Gaps
+from traceanalyzer.idle.gaps import MOST, Gaps
 from traceanalyzer.idle.stalled_calls import StalledCalls
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, pick, quantile, sums_of

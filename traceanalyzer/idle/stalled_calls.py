@@ -1,4 +1,4 @@
-"""Where a thread stood still inside one op or call, which ops work on the CPU alone, and what happens once."""
+"""Where a thread stood still in one op or call, which ops work on the CPU alone, what happens once and what recurs."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -6,7 +6,7 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Mask, Rows, among, distinct, grouped, pick, starts_of_runs
+from traceanalyzer.model.arrays import Mask, Rows, among, distinct, grouped, median_of, medians, pick, starts_of_runs
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, codes, codes_at, matching, texts_of
 from traceanalyzer.tensors.ops.table import is_view
@@ -14,7 +14,7 @@ from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.names import ALLOCATING_OP, GRAPH_LAUNCH, QUERY, is_compilation, runs_compiled_code
 from traceanalyzer.timeline.nesting import Boundaries, Nesting
-from traceanalyzer.timeline.steps import Steps
+from traceanalyzer.timeline.steps import StepMarks, Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
 # Launch calls take 4 to 10 us and ops tens of us (V100 to H200); what a library prepares at first use takes 0.1 ms
@@ -24,7 +24,7 @@ MANY_TIMES = 10
 # An op on views takes 2 to 10 us under the profiler (H200); one that usually takes more computes.
 WORK_NS = 20_000
 ALONE_NS = 1_000_000  # where nothing of that name is there to compare with
-_MOST = 0.5  # of an op's time: the minimum it must compute, the rest may be views; chosen
+_MOST = 0.5  # of an op's time, the rest may be views; of the later parts of what recurs; chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ KINDS = ("capturing graphs", "compiling", "tuning", "loading kernels", "allocati
 # An allocation takes 0.05 to 12 ms, preparing a device or a library within one 260 ms to 6 s; public A100 trace.
 _PREPARES_NS = 100_000_000
 _SLICES = 8  # of a window without steps, in place of them
-_FEWEST_STEPS = 3  # with fewer, a first and a last step are all there is
+_FEWEST_STEPS = 3  # fewer cannot tell what recurs from what happens once
 # Rows in a slice of such a window: a storm has hundreds a step, the first use of a library a dozen.
 _OFTEN = 8
 
@@ -294,3 +294,56 @@ def _usual(self_ns: Rows, names: Rows, rows: Rows) -> Rows:
     median = np.full(len(wanted), -1, np.int64)
     median[names[alike[first]]] = np.where(count > 1, self_ns[alike[first + (count - 1) // 2]], -1)
     return median[names[rows]]
+
+
+_QUARTERS = 4  # of a recording without steps
+_NEARLY_ALL = 0.9  # of the kernels have run once: what is new after that is a rare branch
+_MIN_WARM = 0.2  # share of the launches that must follow, else the recording is all start
+
+
+def standing_out(key: Rows, step: Rows, ns: Rows, steps: int, spike: float) -> tuple[Mask, Mask]:
+    """Which parts, by key and step (-1 before the first), lie where their key takes over `spike` times its median.
+
+    (those whose steps of that kind are all in the first third, those whose step is the only one)
+    """
+    inside = step >= 0
+    keys = int(key.max(initial=-1)) + 1
+    sums = np.bincount(key[inside] * steps + step[inside], ns[inside], keys * steps).reshape(keys, steps)
+    high = sums > spike * medians(sums)[:, None]
+    last = np.where(high, np.arange(steps), -1).max(axis=1, initial=-1)
+    high = np.append(high, np.zeros((len(high), 1), bool), axis=1)  # for parts before the first step
+    stands = high[key, step]
+    return (stands & (last < max(1, steps // 3))[key], stands & (high.sum(axis=1) == 1)[key])
+
+
+def recurring_calls(trace: Trace, nesting: Nesting, marks: StepMarks, work: DeviceWork, rows: Rows) -> Mask:
+    """Which of these calls belong to what recurs, bool of the shape of `rows`.
+
+    They recur where most of the later parts of the recording have one: its steps less the leading third, or quarters
+    of the launches that follow when nearly all kernels have run once. Calls in the leading part that take many times
+    their usual stay apart even then: that is the start of a library.
+    """
+    later = _later_parts(trace, marks, work)
+    part = np.searchsorted(later, nesting.start_ns[rows], side="right") - 1
+    if len(later) == 0 or len(distinct(part[part >= 0])) < _MOST * len(later):
+        return np.zeros(len(rows), bool)
+    took = nesting.end_ns[rows] - nesting.start_ns[rows]
+    name, _ = grouped([codes_at(trace.lanes.cpu, "name", rows)])
+    usual = median_of(name, took)[name]
+    return np.asarray((part >= 0) | (took < MANY_TIMES * usual))
+
+
+def _later_parts(trace: Trace, marks: StepMarks, work: DeviceWork) -> Rows:
+    """Where each later part of the recording begins on the CPU; empty where it is too short to tell."""
+    steps = len(marks.number)
+    if steps >= _FEWEST_STEPS:
+        return marks.cpu_start_ns[max(1, steps // 3) :]
+    linked = np.flatnonzero(work.call >= 0)
+    linked = linked[np.argsort(work.call_start_ns[linked], kind="stable")]
+    if len(linked) == 0:
+        return np.empty(0, np.int64)
+    _, first = grouped([codes_at(trace.lanes.gpu, "name", work.row[linked])])
+    warm = linked[int(np.quantile(first, _NEARLY_ALL, method="lower")) + 1 :]
+    if len(warm) < max(_QUARTERS, _MIN_WARM * len(linked)):
+        return np.empty(0, np.int64)
+    return distinct(work.call_start_ns[warm[np.arange(_QUARTERS) * len(warm) // _QUARTERS]])

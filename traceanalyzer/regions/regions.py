@@ -1,8 +1,8 @@
-"""What each region of a typical step costs: CPU time, GPU work, idle time of the GPU, launches and waits."""
+"""What each region of a typical step costs: CPU time, GPU work and its FLOPs, idle time of the GPU, launches, waits."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Self
@@ -25,7 +25,7 @@ from traceanalyzer.replay.sample import Sample
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.replay.schedule import Schedules
 from traceanalyzer.roofline.gpus import Gpus
-from traceanalyzer.roofline.op_rates import call_times
+from traceanalyzer.roofline.op_rates import call_flops, call_times
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.timeline.device_work import KINDS, Busy, DeviceWork
 from traceanalyzer.timeline.loops import nested_loops
@@ -407,3 +407,59 @@ def longest_function(regions: Regions, functions: Mask, least: float) -> str:
         spent[name] = spent.get(name, 0.0) + float(regions.share[node])
     name, most = max(spent.items(), key=lambda item: item[1], default=("", 0.0))
     return f", mostly in {name}" if name and most >= least else ""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionRates:
+    """Operations of ops whose shapes and cost are known, each time that they run; per step, with all below each node.
+
+    Attributes:
+        flops: float64 (nodes,).
+        tflops: float64 (nodes,), rate in TFLOP/s while the region's work is on the GPU.
+        peak_share: float64 (nodes,), of its GPU time, what these operations take at the peak of their arithmetic.
+        mfu: the same as a share of the predicted step, on all devices.
+        device: whose peaks; None where they are not known, and shares are 0.
+        peaks: peak in TFLOP/s by kind of arithmetic that occurs, that of most operations first.
+    """
+
+    flops: Floats
+    tflops: Floats
+    peak_share: Floats
+    mfu: float
+    device: str | None
+    peaks: Mapping[str, float]
+
+    @property
+    def text(self) -> str:
+        """`MFU 31.2 % of 989 TFLOP/s bf16 (NVIDIA H200)`."""
+        peaks = ", ".join(f"{rate:g} TFLOP/s {kind}" for kind, rate in self.peaks.items())
+        return f"MFU {100 * self.mfu:.1f} % of {peaks} ({self.device})" if peaks else "MFU not known: no peaks"
+
+    @classmethod
+    def build(
+        cls, regions: Regions, events: Events, work: DeviceWork, forecast: Forecast, inputs: WorkInputs, gpus: Gpus
+    ) -> Self:
+        entries, pieces = forecast.program.work.entry, regions.tree.pieces
+        names = Texts.column(events.trace.lanes.gpu, "name", work.row[entries])
+        peaks = gpus[int(work.device[entries[0]])].peaks if len(entries) else None
+        number, recorded = inputs.number[entries], inputs.recorded
+        flops, peak_ns, kinds = call_flops(number, names, inputs.signatures, peaks, recorded)
+        # Each call counts once, however many kernels it launches.
+        _, first = np.unique(work.op[entries], return_index=True)
+        calls = entries[first]
+        number = inputs.number[calls]
+        if not flops[number].any():
+            raise Unavailable("no shapes of ops whose operations are known", "record with record_shapes=True")
+        node = pieces.node[pieces.at(work.call_start_ns[calls])]
+        of_node = (
+            np.bincount(node, each[number], len(regions.tree.parent)).astype(np.float64) for each in (flops, peak_ns)
+        )
+        done, at_peak = (subtree_totals(regions.tree.parent, each) / regions.steps for each in of_node)
+        gpu_ns, devices = np.maximum(regions.totals["gpu_ns"], 1.0), len(distinct(work.device[entries]))
+        by_kind: dict[str, float] = {}
+        for which in number.tolist():
+            by_kind[kinds[which]] = by_kind.get(kinds[which], 0.0) + float(flops[which])
+        used = sorted((kind for kind in by_kind if peaks and kind in peaks.tflops), key=lambda k: -by_kind[k])
+        rates = {kind: peaks.tflops[kind] for kind in used} if peaks else {}
+        mfu = float(at_peak[0]) / max(regions.step_ns * devices, 1.0)
+        return cls(done, done / gpu_ns / 1e3, at_peak / gpu_ns, mfu, peaks.name if peaks else None, rates)

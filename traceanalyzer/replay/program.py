@@ -16,8 +16,7 @@ from traceanalyzer.replay.segments import Segments
 from traceanalyzer.replay.steady_work import SteadyWork
 from traceanalyzer.replay.waits import Waits
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
-from traceanalyzer.timeline.device_work import DeviceWork
-from traceanalyzer.timeline.lost_records import unrecorded_graphs
+from traceanalyzer.timeline.device_work import DeviceWork, unrecorded_graphs
 from traceanalyzer.timeline.names import DATA_LOADING
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps

@@ -24,9 +24,9 @@ from traceanalyzer.model.arrays import (
 from traceanalyzer.model.trace import Trace, codes_at, matching
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
-from traceanalyzer.timeline.hidden_waits import HiddenWaits
 from traceanalyzer.timeline.names import STREAM_WAIT
 from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.synchronisation import HiddenWaits
 
 LATE_NS = 100_000
 """After its launch on an idle device work starts within 2 to 26 us, cold within 0.1 ms; V100 to MI300."""

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.idle.cause_table import GROUPS, RECORDING, TEXTS
+from traceanalyzer.idle.causes import GROUPS, RECORDING, TEXTS
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.step_times import StepEstimate
@@ -16,8 +16,7 @@ from traceanalyzer.regions.regions import Regions
 from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.rule.evidence_texts import display_names, launched_in_steps, uncovered_ns
 from traceanalyzer.rule.views import IdleTime, Work
-from traceanalyzer.timeline.collective_waits import CollectiveWaits
-from traceanalyzer.timeline.collective_work import collective_names, without_waiting
+from traceanalyzer.timeline.collective_waits import CollectiveWaits, collective_names, without_waiting
 from traceanalyzer.timeline.steps import Steps
 
 LARGEST = 3

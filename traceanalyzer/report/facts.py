@@ -19,8 +19,8 @@ from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints, matching
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.saving import Forecast
+from traceanalyzer.roofline.gpus import Peaks
 from traceanalyzer.roofline.op_rates import OpWork
-from traceanalyzer.roofline.peaks import Peaks
 from traceanalyzer.rule.advice import adapt_to_recording
 from traceanalyzer.rule.evidence_texts import called_names
 from traceanalyzer.rule.views import Calls, Work

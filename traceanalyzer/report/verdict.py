@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from traceanalyzer.idle.cause_table import TEXTS
+from traceanalyzer.idle.causes import TEXTS
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import TraceReport, Verdict, fixed_along
 from traceanalyzer.model.step_times import Saving, StepEstimate

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import groupby
 
-from traceanalyzer.idle.cause_table import TEXTS
+from traceanalyzer.idle.causes import TEXTS
 from traceanalyzer.model.units import format_ns
 
 _CLASSES = {

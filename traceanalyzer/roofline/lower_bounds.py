@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from traceanalyzer.roofline.peaks import Peaks
+from traceanalyzer.roofline.gpus import Peaks
 from traceanalyzer.tensors.ops.costs import ARITHMETIC, DEPTHWISE, INDEX_BYTES, OpCost, scatter
 from traceanalyzer.tensors.ops.table import op_cost
 from traceanalyzer.tensors.signatures import Signature

@@ -16,9 +16,10 @@ from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
+from traceanalyzer.roofline.gpus import Peaks, device_peaks
 from traceanalyzer.roofline.lower_bounds import bound_of, least_ns, reached_ns
-from traceanalyzer.roofline.peaks import Peaks, device_peaks
 from traceanalyzer.tensors.launch_inputs import PAGED, WorkInputs
+from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.ops.costs import ARITHMETIC, DEPTHWISE, OpCost, typed_inputs
 from traceanalyzer.tensors.ops.table import flops_of, op_cost
 from traceanalyzer.tensors.signatures import NO_OP, Signature

@@ -15,8 +15,7 @@ from traceanalyzer.model.units import format_ns
 from traceanalyzer.replay.edit_footprint import Footprint
 from traceanalyzer.replay.edits import ReadLater
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.roofline.gpus import GUESSED_RATE
-from traceanalyzer.roofline.peaks import device_peaks
+from traceanalyzer.roofline.gpus import GUESSED_RATE, device_peaks
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rule.views import Calls, Work
 from traceanalyzer.tensors.launch_inputs import WorkInputs

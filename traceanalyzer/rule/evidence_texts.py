@@ -13,7 +13,7 @@ from traceanalyzer.model.short_names import short_kernel, short_op, short_ops
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.rule.views import Work
 from traceanalyzer.timeline.backward_nodes import lines_of, recomputed_ops
-from traceanalyzer.timeline.collective_work import collective_names
+from traceanalyzer.timeline.collective_waits import collective_names
 
 TYPES = {"float": "float32", "double": "float64", "BFloat16": "bfloat16", "Half": "float16"}
 MORE_WORK = 0.01  # of the step: where streams do so much more work than it takes, shares are of all work; chosen

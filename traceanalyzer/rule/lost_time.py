@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.idle.cause_table import BETWEEN_OPS
+from traceanalyzer.idle.causes import BETWEEN_OPS
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, ranges, sums_of
 from traceanalyzer.model.containment import innermost

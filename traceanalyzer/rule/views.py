@@ -5,9 +5,8 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.idle.accounting import Accounting
-from traceanalyzer.idle.cause_table import SAYS_WHY
-from traceanalyzer.idle.causes import CAUSES, Idle
-from traceanalyzer.idle.recurrence import standing_out
+from traceanalyzer.idle.causes import CAUSES, SAYS_WHY, Idle
+from traceanalyzer.idle.stalled_calls import standing_out
 from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, pick, rank_within
 from traceanalyzer.model.texts import ClosedTexts
 from traceanalyzer.timeline.calls_and_work import Calls, Work
@@ -96,8 +95,8 @@ class IdleTime(Selection):
         if len(steps) < min_steps or steps.asked or not len(self):
             return head, np.zeros(len(self), bool)
         key, _ = grouped([self.device, self.cause.code])
-        outliers = standing_out(key, self.step, self.dur_ns, len(steps), spike)
-        return head | (outliers.leading | (self.step < 0)) & plain, outliers.alone & plain & ~head
+        leading, alone = standing_out(key, self.step, self.dur_ns, len(steps), spike)
+        return head | (leading | (self.step < 0)) & plain, alone & plain & ~head
 
     def happening_once(self, min_steps: int) -> Self:
         """Without the causes that come back in half of the steps after the leading third; all of fewer steps."""

@@ -13,8 +13,7 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.timeline.captures import captures
-from traceanalyzer.timeline.device_work import DeviceWork
-from traceanalyzer.timeline.lost_records import MIN_LOST, LostRecords
+from traceanalyzer.timeline.device_work import MIN_LOST, DeviceWork, LostRecords
 from traceanalyzer.timeline.mark_search import (
     FROM_THE_START,
     SERVING,

@@ -8,8 +8,7 @@ from typing import Any, BinaryIO
 from traceanalyzer.allocator.memory_view import DeviceMemory, MemoryView
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.text_queries import regex
-from traceanalyzer.regions.rates import RegionRates
-from traceanalyzer.regions.regions import Regions
+from traceanalyzer.regions.regions import RegionRates, Regions
 from traceanalyzer.render.data.encode import indented_json, json_text, signature, unicode_text, write_parquet
 from traceanalyzer.roofline.op_rates import OpWork
 from traceanalyzer.version import SCHEMA_VERSION, __version__

@@ -6,8 +6,7 @@ import textwrap
 
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.units import format_ns, format_share
-from traceanalyzer.regions.rates import RegionRates
-from traceanalyzer.regions.regions import Regions
+from traceanalyzer.regions.regions import RegionRates, Regions
 from traceanalyzer.render.text.page import as_text
 from traceanalyzer.render.words.escape import printable, shortened
 from traceanalyzer.report.step_parts import cost_of, listed_regions, shown_name

@@ -11,9 +11,8 @@ from traceanalyzer.model.trace import texts_of
 from traceanalyzer.replay.edits import Drop, DropWork, MoveToSideStream, Resize
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Severity, Work, rule
 from traceanalyzer.rule.lost_time import split_waiting
-from traceanalyzer.timeline.collective_waits import CollectiveWaits
-from traceanalyzer.timeline.collective_work import Arrivals, collective_names, collectives_of
-from traceanalyzer.timeline.hidden_waits import HiddenWaits
+from traceanalyzer.timeline.collective_waits import Arrivals, CollectiveWaits, collective_names, collectives_of
+from traceanalyzer.timeline.synchronisation import HiddenWaits
 
 _SPLIT = "Split the batch in two: one half computes while the other communicates (DeepEP: return_recv_hook=True)."
 _ADVICE = {

@@ -10,7 +10,7 @@ from traceanalyzer.model.arrays import median
 from traceanalyzer.replay.edits import SplitAcrossRanks
 from traceanalyzer.replay.peer_comparison import LATE_SHARE, ExcessOverPeers, late_share
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Unavailable, Work, rule
-from traceanalyzer.timeline.collective_work import collectives_of
+from traceanalyzer.timeline.collective_waits import collectives_of
 
 
 class Limits:

@@ -8,7 +8,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, rank_within
 from traceanalyzer.replay.edits import Drop, DropWork
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Work, rule
-from traceanalyzer.timeline.collective_work import collectives_of
+from traceanalyzer.timeline.collective_waits import collectives_of
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 

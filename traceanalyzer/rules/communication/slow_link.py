@@ -10,8 +10,7 @@ from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.replay.edits import Resize
 from traceanalyzer.replay.peer_comparison import LATE_SHARE, late_share
 from traceanalyzer.rule import Claims, Hits, LostTime, Unavailable, Work, rule
-from traceanalyzer.timeline.collective_waits import CollectiveWaits
-from traceanalyzer.timeline.collective_work import collectives_of, without_waiting
+from traceanalyzer.timeline.collective_waits import CollectiveWaits, collectives_of, without_waiting
 from traceanalyzer.timeline.device_work import find
 
 

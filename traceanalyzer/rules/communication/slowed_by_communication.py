@@ -8,7 +8,7 @@ from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Floats, distinct, grouped, medians_of_kinds
 from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.rule import Claims, Confidence, Hits, Severity, Unavailable, Work, reduce_to, rule
-from traceanalyzer.timeline.collective_work import collective_names, collectives_of
+from traceanalyzer.timeline.collective_waits import collective_names, collectives_of
 
 
 class Limits:

@@ -9,8 +9,7 @@ from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.model.units import format_bytes
 from traceanalyzer.replay.edits import Drop, Resize
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, rule
-from traceanalyzer.timeline.collective_waits import CollectiveWaits
-from traceanalyzer.timeline.collective_work import Arrivals, collectives_of
+from traceanalyzer.timeline.collective_waits import Arrivals, CollectiveWaits, collectives_of
 from traceanalyzer.timeline.kernel_families import CONVERSION
 
 

@@ -11,7 +11,7 @@ from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.regions.regions import DropRegion
 from traceanalyzer.replay.edits import Drop, DropSpans, Edit, MoveToSideStream
-from traceanalyzer.roofline.peaks import host_link, link_reached
+from traceanalyzer.roofline.gpus import host_link, link_reached
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Unavailable, Work, rule
 from traceanalyzer.rule.idioms import idiom_of
 from traceanalyzer.tensors.ops.table import is_view, result_shape

@@ -9,9 +9,8 @@ import numpy as np
 
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct
 from traceanalyzer.replay.edits import DropWork, Insert, Resize
-from traceanalyzer.roofline.gpus import Gpus
+from traceanalyzer.roofline.gpus import Gpus, Peaks
 from traceanalyzer.roofline.lower_bounds import bound_of, reached_ns
-from traceanalyzer.roofline.peaks import Peaks
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Work, gpu_time_evidence, op_times, rule
 from traceanalyzer.rule.consistency import ASSUMED
 from traceanalyzer.tensors.flow import Flow

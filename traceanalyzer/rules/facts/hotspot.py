@@ -24,8 +24,7 @@ from traceanalyzer.tensors.ops.table import Kind as Kinds
 from traceanalyzer.tensors.ops.table import op_row
 from traceanalyzer.tensors.signatures import Signature
 from traceanalyzer.timeline.backward_nodes import lines_of
-from traceanalyzer.timeline.collective_waits import CollectiveWaits
-from traceanalyzer.timeline.collective_work import without_waiting
+from traceanalyzer.timeline.collective_waits import CollectiveWaits, without_waiting
 from traceanalyzer.timeline.kernel_families import GEMM_OR_CONVOLUTION
 from traceanalyzer.timeline.steps import Steps
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.idle.recurrence import standing_out
+from traceanalyzer.idle.stalled_calls import standing_out
 from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.trace import ints
 from traceanalyzer.replay.edits import Drop
@@ -163,7 +163,8 @@ def sequential_calls(allocations: Calls) -> Calls:
 def calls_in_steady_steps(allocations: Calls, steps: Steps, spike: float) -> Calls:
     """The calls of steps below `spike` times the median step, and none unless most steps have such calls."""
     allocations = allocations[allocations.step >= 0]
-    once = standing_out(np.zeros_like(allocations.step), allocations.step, allocations.dur_ns, len(steps), spike)
-    rest = allocations[~once.leading & ~once.alone]
+    kind = np.zeros_like(allocations.step)
+    leading, alone = standing_out(kind, allocations.step, allocations.dur_ns, len(steps), spike)
+    rest = allocations[~leading & ~alone]
     recurring = 2 * len(distinct(rest.step)) > len(steps)
     return rest if recurring else rest[np.empty(0, np.int64)]

@@ -7,8 +7,7 @@ import numpy as np
 from traceanalyzer.model.schema import NO_DEVICE_TIME
 from traceanalyzer.model.trace import NULL_INT, Trace
 from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Work, rule
-from traceanalyzer.timeline.device_work import EXPORT_FIRST
-from traceanalyzer.timeline.lost_records import MIN_LOST, LostRecords
+from traceanalyzer.timeline.device_work import EXPORT_FIRST, MIN_LOST, LostRecords
 from traceanalyzer.timeline.steps import Steps
 
 
