@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -13,6 +13,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Mask, Ns, Rows, distinct, numbered, starts_of_runs
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.text_queries import regex
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, codes, ints, matching, texts_of
 from traceanalyzer.timeline import names as patterns
 from traceanalyzer.timeline.device_work import DeviceWork
@@ -34,7 +35,6 @@ _SUMS = regex(r"(?<![a-z])(sqsq|sqsk|sq|sk)=?(\d{1,15})")
 # vLLM with an early patch of TraceLens, prefill alone: tokens, sum of their squares: execute_context_1(888_788544)_...
 _SQUARES = regex(r"^execute_context_\d+\((\d{1,15})_(\d{1,15})\)_generation_0\(0\)$")
 _MOST_PAIRS = 2**42  # of a step: damaged marks have more; one prompt of 3 million tokens has as many
-_PHASES = {"extend": "prefill"}
 
 
 def phase_and_batch(name: str) -> tuple[str | None, int]:
@@ -51,7 +51,7 @@ def phase_and_batch(name: str) -> tuple[str | None, int]:
         return None, -1
     phase = (brackets[1] or brackets[2]).lower()
     batch = _BATCH.search(name)
-    return _PHASES.get(phase, phase), int(batch[1]) if batch else -1
+    return "prefill" if phase == "extend" else phase, int(batch[1]) if batch else -1
 
 
 def prompt_and_new_tokens(name: str) -> tuple[int, int]:
@@ -132,7 +132,7 @@ def find_marks(trace: Trace, nesting: Nesting, start: int, end: int) -> Marks:
     begins, ends, names = annotations.outermost(patterns.SERVING_MARK)
     if len(begins):
         source = f"steps are the server's own marks ({names[0]})"
-        return _until_the_next(SERVING, source, begins, ends, tuple(names))
+        return _until_the_next(SERVING, source, begins, int(ends[-1]), tuple(names))
     # Runs of compiled code are ops.
     compiled = matching(trace.lanes.cpu, "name", patterns.COMPILED_REGION.match) & (nesting.thread >= 0)
     regions = _Annotations.of(trace, nesting, np.flatnonzero(compiled), end)
@@ -141,19 +141,15 @@ def find_marks(trace: Trace, nesting: Nesting, start: int, end: int) -> Marks:
         or _repeated(annotations, start, end)
         or _begun_by(annotations, patterns.DATA_LOADING, "a data loader's batch", end)
         or _begun_by(regions, patterns.COMPILED_REGION, "a compiled region", end)
-        or Marks("window", _NO_MARKS, np.array([0]), np.array([start]), np.array([end]), open_end=True)
+        or _until_the_next("window", _NO_MARKS, np.array([start]), end)
     )
 
 
 def _optimizer(annotations: _Annotations, start: int, end: int) -> Marks | None:
     """From one optimizer's step to the next."""
     _, ends, _ = annotations.outermost(patterns.OPTIMIZER_MARK)
-    if len(ends) < 2:
-        return None
-    edges = np.concatenate(([start], ends[:-1]))
     source = "no ProfilerStep marks: a step reaches from one Optimizer.step's end to the next"
-    number, ends = np.arange(len(ends)), np.append(ends[:-1], end)
-    return Marks("Optimizer.step", source, number, edges, ends, open_end=True)
+    return _until_the_next("Optimizer.step", source, np.append(start, ends[:-1]), end) if len(ends) > 1 else None
 
 
 def _repeated(annotations: _Annotations, start: int, end: int) -> Marks | None:
@@ -166,16 +162,14 @@ def _repeated(annotations: _Annotations, start: int, end: int) -> Marks | None:
         return None
     name, chosen = names[best], code == best
     source = f"no ProfilerStep marks: steps are the annotation {name!r}"
-    return _until_the_next(name, source, begins[chosen], ends[chosen])
+    return _until_the_next(name, source, begins[chosen], int(ends[chosen][-1]))
 
 
-def _until_the_next(kind: str, source: str, begins: Ns, ends: Ns, names: tuple[str, ...] = ()) -> Marks:
-    """Steps from each of the program's own marks to the next: what the host does between them is the program's.
-
-    Between two ProfilerStep marks only the profiler works.
-    """
-    ends = np.append(begins[1:], ends[-1:])
-    return Marks(kind, source, np.arange(len(begins)), begins, ends, names, open_end=True)
+def _until_the_next(
+    kind: str, source: str, begins: Ns, end: int, names: tuple[str, ...] = (), *, open_end: bool = True
+) -> Marks:
+    """Steps from each of the program's own marks to the next: what the host does between them is the program's."""
+    return Marks(kind, source, np.arange(len(begins)), begins, np.append(begins[1:], end), names, open_end)
 
 
 def _begun_by(annotations: _Annotations, wanted: re.Pattern[str], what: str, end: int) -> Marks | None:
@@ -185,7 +179,7 @@ def _begun_by(annotations: _Annotations, wanted: re.Pattern[str], what: str, end
     if len(begins) < 2:
         return None
     source = f"no ProfilerStep marks: a step reaches from {what} ({names[0]}) to the next"
-    return Marks(names[0], source, np.arange(len(begins)), begins, np.append(begins[1:], end), open_end=True)
+    return _until_the_next(names[0], source, begins, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +188,7 @@ class _Annotations:
 
     start_ns: Ns
     end_ns: Ns
-    code: Ns
-    names: tuple[str, ...]  # by code
+    name: Texts  # all of whose names occur
 
     @classmethod
     def of(cls, trace: Trace, nesting: Nesting, rows: Ns, latest: int) -> Self:
@@ -203,29 +196,26 @@ class _Annotations:
         ends = np.minimum(starts + ints(trace.lanes.cpu, "dur_ns")[rows], np.maximum(latest, starts))
         order = np.lexsort((-ends, starts))
         code, used = numbered(codes(trace.lanes.cpu, "name")[rows])
-        names = texts_of(trace.lanes.cpu, "name")[used]
-        return cls(starts[order], ends[order], code[order], tuple(names))
+        return cls(starts[order], ends[order], Texts(code[order], texts_of(trace.lanes.cpu, "name")[used]))
 
     def outermost(self, wanted: re.Pattern[str]) -> tuple[Ns, Ns, list[str]]:
         """Starts, ends and names of those wanted that lie in no other of them."""
-        table = np.array([bool(wanted.search(name)) for name in self.names] + [False], bool)
-        rows = np.flatnonzero(table[self.code])
+        rows = np.flatnonzero(self.name.matches(wanted))
         rows = rows[_outermost(np.zeros(len(rows), np.int64), self.start_ns[rows], self.end_ns[rows])]
-        return self.start_ns[rows], self.end_ns[rows], [self.names[c] for c in self.code[rows].tolist()]
+        return self.start_ns[rows], self.end_ns[rows], self.name[rows].values().tolist()
 
     def outermost_by_name(self) -> tuple[Ns, Ns, Ns, tuple[str, ...]]:
         """Starts, ends, codes and names by code of those that lie in no other of the same name, numbers in it aside.
 
         What cannot be a step is left out: compiling, waiting for data, communication. Ordered by name and start.
         """
-        plain, names = _numberless(self.names)
+        plain, names = _numberless(self.name.names)
         others = (patterns.is_compilation, patterns.DATA_LOADING.search, patterns.COMMUNICATION_MARK.match)
-        no_step = [any(meets(name) for meets in others) for name in self.names]
-        code = np.append(plain, -1)[self.code]
+        code, no_step = plain[self.name.code], self.name.meets(lambda name: any(meets(name) for meets in others))
         rows = np.argsort(code, kind="stable")
-        rows = rows[~np.array([*no_step, True], bool)[self.code[rows]]]
+        rows = rows[~no_step[rows]]
         rows = rows[_outermost(code[rows], self.start_ns[rows], self.end_ns[rows])]
-        alike, whole = Counter(plain.tolist()), dict(zip(plain.tolist(), self.names, strict=True))
+        alike, whole = Counter(plain.tolist()), dict(zip(plain.tolist(), self.name.names, strict=True))
         shown = tuple(whole[place] if alike[place] == 1 else name for place, name in enumerate(names))
         return self.start_ns[rows], self.end_ns[rows], code[rows], shown
 
@@ -258,7 +248,7 @@ def iterations_within(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: De
     """
     if work is None or not (work.call >= 0).any() or (len(marks.number) > 1 and marks.kind != _USERS):
         return marks
-    kinds = _numberless(texts_of(trace.lanes.cpu, "name").tolist())[0][codes(trace.lanes.cpu, "name")]
+    kinds = _numberless(texts_of(trace.lanes.cpu, "name"))[0][codes(trace.lanes.cpu, "name")]
     held = [rows for rows in _top_level_rows(trace, nesting, syncs, work, marks) if len(rows)]
     periods = {_period(kinds[rows]) for rows in held}
     period = periods.pop() if len(periods) == 1 else 0
@@ -272,8 +262,7 @@ def iterations_within(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: De
     whole = "the recording" if marks.kind == "window" else f"the one {marks.kind} mark"
     inside = whole if len(marks.number) == 1 else f"{len(held)} {marks.kind} marks"
     source = f"a step is what repeats {len(begins)} times within {inside}: {what}"
-    ends = np.append(begins[1:], marks.end_ns[-1])
-    return Marks("iteration", source, np.arange(len(begins)), begins, ends, open_end=marks.open_end)
+    return _until_the_next("iteration", source, begins, int(marks.end_ns[-1]), open_end=marks.open_end)
 
 
 def _top_level_rows(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork, marks: Marks) -> list[Rows]:
@@ -307,7 +296,7 @@ def _around(nesting: Nesting, marks: Marks) -> Mask:
     return around
 
 
-def _numberless(names: Sequence[str]) -> tuple[Rows, tuple[str, ...]]:
+def _numberless(names: Iterable[str]) -> tuple[Rows, tuple[str, ...]]:
     """(code of each name with the numbers in it left aside, those names)."""
     plain = [_NUMBER.sub("#", name) for name in names]
     place = {name: code for code, name in enumerate(dict.fromkeys(plain))}
