@@ -62,13 +62,17 @@ def still_open(start: Rows, end: Rows, thread: Rows, rows: Rows) -> Rows:
 
 def _first_open(below: Rows, closing: Rows, start: Rows, rows: Rows) -> Rows:
     """Going down from each of `rows`, the first that has not closed when it starts, -1 for none."""
-    below_row = below[rows]
-    going = np.flatnonzero(below_row >= 0)
-    while len(going):
-        going = going[closing[below_row[going]] < start[rows[going]]]
-        below_row[going] = below[below_row[going]]
-        going = going[below_row[going] >= 0]
-    return below_row
+    return first_reaching(below[rows], below, closing, start[rows])
+
+
+def first_reaching(rows: Rows | Small, parent: Rows | Small, end: Rows, need: Rows) -> Rows:
+    """Going up from each row, itself included, the first that ends at `need` or later; -1 for none, or of -1."""
+    found = rows.astype(np.int64)
+    going = np.flatnonzero(found >= 0)
+    while len(going := going[end[found[going]] < need[going]]):
+        found[going] = parent[found[going]]
+        going = going[found[going] >= 0]
+    return found
 
 
 def running_at(start: Rows, end: Rows, thread: Rows, at: Rows, at_thread: Rows) -> Rows:

@@ -4,7 +4,6 @@ So do those in a hook that calls backward on autograd's thread, for which the ma
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -12,10 +11,10 @@ import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
-from traceanalyzer.model.containment import depths, inherited, nearest_reaching
+from traceanalyzer.model.containment import depths, first_reaching, inherited, nearest_reaching
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.model.trace import ints, ints_at, matching
+from traceanalyzer.model.trace import codes, ints, ints_at, matching, texts_of
 from traceanalyzer.timeline.backward_nodes import hooks_of, in_hooks
 from traceanalyzer.timeline.names import STEP_MARK
 from traceanalyzer.timeline.selection import Events
@@ -26,6 +25,7 @@ KINDS = ("annotation", "module", "function", "wrapper")
 _MODULE = regex(r"^nn\.Module: (\w+?)(_\d+)?$")
 # An op of no library that holds other ops: a custom autograd.Function, a compiled region.
 _WRAPPER = regex(r"^(?!.*(::|Backward\d*$))\S")
+_Part = tuple[int, Rows, Rows, Rows, Texts]  # kind, starts, ends, rows of `trace.cpu` or -1, names
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,8 @@ class CodeSpans:
 
     def at(self, starts: Rows, ends: Rows) -> Rows:
         """The innermost span that contains each interval, -1 for none; int64."""
-        span = np.searchsorted(self.start_ns, starts, side="right") - 1
-        going = np.flatnonzero(span >= 0)
-        while len(going := going[self.end_ns[span[going]] < ends[going]]):
-            span[going] = self.parent[span[going]]
-            going = going[span[going] >= 0]
-        return span
+        began = np.searchsorted(self.start_ns, starts, side="right") - 1
+        return first_reaching(began, self.parent, self.end_ns, ends)
 
     def inside(self, marked: Mask) -> Mask:
         """Which spans are, or are in, one of those that are marked."""
@@ -89,68 +85,46 @@ class CodeSpans:
                 chosen |= (frame_tid == other) & (intervals.covered(of_hooks, start, end) == end - start)
             return chosen
 
-        def within(start: Rows, end: Rows) -> Rows:
-            step = np.searchsorted(begins, start, side="right") - 1
-            return np.flatnonzero((step >= 0) & (end <= pick(ends, step)))
-
+        code = events.user_code
+        frames = [(KINDS.index("function"), code.start_ns, code.end_ns, code.tid, Texts(code.code, code.names))]
+        if events.trace.meta.rows.get("python"):
+            frames.insert(0, (KINDS.index("module"), *_modules(events)))
         parts = [
-            _of_rows(events, rows[within(*_bounds(events, rows))], kind) for rows, kind in ((marks, 0), (wrappers, 3))
+            (KINDS.index(kind), *_bounds(events, rows), rows, Texts.column(cpu, "name", rows))
+            for kind, rows in (("annotation", marks), ("wrapper", wrappers))
         ]
-        parts += [_of_python(events, of_program, within, modules=modules) for modules in (True, False)]
-        parts.append(_between_iterations(events, within))
-        start, end, kind, row = (np.concatenate([part[place] for part in parts]) for place in range(4))
-        texts = [text for part in parts for text in part[4]]
-        order = np.lexsort((kind == KINDS.index("wrapper"), -end, start))
+        for kind, start, end, frame_tid, names in frames:
+            chosen = np.flatnonzero(of_program(frame_tid, start, end))
+            parts.append((kind, start[chosen], end[chosen], np.full(len(chosen), -1), names[chosen]))
+        start, end = between_marks(events.steps, nesting)
+        names = Texts(np.zeros(len(start), np.int64), np.array([BETWEEN_ITERATIONS], object))
+        parts.append((KINDS.index("annotation"), start, end, np.full(len(start), -1), names))
+        return cls._nested(parts, begins, ends)
+
+    @classmethod
+    def _nested(cls, parts: list[_Part], begins: Rows, ends: Rows) -> Self:
+        """The spans of all parts that lie within the steps [begins, ends)."""
+        start, end, row = (np.concatenate([part[place] for part in parts]) for place in (1, 2, 3))
+        kind = np.repeat([part[0] for part in parts], [len(part[1]) for part in parts])
+        texts = np.concatenate([part[4].values() for part in parts])
+        step = np.searchsorted(begins, start, side="right") - 1
+        chosen = np.flatnonzero((step >= 0) & (end <= pick(ends, step)))
+        order = chosen[np.lexsort((kind[chosen] == KINDS.index("wrapper"), -end[chosen], start[chosen]))]
         start, end = start[order], end[order]
         parent = nearest_reaching(end, end, np.zeros(len(end), np.int64))
-        number = {name: place for place, name in enumerate(dict.fromkeys(texts))}
-        code = np.array([number[text] for text in texts], np.int64)[order]
-        return cls(start, end, parent, depths(parent), kind[order], code, row[order], tuple(number))
-
-
-_Part = tuple[Rows, Rows, Rows, Rows, list[str]]
-
-
-def _part(start: Rows, end: Rows, kind: int, row: Rows, names: Texts) -> _Part:
-    """(start, end, kind, row of `trace.cpu`, names) of spans of one kind."""
-    return start, end, np.full(len(start), kind), row, [str(name) for name in names.values()]
+        number = {name: place for place, name in enumerate(dict.fromkeys(map(str, texts[chosen])))}
+        name = np.array([number[str(text)] for text in texts[order]], np.int64)
+        return cls(start, end, parent, depths(parent), kind[order], name, row[order], tuple(number))
 
 
 def _bounds(events: Events, rows: Rows) -> tuple[Rows, Rows]:
     return events.nesting.start_ns[rows], events.nesting.end_ns[rows]
 
 
-def _of_rows(events: Events, rows: Rows, kind: int) -> _Part:
-    return _part(*_bounds(events, rows), kind, rows, Texts.column(events.trace.lanes.cpu, "name", rows))
-
-
-def _between_iterations(events: Events, within: Callable[[Rows, Rows], Rows]) -> _Part:
-    start, end = between_marks(events.steps, events.nesting)
-    chosen = within(start, end)
-    names = Texts(np.zeros(len(chosen), np.int64), np.array([BETWEEN_ITERATIONS], object))
-    return _part(start[chosen], end[chosen], 0, np.full(len(chosen), -1), names)
-
-
-def _of_python(
-    events: Events,
-    of_program: Callable[[Rows, Rows, Rows], Mask],
-    within: Callable[[Rows, Rows], Rows],
-    *,
-    modules: bool,
-) -> _Part:
-    """Functions of the user's code, or modules by their class: what all of a class cost."""
-    code, python = events.user_code, events.trace.lanes.python
-    if not modules:
-        start, end, names = code.start_ns, code.end_ns, Texts(code.code, code.names)
-        chosen = of_program(code.tid, start, end)
-    elif events.trace.meta.rows.get("python"):
-        is_module = matching(python, "name", lambda name: bool(_MODULE.match(name)))
-        start = ints(python, "start_ns")
-        end, names = start + ints(python, "dur_ns"), Texts.column(python, "name", np.arange(len(start)))
-        chosen = is_module & of_program(ints(python, "tid"), start, end)
-    else:
-        return _of_rows(events, np.empty(0, np.int64), 1)
-    rows = np.flatnonzero(chosen)
-    rows = rows[within(start[rows], end[rows])]
-    part = _part(start[rows], end[rows], 1 if modules else 2, np.full(len(rows), -1), names[rows])
-    return (*part[:4], [_MODULE.sub(r"\1", name) for name in part[4]])
+def _modules(events: Events) -> tuple[Rows, Rows, Rows, Texts]:
+    """(starts, ends, threads, classes) of the calls of modules: what all of a class cost."""
+    python = events.trace.lanes.python
+    rows = np.flatnonzero(matching(python, "name", _MODULE.match))
+    start, dur, tid = (ints(python, column)[rows] for column in ("start_ns", "dur_ns", "tid"))
+    classes = np.array([_MODULE.sub(r"\1", name) for name in texts_of(python, "name")], object)
+    return start, start + dur, tid, Texts(codes(python, "name")[rows], classes)

@@ -94,7 +94,9 @@ class Activity:
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting, work: DeviceWork, profiler: ProfilerRows) -> Self:
         cpu, named = trace.lanes.cpu, partial(matching, trace.lanes.cpu, "name")
-        launching = _launching_threads(trace, nesting, work)
+        marks = named(names.STEP_MARK.match) & (nesting.thread >= 0)
+        launching = np.zeros(int(nesting.thread.max(initial=-1)) + 2, bool)
+        launching[nesting.thread[work.call[work.call >= 0]]] = launching[nesting.thread[marks]] = True
         on_thread = launching[nesting.thread] & (nesting.thread >= 0)
         call = matching(cpu, "category", CALL_CATEGORIES.__contains__)
         overhead, is_op = matching(cpu, "category", "overhead".__eq__), nesting.op == np.arange(len(cpu))
@@ -113,29 +115,17 @@ class Activity:
             elsewhere = ops[~np.isin(nesting.thread[ops], nesting.thread[collectives])]
             beside = _covered_by(nesting, elsewhere)
             sets["host_collective"] = intervals.difference(sets["host_collective"], beside)
-        query = call & matching(cpu, "name", names.QUERY.search)
-        reached = _before_loading(nesting, launching, rows["module_loading"], call, ~query)
+        reached = _before_loading(nesting, launching, rows["module_loading"], call, ~(call & named(names.QUERY.search)))
         rows["library_start"] = np.empty(0, np.int64)
         sets["library_start"] = intervals.difference(reached, sets["module_loading"])
         graphs = captures(trace, nesting)
         rows["capture"], sets["capture"] = graphs.rows, graphs.around
         rows["profiler"] = profiler.row[profiler.stalled >= 0]
         # From each ProfilerStep mark's end to the next one's start: both are set in prof.step(), so it is all its own.
-        marks = matching(cpu, "name", names.STEP_MARK.match) & (nesting.thread >= 0)
         between = np.sort(nesting.end_ns[marks])[:-1], np.sort(nesting.start_ns[marks])[1:]
         starts, ends = (np.concatenate(pair) for pair in zip(profiler.stalls, between, strict=True))
         sets["profiler"] = intervals.union(starts, ends)
         return cls(rows, sets, launching)
-
-
-def _launching_threads(trace: Trace, nesting: Nesting, work: DeviceWork) -> Mask:
-    """Threads that launch work or carry the step marks; bool of shape (threads + 1,), the last for no thread."""
-    threads = np.zeros(int(nesting.thread.max(initial=-1)) + 2, bool)
-    threads[nesting.thread[work.call[work.call >= 0]]] = True
-    marks = matching(trace.lanes.cpu, "name", names.STEP_MARK.match) & (nesting.thread >= 0)
-    threads[nesting.thread[marks]] = True
-    threads[-1] = False
-    return threads
 
 
 def _covered_by(nesting: Nesting, rows: Rows) -> intervals.Set:
@@ -143,12 +133,8 @@ def _covered_by(nesting: Nesting, rows: Rows) -> intervals.Set:
 
 
 def _before_loading(nesting: Nesting, launching: Mask, rows: Rows, call: Mask, telling: Mask) -> intervals.Set:
-    """When kernels were loaded: the rows, and of the overhead rows also the stretch right before them.
-
-    The row of a function or module being loaded names no thread and covers the end of the work only: the library
-    looks for the kernel first. So the stretch reaches back, from the row or the call around it, to the last
-    event of that thread that is more than a query, at most to the start of the op that the call is in.
-    """
+    """When kernels were loaded: the rows, and of overhead rows the stretch before them, to the last telling event."""
+    # Such a row names no thread and covers the end of the work only: the library looks for the kernel first.
     start, end = nesting.start_ns[rows], nesting.end_ns[rows]
     never = np.iinfo(np.int64).max
     low, shortest = start.copy(), np.full(len(rows), never)

@@ -8,7 +8,7 @@ from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import NULL_INT, ints, matching
 from traceanalyzer.timeline.calls_and_work import Calls, Work
-from traceanalyzer.timeline.selection import Events
+from traceanalyzer.timeline.selection import Events, once_per_trace
 
 _NODE = r"Backward\d*$"
 _CHECKPOINT = r"Checkpoint\w*Backward"
@@ -16,6 +16,7 @@ _CHECKPOINT = r"Checkpoint\w*Backward"
 _MOST = 0.95
 
 
+@once_per_trace
 def hooks_of(events: Events) -> Mask:
     """Which rows of `trace.cpu` are nodes of backward whose hook calls backward; see `Nesting.op`."""
     engine = matching(events.trace.lanes.cpu, "name", lambda name: name.startswith(ENGINE))
@@ -24,19 +25,15 @@ def hooks_of(events: Events) -> Mask:
 
 def in_hooks(events: Events, rows: Rows) -> Mask:
     """Which rows of `trace.cpu` are, or lie in, such a node."""
-    hooks = events.once("hooks", lambda: hooks_of(events))
-    return np.asarray(nearest_marked(events.nesting.parent, hooks, rows) >= 0)
+    return np.asarray(nearest_marked(events.nesting.parent, hooks_of(events), rows) >= 0)
 
 
+@once_per_trace
 def recomputed_ops(events: Events) -> Calls:
     """Ops in nodes of backward that record gradients themselves, beside others that do not: a second forward.
 
     Recording gives ops a sequence number. Where all of a node have one, they are gradients of gradients.
     """
-    return events.once("recomputed", lambda: _recomputed(events))
-
-
-def _recomputed(events: Events) -> Calls:
     calls = Calls.build(events)
     name = calls.name
     inner = calls[calls.is_op & name.matches(r"::|^torch") & directly_inside(calls, name.matches(_NODE))]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Self
 
 import numpy as np
@@ -18,7 +17,7 @@ from traceanalyzer.model.shapes import product_of
 from traceanalyzer.model.texts import ClosedTexts, Texts
 from traceanalyzer.model.trace import NULL_INT, ints, ints_at, matching
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork, pageable
-from traceanalyzer.timeline.selection import Events, Selection, cached_readonly, check_same_trace
+from traceanalyzer.timeline.selection import Events, Selection, cached_readonly, check_same_trace, once_per_trace
 
 
 class Calls(Selection):
@@ -126,8 +125,7 @@ class Calls(Selection):
     def lines_with_common(self, share: float, spent_ns: Rows | None = None) -> dict[str, int]:
         """Lines of the user's code -> ns, most time first; before them the function around this share of the time.
 
-        Args:
-            spent_ns: int64, parallel to the rows, what counts as their time; by default it is their own.
+        `spent_ns` is what counts as the rows' time, by default their own.
         """
         spent_ns = self.dur_ns if spent_ns is None else spent_ns
         lines = self.line.sums(spent_ns)
@@ -137,8 +135,7 @@ class Calls(Selection):
     @cached_readonly
     def annotation(self) -> Texts:
         """The innermost annotation around each row that is no step mark."""
-        marks = self.events.once("marks", partial(_marks, self.events))
-        return Calls(self.events, nearest_marked(self.events.nesting.parent, marks, self._rows)).name
+        return Calls(self.events, nearest_marked(self.events.nesting.parent, _marks(self.events), self._rows)).name
 
     def inside(self, outer: Calls) -> Mask:
         """Which rows lie in, or are, one of the others."""
@@ -187,6 +184,7 @@ class Calls(Selection):
         return Calls(self.events, distinct(self._rows[self.there]))
 
 
+@once_per_trace
 def _marks(events: Events) -> Mask:
     """Which rows of `trace.cpu` are annotations other than step marks."""
     marks = Calls(events, np.flatnonzero(events.nesting.annotation))

@@ -1,5 +1,6 @@
 """When CUDA graphs were captured: once per graph, whatever the CPU does meanwhile."""
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -32,12 +33,11 @@ class Captures(NamedTuple):
 
 def captures(trace: Trace, nesting: Nesting) -> Captures:
     """All captures that end within the recording."""
+    called = partial(matching, trace.lanes.cpu, "name")
     call = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__) & (nesting.thread >= 0)
-    begin, end, making = (
-        np.flatnonzero(call & matching(trace.lanes.cpu, "name", wanted.search))
-        for wanted in (names.CAPTURE_BEGIN, names.CAPTURE_END, names.INSTANTIATION)
-    )
-    named = np.flatnonzero(matching(trace.lanes.cpu, "name", names.CAPTURING.search) & (nesting.thread >= 0))
+    begins_ends_makes = (names.CAPTURE_BEGIN, names.CAPTURE_END, names.INSTANTIATION)
+    begin, end, making = (np.flatnonzero(call & called(wanted.search)) for wanted in begins_ends_makes)
+    named = np.flatnonzero(called(names.CAPTURING.search) & (nesting.thread >= 0))
     if len(begin) + len(making) + len(named) == 0:
         return Captures(begin, begin, intervals.EMPTY, intervals.EMPTY)
     begin, closed = _closed(nesting, begin, end)
@@ -63,12 +63,10 @@ def _closed(nesting: Nesting, begin: Rows, end: Rows) -> tuple[Rows, Rows]:
 
 def _prepared(trace: Trace, nesting: Nesting, call: Mask, begin: Rows) -> Rows:
     """When the device was synchronised for each capture: nothing is launched between that and the capture's begin."""
-    syncs = np.flatnonzero(call & matching(trace.lanes.cpu, "name", names.DEVICE_SYNC.search))
-    by_name = trace.lanes.cpu, "name"
-    launches = call & (matching(*by_name, names.LAUNCH.search) | matching(*by_name, names.COPY_CALL.search))
-    launched = np.sort(nesting.start_ns[launches])
-    starts = nesting.start_ns[begin].copy()
-    synced = np.sort(nesting.start_ns[syncs])
+    called = partial(matching, trace.lanes.cpu, "name")
+    launched = np.sort(nesting.start_ns[call & (called(names.LAUNCH.search) | called(names.COPY_CALL.search))])
+    synced = np.sort(nesting.start_ns[call & called(names.DEVICE_SYNC.search)])
+    starts = nesting.start_ns[begin]
     last = np.searchsorted(synced, starts) - 1
     synced_ns = np.append(synced, 0)[last]
     near = (last >= 0) & (np.searchsorted(launched, synced_ns) == np.searchsorted(launched, starts))

@@ -66,7 +66,9 @@ def transfer_ns(trace: Trace, work: DeviceWork, entries: Rows) -> Rows:
     """
     name, grid = (codes_at(trace.lanes.gpu, column, work.row[entries]) for column in ("name", "grid"))
     took, device = (work.end_ns - work.start_ns)[entries], work.device[entries]
-    return at_most(name, grid, device, _elements(trace, work.op[entries]), took)
+    counts = ("in_elements", "out_elements")
+    sent, received = (ints_at(trace.lanes.cpu, column, work.op[entries]) for column in counts)
+    return at_most(name, grid, device, np.maximum(np.maximum(sent, received), -1), took)
 
 
 def at_most(name: Rows, grid: Rows, device: Rows, elements: Rows, took: Rows) -> Rows:
@@ -84,46 +86,32 @@ def at_most(name: Rows, grid: Rows, device: Rows, elements: Rows, took: Rows) ->
     return shortest[number]
 
 
-def _elements(trace: Trace, op: Rows) -> Rows:
-    """Sent or received, the larger; -1 where the op is not in the trace."""
-    sent, received = (ints_at(trace.lanes.cpu, column, op) for column in ("in_elements", "out_elements"))
-    return np.maximum(np.maximum(sent, received), -1)
-
-
 def collectives_of(work: Work) -> Work:
     """The pieces of work that communicate: those of the marked steps, where steps are marked.
-
-    A device that is behind runs the warm-up's last step within the recording: without its ops, so
-    that neither the size of its collectives is known nor how often a step has them.
 
     Raises Unavailable: there are none.
     """
     every = work.of_kind("communication")
     if len(every) == 0:
         raise Unavailable("no collectives in the trace")
+    # A device that is behind runs the warm-up's last step within the recording, but its ops are not recorded.
     within = every.step >= 0
     return every[within] if within.any() else every
 
 
 def collective_names(every: Work) -> Texts:
     """The collective of each, and its process group where it has a name of its own."""
-    ops = _known(every)
-    groups = every.op.text("group_desc").values()
-    kernels = every.name.values()
+    ops, groups = every.op.text("collective").or_else(every.op.name).values(), every.op.text("group_desc").values()
+    codes = every.name.code.tolist()
+    # An op that is not in the trace is called as that of the same kernel.
+    same = {code: op for code, op in zip(codes, ops, strict=True) if op is not None}
     names = [
-        collective_of(kernel, op) + (f" of {group}" if group and "default" not in group else "")
-        for kernel, op, group in zip(kernels, ops, groups, strict=True)
+        collective_of(kernel, same.get(code) if op is None else op)
+        + (f" of {group}" if group and "default" not in group else "")
+        for kernel, code, op, group in zip(every.name.values(), codes, ops, groups, strict=True)
     ]
     distinct, code = np.unique(np.array(names, object), return_inverse=True)
     return Texts(code.astype(np.int64), distinct)
-
-
-def _known(every: Work) -> list[str | None]:
-    """What the op of each is called; where the op is not in the trace, what that of the same kernel is called."""
-    ops = every.op.text("collective").or_else(every.op.name).values()
-    kernels = every.name.code.tolist()
-    same = {kernel: op for kernel, op in zip(kernels, ops, strict=True) if op is not None}
-    return [same.get(kernel) if op is None else op for kernel, op in zip(kernels, ops, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

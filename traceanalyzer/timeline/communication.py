@@ -2,7 +2,7 @@
 
 Names and launches tell most of them. What is left shows in its behaviour: few blocks for its time, since it waits for
 a network and not for multiprocessors, and either a stream of its own or a duration that changes though the launch is
-the same. What several ranks' traces show beside that is in `job/joint_ends.py`.
+the same.
 """
 
 import re
@@ -25,7 +25,6 @@ _LONG_NS = 50_000  # kernels of few blocks that compute are shorter: per-row sca
 # 90th to 10th percentile of one launch shape: DeepEP 4 to 23, compute on few blocks up to 1.1, H200.
 _CHANGING = 3.0
 _EXECUTIONS = 8  # fewer give no percentiles
-_TENTH, _NINTH = 0.1, 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +57,9 @@ class Kernels:
 
 def communicating(work: Kernels) -> Mask:
     """Which kernels exchange data with other devices; bool of shape (work,)."""
-    kernel = work.is_kernel
-    by_name = kernel & _told(work)
+    by_name = work.is_kernel & _told(work)
     perhaps = unexplained(work, by_name)
-    return by_name | (perhaps & (_by_place(work, perhaps, by_name) | _by_duration(work, perhaps)))
+    return by_name | _by_place(work, perhaps, by_name) | _by_duration(work, perhaps)
 
 
 def unexplained(work: Kernels, by_name: Mask) -> Mask:
@@ -114,7 +112,7 @@ def _by_duration(work: Kernels, perhaps: Mask) -> Mask:
     shape = (Texts.column(gpu, column, row).code for column in ("grid", "block"))
     number, _ = grouped([work.name.code[chosen], *shape])
     dur_ns = work.dur_ns[chosen]
-    short, usual, long = (quantile_within(number, dur_ns, part) for part in (_TENTH, 0.5, _NINTH))
+    short, usual, long = (quantile_within(number, dur_ns, part) for part in (0.1, 0.5, 0.9))
     frequent = np.bincount(number)[number] >= _EXECUTIONS
     varying[chosen] = frequent & (long >= _CHANGING * short) & (usual >= _LONG_NS / 10)
     return varying

@@ -20,8 +20,7 @@ from traceanalyzer.timeline.nesting import Nesting
 
 KINDS = ("compute", "communication", "copy_h2d", "copy_d2h", "copy_p2p", "copy_d2d", "copy_other", "memset")
 # Accelerators that write categories of their own, by how those begin.
-_ACCELERATORS = {name.lower(): name for name in ("MTIA", "XPU", "HPU", "PRIVATEUSE1")}
-_ACCELERATORS["ascend"] = "Ascend NPU"
+_ACCELERATORS = {"mtia": "MTIA", "xpu": "XPU", "hpu": "HPU", "privateuse1": "PRIVATEUSE1", "ascend": "Ascend NPU"}
 _OTHER = KINDS.index("copy_other")
 
 
@@ -72,9 +71,13 @@ class DeviceWork:
         row = np.flatnonzero(matching(gpu, "category", BUSY_CATEGORIES.__contains__))
         if len(row) == 0:
             raise _nothing_ran(trace)
-        call = _calls(trace, row)
+        calls = np.flatnonzero(matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__))
+        correlation = ints(trace.lanes.cpu, "correlation")[calls]
+        call = pick(calls, find(correlation, ints(gpu, "correlation")[row]))
         start = ints(gpu, "start_ns")[row]
-        device, stream = _known(ints(gpu, "device")[row]), _known(ints(gpu, "stream")[row])
+        device, stream = (ints(gpu, column)[row] for column in ("device", "stream"))
+        # A missing one counts as 0, so that the work is not lost.
+        device, stream = np.where(device == NULL_INT, 0, device), np.where(stream == NULL_INT, 0, stream)
         launched = pick(nesting.start_ns, call, NULL_INT)
         dur = ints(gpu, "dur_ns")[row]
         order = np.argsort(start, kind="stable")
@@ -100,7 +103,7 @@ class DeviceWork:
             call_end_ns=pick(nesting.end_ns, call, NULL_INT),
             delay_ns=np.where(linked, start - launched, NULL_INT),
             op=op,
-            shared=_shared(call),
+            shared=linked & (np.bincount(call[linked], minlength=1)[np.where(linked, call, 0)] > 1),
             outstanding=_outstanding(device, launched, start, end, linked),
         )
 
@@ -148,17 +151,6 @@ def _other_accelerators(trace: Trace) -> dict[str, int]:
     }
 
 
-def _known(values: Rows) -> Rows:
-    """Devices and streams as exported; a missing one counts as 0, so that the work is not lost."""
-    return np.where(values == NULL_INT, 0, values)
-
-
-def _calls(trace: Trace, row: Rows) -> Rows:
-    calls = np.flatnonzero(matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__))
-    correlation = ints(trace.lanes.cpu, "correlation")[calls]
-    return pick(calls, find(correlation, ints(trace.lanes.gpu, "correlation")[row]))
-
-
 def _ops(trace: Trace, nesting: Nesting, row: Rows, call: Rows) -> Rows:
     """The op around the launch; where the launch is missing, the op of that External id."""
     around = pick(nesting.op, call)
@@ -170,24 +162,15 @@ def _ops(trace: Trace, nesting: Nesting, row: Rows, call: Rows) -> Rows:
     return around
 
 
-def _shared(call: Rows) -> Mask:
-    """Whether the same call started more than one piece of work."""
-    linked = call >= 0
-    counts = np.bincount(call[linked], minlength=1)
-    return linked & (counts[np.where(linked, call, 0)] > 1)
-
-
 def _outstanding(device: Rows, launched: Rows, start: Rows, end: Rows, linked: Mask) -> Rows:
-    """Work launched before each, less what had finished by then, per device.
-
-    Unlinked work that ran before any linked work was launched before the recording: it fills the queue as well.
-    """
+    """Work launched before each, less what had finished by then, per device."""
     result = np.full(len(device), -1, np.int64)
     for ordinal in distinct(device):
         of_device = np.flatnonzero((device == ordinal) & linked)
         if len(of_device) == 0:
             continue
-        earlier = (device == ordinal) & ~linked & (start < start[of_device[0]])  # in order of start
+        # What ran before any linked work was launched before the recording: it fills the queue as well.
+        earlier = (device == ordinal) & ~linked & (start < start[of_device[0]])
         instants = launched[of_device]
         before = np.searchsorted(np.sort(instants), instants, side="left") + int(earlier.sum())
         ends = np.sort(np.concatenate((end[of_device], end[earlier])))
@@ -267,8 +250,7 @@ class LostRecords:
     def build(cls, trace: Trace, nesting: Nesting, work: DeviceWork | None) -> Self:
         rows = np.flatnonzero(matching(trace.lanes.cpu, "name", _LAUNCH.match))
         starts_ns = nesting.start_ns[rows]
-        captured = intervals.covered(captures(trace, nesting).spans, starts_ns, starts_ns + 1)
-        rows = rows[captured == 0]
+        rows = rows[intervals.covered(captures(trace, nesting).spans, starts_ns, starts_ns + 1) == 0]
         if work is None:
             return cls(len(rows), rows, np.empty(0, np.int64), 0)
         tail = int(nesting.end_ns[rows].max(initial=-(2**62))) - int(work.end_ns.max())

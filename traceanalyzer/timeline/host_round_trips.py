@@ -57,7 +57,7 @@ class HostRoundTrips:
         size = np.maximum(ints(trace.lanes.gpu, "bytes"), 0)[work.row]
         # Copies between host and device, by thread and launch.
         large = (work.call >= 0) & (size >= _MIN_BYTES)
-        copies = np.flatnonzero(large & ((work.kind == _DOWN) | (work.kind == _UP)))
+        copies = np.flatnonzero(large & np.isin(work.kind, (_DOWN, _UP)))
         copies = copies[np.lexsort((work.call_start_ns[copies], nesting.thread[work.call[copies]]))]
         down, up = copies[:-1], copies[1:]
         trip = (work.kind[down] == _DOWN) & (work.kind[up] == _UP)
@@ -71,9 +71,8 @@ class HostRoundTrips:
         first, last = (np.searchsorted(waits, work.call_start_ns[entries]) for entries in (down, up))
         trip &= last > first
         down, up = down[trip], up[trip]
-        closed = _closed([steps.of_work, size, work.kind], copies, down, up)
-        down, up = down[closed], up[closed]
-        order = np.argsort(work.call_start_ns[down], kind="stable")
+        closed = np.flatnonzero(_closed([steps.of_work, size, work.kind], copies, down, up))
+        order = closed[np.argsort(work.call_start_ns[down[closed]], kind="stable")]
         down, up = down[order], up[order]
         start, end = nesting.start_ns, nesting.end_ns
         first, last = (ops.or_self(work.call[entries]) for entries in (down, up))

@@ -99,10 +99,8 @@ def after_pauses(work: DeviceWork, order: Rows) -> Mask:
 
 
 def _interrupted(work: DeviceWork, nesting: Nesting, entry: Rows, run: Rows) -> Mask:
-    """Which kernels are in chains where other code takes more of the CPU's time than the chain's own ops do.
-
-    Between ops of one expression python takes 0.2 to 0.5 of an op's time, with stacks or without (H200, torch 2.11).
-    """
+    """Which kernels are in chains where other code takes more of the CPU's time than the chain's own ops do."""
+    # Between ops of one expression python takes 0.2 to 0.5 of an op's time, with stacks or without (H200, torch 2.11).
     call = pick(work.call, entry)
     op = nesting.top_op(call)
     row = np.where(op >= 0, op, call)

@@ -65,12 +65,9 @@ def prompt_and_new_tokens(name: str) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Attended:
-    """Sums over the requests of a serving step, at least: queries, their keys, and pairs that a causal mask keeps.
+    """Sums over the requests of a serving step, at least: queries, their keys, and pairs that a causal mask keeps."""
 
-    `queries` is 0 where the name is silent.
-    """
-
-    queries: int
+    queries: int  # 0 where the name is silent
     keys: int
     pairs: int
 
@@ -106,17 +103,14 @@ _MOST_DIGITS = 18  # of a step number that surely fits 64 bits; another counts f
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Steps as they are marked; `names` are a serving engine's marks, (steps,), and empty for others.
-
-    At an `open_end` the last one ends with the recording, for want of a mark.
-    """
+    """Steps as they are marked; at an `open_end` the last one ends with the recording, for want of a mark."""
 
     kind: str
     source: str
     number: Ns
     start_ns: Ns
     end_ns: Ns
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # a serving engine's marks, (steps,), and empty for others
     open_end: bool = False
 
 
@@ -236,7 +230,7 @@ _LAGS = 8  # times that the rarest row comes in an iteration, at most
 _USERS = "ProfilerStep"  # kind of the marks that say where the user called `prof.step()`
 
 
-def iterations_within(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None, marks: Marks) -> Marks:
+def iterations_within(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork, marks: Marks) -> Marks:
     """The iterations of a single mark, where it consists of nothing else; else the mark.
 
     `prof.step()` may be called once for ten forward passes. An iteration is what repeats: the same ops, annotations
@@ -246,7 +240,7 @@ def iterations_within(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: De
     Of several marks the user knows best what a step is, layers and samples repeat, too; but where each consists of the
     same iterations and they hold different numbers of them, the marks are no unit.
     """
-    if work is None or not (work.call >= 0).any() or (len(marks.number) > 1 and marks.kind != _USERS):
+    if not (work.call >= 0).any() or (len(marks.number) > 1 and marks.kind != _USERS):
         return marks
     kinds = _numberless(texts_of(trace.lanes.cpu, "name"))[0][codes(trace.lanes.cpu, "name")]
     held = [rows for rows in _top_level_rows(trace, nesting, syncs, work, marks) if len(rows)]

@@ -48,7 +48,6 @@ class Nesting:
 
     @cached_property
     def _outer_op(self) -> Small:
-        """`top_op` of every row, made when it is first asked for."""
         return containment.outermost(self.parent, self.op).astype(np.int32)
 
     def top_op(self, rows: Rows) -> Rows:
@@ -57,25 +56,21 @@ class Nesting:
 
     def around(self, thread: int, starts: Rows, ends: Rows) -> Rows:
         """The innermost row of the thread that contains each interval [starts[i], ends[i]], -1 for none."""
-        innermost = np.full(len(starts), -1, np.int64)
         if thread < 0:
-            return innermost
+            return np.full(len(starts), -1, np.int64)
         position = np.searchsorted(self.thread_start_ns[thread], starts, side="right") - 1
-        going = np.flatnonzero(position >= 0)
-        row = self.thread_rows[thread][position[going]]
-        while len(going):
-            innermost[going] = row
-            short = np.flatnonzero((row >= 0) & (self.end_ns[row] < ends[going]))
-            going, row = going[short], self.parent[row[short]]
-        return innermost
+        began = pick(self.thread_rows[thread], position)
+        return containment.first_reaching(began, self.parent, self.end_ns, ends)
 
     @classmethod
     def build(cls, trace: Trace) -> Self:
         cpu = trace.lanes.cpu
         start, dur = ints(cpu, "start_ns"), ints(cpu, "dur_ns")
         end = start + dur
-        is_annotation = _annotations(trace)
-        is_op = matching(cpu, "category", "cpu_op".__eq__) & ~is_annotation
+        is_op = matching(cpu, "category", "cpu_op".__eq__)
+        is_annotation = is_op & matching(cpu, "name", ANNOTATION.match)
+        is_annotation |= matching(cpu, "category", "user_annotation".__eq__)
+        is_op &= ~is_annotation
         thread = _threads(trace)
         # At the same start and of one duration an annotation is outside, then ops, then calls; names decide last.
         kind = np.where(is_annotation, 0, np.where(is_op, 1, 2))
@@ -112,21 +107,12 @@ def _threads(trace: Trace) -> Rows:
     return thread
 
 
-def _annotations(trace: Trace) -> Mask:
-    op = matching(trace.lanes.cpu, "category", lambda category: category == "cpu_op")
-    marks = matching(trace.lanes.cpu, "name", ANNOTATION.match)
-    return matching(trace.lanes.cpu, "category", lambda category: category == "user_annotation") | op & marks
-
-
 _NEVER = np.iinfo(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Boundaries:
-    """Starts and ends of the rows of each thread as in `Nesting`, int64 ns, sorted.
-
-    It is no index, since the ends are sorted faster than kept.
-    """
+    """Starts and ends of the rows of each thread, int64 ns, sorted: no index, for ends are sorted faster than kept."""
 
     starts: tuple[Rows, ...]
     ends: tuple[Rows, ...]
@@ -137,10 +123,9 @@ class Boundaries:
         return cls(nesting.thread_start_ns, ends)
 
     def around(self, thread: int, at: Rows, side: Literal["left", "right"]) -> tuple[Rows, Rows]:
-        """The last edge before and the first one after each instant, both of the shape of `at`.
+        """The last edge before and the first one after each instant, by `side` as of `np.searchsorted`.
 
-        The least and the largest int64 stand for no edge at all. For an edge at the instant itself, `side` is as of
-        `np.searchsorted`.
+        The least and the largest int64 stand for no edge at all.
         """
         before, after = np.full(len(at), _NEVER.min), np.full(len(at), _NEVER.max)
         for edges in (self.starts[thread], self.ends[thread]):

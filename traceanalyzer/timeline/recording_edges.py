@@ -85,10 +85,7 @@ def _usual_head_ns(work: DeviceWork, own: Ns, begins: Ns) -> float:
 
 
 def _behind(work: DeviceWork, own: Ns, start: int) -> int:
-    """When a stream began on its first work, which stood in a queue though the device ran next to nothing, or never.
-
-    What little other streams did meanwhile is left out with it, unless their first work ended the wait.
-    """
+    """When a stream began on its first work, which stood in a queue though the device ran next to nothing, or never."""
     streams, first_of_stream = np.unique(work.stream[own], return_index=True)
     if len(streams) < 2:
         return _NEVER_NS
@@ -104,21 +101,17 @@ def _behind(work: DeviceWork, own: Ns, start: int) -> int:
 
 
 def _waited(syncs: SyncCalls, start: int, first: int, its_call: int) -> int:
-    """Until when calls waited before the first work began, `first` at most; never where none did.
-
-    A call that starts the first work itself, a copy that blocks, starts it as late as other launches may.
-    """
+    """Until when calls waited before the first work began, `first` at most; never where none did."""
     end = np.minimum(syncs.end_ns, first)
+    # A call that starts the first work itself, a copy that blocks, starts it as late as other launches may.
     at_once = np.where(syncs.row == its_call, _HELD_NS, _AT_ONCE_NS)
     waited = end[end - np.maximum(syncs.start_ns, start) > at_once]
     return int(waited.max(initial=_NEVER_NS))
 
 
 def _quiet(trace: Trace, nesting: Nesting, start: int, first: int) -> int:
-    """End of the last long stretch before the first work in which no thread has a row; never where there is none.
-
-    Annotations say nothing of what happens in them, but for a data loader's; a capture of a graph is known throughout.
-    """
+    """End of the last long stretch before the first work in which no thread has a row; never where there is none."""
+    # Annotations say nothing of what happens in them, but for a data loader's; of a graph's capture all is known.
     rows = ~nesting.annotation | matching(trace.lanes.cpu, "name", DATA_LOADING.search)
     rows &= (nesting.start_ns < first) & (nesting.end_ns > start)
     capturing = captures(trace, nesting).around

@@ -56,8 +56,7 @@ class RepeatedKernels:
 
 
 def _regular_order(group: Rows, step: Rows, steps: int) -> tuple[Mask, Rows]:
-    """Whether each row's group runs equally often in every step that has it, and most steps have it; and how many
-    of the group came before in the step. Rows are in order of launch."""
+    """(whether each row's group runs equally often in all steps that have it, and in most; its place in the step)."""
     pair, first = grouped([group, step])
     times = np.bincount(pair)
     of_pair, groups = group[first], int(group.max(initial=-1)) + 1

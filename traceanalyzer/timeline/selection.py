@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
@@ -57,25 +58,24 @@ class Events:
         return self._cached[key]  # type: ignore[no-any-return]
 
 
+def once_per_trace(make: Callable[[Events], Made]) -> Callable[[Events], Made]:
+    """A function whose answer is kept with the trace that it is of."""
+    return wraps(make)(lambda events: events.once(make, partial(make, events)))
+
+
+@once_per_trace
 def bounds_of(events: Events) -> tuple[int, int]:
     """When the first event of a trace begins and the last ends."""
-
-    def made() -> tuple[int, int]:
-        lanes = (events.nesting, events.device_work)
-        first = min(int(lane.start_ns.min(initial=2**62)) for lane in lanes)
-        return first, max(int(lane.end_ns.max(initial=-(2**62))) for lane in lanes)
-
-    return events.once(bounds_of, made)
+    lanes = (events.nesting, events.device_work)
+    first = min(int(lane.start_ns.min(initial=2**62)) for lane in lanes)
+    return first, max(int(lane.end_ns.max(initial=-(2**62))) for lane in lanes)
 
 
+@once_per_trace
 def lanes_of(events: Events) -> int:
     """How many threads and streams a trace has."""
-
-    def made() -> int:
-        threads = int(events.nesting.thread.max(initial=-1)) + 1
-        return threads + len(distinct_pairs(events.device_work.device, events.device_work.stream)[0])
-
-    return events.once(lanes_of, made)
+    threads = int(events.nesting.thread.max(initial=-1)) + 1
+    return threads + len(distinct_pairs(events.device_work.device, events.device_work.stream)[0])
 
 
 Chosen = Mask | Rows | Sequence[int] | slice | int

@@ -13,7 +13,7 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.timeline.captures import captures
-from traceanalyzer.timeline.device_work import MIN_LOST, DeviceWork, LostRecords
+from traceanalyzer.timeline.device_work import MIN_LOST, NO_WORK, DeviceWork, LostRecords
 from traceanalyzer.timeline.mark_search import (
     FROM_THE_START,
     SERVING,
@@ -111,27 +111,28 @@ class StepMarks(MarkedSteps):
     def build(
         cls, trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None, lost: LostRecords
     ) -> Self:
+        work = NO_WORK if work is None else work
         first, last = _whole(trace, nesting, syncs, work)
         whole, marks = _window_and_marks(trace, nesting, syncs, work, first, last)
         recorded = whole[0]
         in_mark_ns = None if marks.kind in FROM_THE_START else int(marks.start_ns[0])
-        known_ns: Mapping[int, int] = {}
-        if work is not None:
-            known_ns = known_from(trace, nesting, syncs, work, marks.start_ns, recorded, in_mark_ns)
+        known_ns = known_from(trace, nesting, syncs, work, marks.start_ns, recorded, in_mark_ns)
         whole = min(known_ns.values(), default=recorded), whole[1]
         marks = _within(marks, whole, nesting, syncs, work)
         marks = iterations_within(trace, nesting, syncs, work, marks)
+        unseen_ns = whole[0] - recorded
+        unseen = f"; the first {format_ns(unseen_ns)} of the recording have no GPU events and are left out"
         begun = captures(trace, nesting).begin_ns
         capturing = _of_some(np.searchsorted(begun, marks.end_ns) > np.searchsorted(begun, marks.start_ns))
         damaged = _damaged(lost, nesting, marks, work)
         of_work = _step_of_work(work, marks.start_ns, marks.kind)
-        bounds = {} if work is None else _bounds(work, marks.start_ns, of_work, whole)
+        bounds = _bounds(work, marks.start_ns, of_work, whole)
         serving = [phase_and_batch(name) for name in marks.names] or [(None, -1)] * len(marks.number)
         return cls(
             whole_ns=whole,
             left_out_ns=(max(whole[0] - first, 0), max(last - whole[1], 0)),
             kind=marks.kind,
-            source=marks.source + _left_out(whole[0] - recorded) + steps_that_capture(capturing),
+            source=marks.source + unseen * (unseen_ns >= _MUCH_UNSEEN_NS) + steps_that_capture(capturing),
             number=marks.number,
             cpu_start_ns=marks.start_ns,
             cpu_end_ns=marks.end_ns,
@@ -144,15 +145,15 @@ class StepMarks(MarkedSteps):
             open_end=marks.open_end,
             damaged=damaged,
             known_ns=known_ns,
-            amid=work is not None and bool((of_work[work.call >= 0] < 0).any()),
+            amid=bool((of_work[work.call >= 0] < 0).any()),
         )
 
 
 def _window_and_marks(
-    trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None, start: int, end: int
-) -> tuple[tuple[int, int], Marks]:
+    trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork, start: int, end: int
+) -> tuple[Span, Marks]:
     marks = find_marks(trace, nesting, start, end)
-    if marks.kind == "window" and work is not None:
+    if marks.kind == "window" and len(work.row):
         # Without marks nobody knows whether what the CPU does after the last work, the op or call that launched it,
         # and the last wait for the device is a part of what repeats.
         launched = work.call[work.call >= 0]
@@ -162,7 +163,7 @@ def _window_and_marks(
         marks = replace(marks, end_ns=np.array([end]))
     if marks.kind == "ProfilerStep":
         start, end = int(marks.start_ns[0]), int(marks.end_ns[-1])
-        if work is not None:
+        if len(work.row):
             # In a GPU-bound loop the work before the first recorded one began before the recording and is not in the
             # file: until the first unlinked work nobody can say whether the device was idle.
             first = int(work.start_ns[0])
@@ -170,27 +171,18 @@ def _window_and_marks(
     return (start, end), marks
 
 
-def _left_out(unseen_ns: int) -> str:
-    """What a reader should know of the recording's start."""
-    if unseen_ns < _MUCH_UNSEEN_NS:
-        return ""
-    return f"; the first {format_ns(unseen_ns)} of the recording have no GPU events and are left out"
-
-
 def _of_some(unusual: Mask) -> Mask:
-    """Which steps are unusual: none where all are."""
     return unusual & ~unusual.all()
 
 
-def _damaged(lost: LostRecords, nesting: Nesting, marks: Marks, work: DeviceWork | None) -> Mask:
+def _damaged(lost: LostRecords, nesting: Nesting, marks: Marks, work: DeviceWork) -> Mask:
     """Which steps lost the work of more than a few of their launches, where others did not; bool (steps,)."""
 
     def in_steps(rows: Ns) -> Ns:
         step = np.searchsorted(marks.start_ns, nesting.start_ns[rows], side="right") - 1
         return np.bincount(step[step >= 0], minlength=len(marks.number))
 
-    missing = in_steps(lost.launch)
-    launched = missing if work is None else in_steps(distinct(work.call[work.call >= 0]))
+    missing, launched = in_steps(lost.launch), in_steps(distinct(work.call[work.call >= 0]))
     return _of_some((missing > _LOST * (missing + launched)) & (len(lost.launch) >= MIN_LOST))
 
 
@@ -202,15 +194,11 @@ def steps_that_capture(capturing: Mask) -> str:
     return f"; {count} of {len(capturing)} {verb}, once each, and do not count as the usual step"
 
 
-def _within(marks: Marks, whole: Span, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None) -> Marks:
-    """The marks; where the recording's edge stands for one, it is where the recording begins to tell, or the CPU ends.
-
-    The launch of work that stood in a queue is the program's, and so is all that the CPU launched meanwhile. While the
-    device finishes what it was told, a CPU without any row is no part of the step.
-    """
+def _within(marks: Marks, whole: Span, nesting: Nesting, syncs: SyncCalls, work: DeviceWork) -> Marks:
+    """The marks; an edge of the recording that stands for one is where it begins to tell, or where the CPU ends."""
     begins, ends = marks.start_ns.copy(), marks.end_ns.copy()
     if marks.kind in FROM_THE_START:
-        launched = whole[0] if work is None or work.call[0] < 0 else int(work.call_start_ns[0])
+        launched = int(work.call_start_ns[0]) if (work.call[:1] >= 0).any() else whole[0]
         begins[0] = min(max(int(begins[0]), min(whole[0], launched)), int(ends[0]))
     counted = nesting.thread >= 0
     counted[syncs.row[syncs.profiler]] = False
@@ -219,7 +207,7 @@ def _within(marks: Marks, whole: Span, nesting: Nesting, syncs: SyncCalls, work:
     return replace(marks, start_ns=begins, end_ns=ends)
 
 
-def _whole(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | None) -> tuple[int, int]:
+def _whole(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork) -> Span:
     """From the first row to the last, less the profiler's own rows, within what the profiler says it recorded."""
     counts = nesting.thread >= 0
     counts[syncs.row[syncs.profiler]] = False
@@ -227,40 +215,33 @@ def _whole(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork | 
     starts, ends = nesting.start_ns[rows], nesting.end_ns[rows]
     if trace.meta.window_ns is not None:  # rows still running at the end are written far beyond it
         ends = np.minimum(ends, np.maximum(starts, trace.meta.window_ns[1]))
-    lanes = [(starts, ends)] if work is None else [(starts, ends), (work.start_ns, work.end_ns)]
-    spans = [(int(begin.min()), int(end.max())) for begin, end in lanes if len(begin)]
-    if not spans:
+    starts, ends = np.append(starts, work.start_ns), np.append(ends, work.end_ns)
+    if len(starts) == 0:
         raise Unavailable("the trace has no rows on either lane")
-    return min(begin for begin, _ in spans), max(end for _, end in spans)
+    return int(starts.min()), int(ends.max())
 
 
 def _steady(marks: Marks, bounds: Mapping[int, Ns], of_work: Ns, unusual: Mask) -> Mask:
-    """Which steps tell how long a step takes.
-
-    Left out are steps that capture graphs or lost work, an empty step at the end, as prof.step() leaves one when the
-    recording stops (it launches nothing and takes less than a tenth of the others' median), and the cold ones:
-    leading steps, at most half of all, that take more than 1.5 times the median of the later half, on the CPU or on a
-    device that has work.
-    """
+    """Which steps tell how long a step takes: none that are unusual, cold, or empty at the end."""
     count = len(marks.number)
     steady = np.ones(count, bool)
     edges = [*bounds.values()] or [np.append(marks.start_ns, marks.end_ns[-1:])]
     took = np.stack([np.diff(of_device) for of_device in edges])
     launched = np.bincount(of_work[of_work >= 0], minlength=count)
     on_cpu = marks.end_ns - marks.start_ns
+    # prof.step() leaves an empty step when the recording stops.
     if count > 1 and launched[-1] == 0 and on_cpu[-1] < _EMPTY * median(on_cpu[:-1]):
         steady[-1] = False
     full = int(steady.sum())
+    # Leading steps, at most half of all, that take long against the later half.
     usual = medians(took[:, full // 2 : full])[:, None]
     cold = (took[:, : full // 2] > _COLD * usual).any(axis=0)
     steady[: int(np.cumprod(cold).sum())] = False
     return np.asarray(steady & ~unusual)
 
 
-def _step_of_work(work: DeviceWork | None, begins: Ns, kind: str) -> Ns:
+def _step_of_work(work: DeviceWork, begins: Ns, kind: str) -> Ns:
     """By the launch's start; unlinked work goes with the work before it, since a device runs in order."""
-    if work is None:
-        return np.empty(0, np.int64)
     if kind == "window":
         return np.zeros(len(work.row), np.int64)
     step = np.searchsorted(begins, work.call_start_ns, side="right") - 1
@@ -275,14 +256,14 @@ def _step_of_work(work: DeviceWork | None, begins: Ns, kind: str) -> Ns:
     return np.asarray(step, np.int64)
 
 
-def _bounds(work: DeviceWork, begins: Ns, of_work: Ns, window: tuple[int, int]) -> dict[int, Ns]:
+def _bounds(work: DeviceWork, begins: Ns, of_work: Ns, window: Span) -> dict[int, Ns]:
     bounds = {}
     for device in distinct(work.device).tolist():
         of_device = work.device == device
         latest = np.full(len(begins) + 1, window[0])
         np.maximum.at(latest, of_work[of_device] + 1, work.end_ns[of_device])
-        before = np.maximum.accumulate(latest)[:-1]  # end of all work launched before each step
-        inner = np.maximum(before, begins)
+        # Not before all work launched earlier has ended.
+        inner = np.maximum(np.maximum.accumulate(latest)[:-1], begins)
         if not (of_work[of_device] < 0).any():
             inner[0] = window[0]
         bounds[device] = np.clip(np.append(inner, window[1]), *window)
@@ -384,13 +365,11 @@ def _cut(marks: StepMarks, edges: Mapping[int, Ns], first: int, last: int) -> Ma
 
 
 def _overlapping(marks: StepMarks, low: int, high: int) -> Ns:
-    """Positions of the steps that lie in the analysed part: on a device, or where there is none on the CPU.
-
-    Where none does, because that part ends before the first step, it is the first one, without length.
-    """
+    """Positions of the steps that lie in the analysed part: on a device, or where there is none on the CPU."""
     bounds = marks.bounds_ns.values()
     on_cpu = (marks.cpu_start_ns < high) & (marks.cpu_end_ns > low)
     inside = np.zeros(len(marks.number), bool) if bounds else on_cpu
     for edges in bounds:
         inside |= (edges[:-1] < high) & (edges[1:] > low)
+    # Where that part ends before the first step, it is the first one, without length.
     return np.flatnonzero(inside) if inside.any() else np.zeros(1, np.int64)

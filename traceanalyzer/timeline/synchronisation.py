@@ -53,28 +53,20 @@ class SyncCalls:
 
 
 def _blocking_copies(trace: Trace, nesting: Nesting, calls: Mask) -> Mask:
-    """Copy calls that wait: they end after their copy does, or the copy is a pageable one, which the call itself
-    feeds piece by piece, and most of the time until the copy's end was spent in the call.
-
-    An asynchronous call for a copy on the device never waits, even if it is slow and the copy is short.
-    """
+    """Copy calls that end after their copy does, or feed a pageable one for most of the time until its end."""
     blocking = np.zeros(len(trace.lanes.cpu), bool)
     rows = np.flatnonzero(calls & matching(trace.lanes.cpu, "name", COPY_CALL.search))
     copies = np.flatnonzero(matching(trace.lanes.gpu, "category", "gpu_memcpy".__eq__))
-    if len(rows) == 0 or len(copies) == 0:
-        return blocking
-    correlation = ints(trace.lanes.gpu, "correlation")[copies]
-    starts = ints(trace.lanes.gpu, "start_ns")[copies]
-    ends = starts + ints(trace.lanes.gpu, "dur_ns")[copies]
-    unpinned = pageable(trace)[copies]
-    on_device = matching(trace.lanes.gpu, "name", lambda name: "DtoD" in name)[copies]
-    asynchronous = matching(trace.lanes.cpu, "name", lambda name: name.endswith("Async"))[rows]
-    position = find(correlation, ints(trace.lanes.cpu, "correlation")[rows])
+    position = find(ints(trace.lanes.gpu, "correlation")[copies], ints(trace.lanes.cpu, "correlation")[rows])
+    rows, copies = rows[position >= 0], copies[position[position >= 0]]
+    start = ints(trace.lanes.gpu, "start_ns")[copies]
+    end = start + ints(trace.lanes.gpu, "dur_ns")[copies]
     begun, returned = nesting.start_ns[rows], nesting.end_ns[rows]
-    fed = unpinned[position] & (returned > starts[position])
-    fed &= returned - begun >= _MOST * (ends[position] - begun)
-    never = on_device[position] & asynchronous
-    blocking[rows] = (position >= 0) & ((ends[position] <= returned) | fed) & ~never
+    fed = pageable(trace)[copies] & (returned > start) & (returned - begun >= _MOST * (end - begun))
+    # An asynchronous call for a copy on the device never waits, even if it is slow and the copy is short.
+    never = matching(trace.lanes.gpu, "name", lambda name: "DtoD" in name)[copies]
+    never &= matching(trace.lanes.cpu, "name", lambda name: name.endswith("Async"))[rows]
+    blocking[rows] = ((end <= returned) | fed) & ~never
     return blocking
 
 

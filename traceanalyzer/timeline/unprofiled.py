@@ -29,10 +29,7 @@ class Thread:
 
 @dataclass(frozen=True, slots=True)
 class TwoKinds:
-    """Short steps, and long ones, which follow each other every `period` steps.
-
-    Beyond the median of the short ones, the long ones take the `lost_share` of the time of all steps (0 to 1).
-    """
+    """Short steps, and long ones every `period` steps; beyond the short ones' median these take `lost_share` of all."""
 
     period: int
     count: int
@@ -107,10 +104,7 @@ class TimedSteps:
         )
 
     def two_kinds(self, long_times: float, max_spread_share: float) -> TwoKinds | None:
-        """The long and the short steps; None where they do not follow each other regularly.
-
-        The medians are at least `long_times` apart, and steps of a kind differ by `max_spread_share` at most.
-        """
+        """The kinds, medians `long_times` apart, spread by `max_spread_share` at most; None where no rule is seen."""
         times = self.step_ms
         if len(times) < _FEWEST:
             return None
@@ -148,11 +142,10 @@ class Unprofiled:
     def build(cls, trace: Trace) -> Self:
         measured = _mapping(_mapping(trace.meta.extra.get(RECORDING)).get("measured"))
         parts = [TimedSteps.of(_mapping(measured.get(name))) for name in PARTS]
-        known = tuple(part for part in parts if len(part.step_ms))
-        if not known:
-            remedy = "record with `traceanalyzer record` or its profile()"
-            raise Unavailable("no measurements without the profiler", remedy)
-        return cls(known)
+        if known := tuple(part for part in parts if len(part.step_ms)):
+            return cls(known)
+        remedy = "record with `traceanalyzer record` or its profile()"
+        raise Unavailable("no measurements without the profiler", remedy)
 
     def least(self, name: str) -> float:
         """The smallest value of an attribute of the parts: what holds before and after."""

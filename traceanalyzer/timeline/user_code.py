@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
-from traceanalyzer.model.containment import nearest_reaching
+from traceanalyzer.model.containment import first_reaching, nearest_reaching
 from traceanalyzer.model.lanes import Codes
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
@@ -82,24 +82,15 @@ class UserCode:
             first, last = np.searchsorted(self.tid, [thread, thread + 1])
             position = np.searchsorted(self.start_ns[first:last], instants_ns[on_thread], side="right") - 1
             innermost[on_thread] = np.where(position >= 0, first + position, -1)
-        going = np.flatnonzero(innermost >= 0)
-        while len(going := going[self.end_ns[innermost[going]] < instants_ns[going]]):
-            innermost[going] = self.caller[innermost[going]]
-            going = going[innermost[going] >= 0]
-        return innermost
+        return first_reaching(innermost, self.caller, self.end_ns, instants_ns)
 
     def around_spans(self, starts_ns: Rows, ends_ns: Rows, tid: Rows) -> Texts:
         """The innermost frame that is open during all of each span on its thread."""
-        frame = self.open_at(starts_ns, tid)
-        while len(going := np.flatnonzero((frame >= 0) & (pick(self.end_ns, frame) < ends_ns))):
-            frame[going] = self.caller[frame[going]]
-        return Texts(pick(self.code, frame), self.names) if len(self.names) else Texts.none(len(frame))
+        frame = first_reaching(self.open_at(starts_ns, tid), self.caller, self.end_ns, ends_ns)
+        return Texts(pick(self.code, frame), self.names)
 
     def around_most(self, rows: Rows, weights: Rows, share: float) -> str:
-        """The innermost function around rows of `trace.cpu` with this share of their weights; empty if there is none.
-
-        Of several such functions it is the one that takes the least time.
-        """
+        """The function with this share of the weights of rows of `trace.cpu` that takes least time; empty for none."""
         frame = self.open_at(self.row_start_ns[rows], ints_at(self.trace.lanes.cpu, "tid", rows))
         inside, size = np.zeros(len(self.start_ns)), len(self.names)
         total, weights = weights.sum(), weights[frame >= 0]
@@ -133,8 +124,7 @@ class UserCode:
     def caller_of(self, name: str) -> str:
         """The function that most frames of this name are called by, empty if there is none."""
         callers = self.caller[np.isin(self.code, np.flatnonzero(self.names == name))]
-        called = Texts(pick(self.code, callers), self.names) if len(self.names) else Texts.none(len(callers))
-        return next(iter(called.sums(np.ones(len(callers), np.int64))), "")
+        return next(iter(Texts(pick(self.code, callers), self.names).sums(np.ones(len(callers), np.int64))), "")
 
     def stack_at(self, instant_ns: int, tid: int) -> list[str]:
         """The frames that are open at an instant on a thread, the innermost first."""
