@@ -14,9 +14,10 @@ import numpy as np
 
 from traceanalyzer.idle.causes import CAUSES, Idle
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Mask, Rows, distinct, numbered, pick, sums_of
+from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, pick, sums_of
 from traceanalyzer.model.device_times import DeviceTime, IdleCause
 from traceanalyzer.model.interpreter import pd
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
@@ -29,7 +30,7 @@ OVERLAPS = ("compute_over_communication", "compute_over_copy")
 WAITING, TRANSFER = "communication_waiting", "communication_transfer"
 CLASSES = (*KINDS, *OVERLAPS, WAITING, TRANSFER, "idle")
 _IDLE, _COMMUNICATION = CLASSES.index("idle"), KINDS.index("communication")
-_COPIES = tuple(i for i, kind in enumerate(KINDS) if kind.startswith("copy"))
+_COPIES = [place for place, kind in enumerate(KINDS) if kind.startswith("copy")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +60,8 @@ class Accounting:
     ) -> Self:
         devices = distinct(work.device).tolist()
         parts = [_segments(work, idle, steps, waits, device) for device in devices]
-        device, start, end, time_class = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        piece = _piece_of(idle, device, start, time_class)
-        step = np.empty(len(device), np.int64)
-        for ordinal in devices:
-            selected = device == ordinal
-            step[selected] = steps.at(ordinal, start[selected])
-        accounting = cls(device, step, time_class, piece, start, end - start, ())
+        device, step, time_class, piece, start, took = (np.concatenate(column) for column in zip(*parts, strict=True))
+        accounting = cls(device, step, time_class, piece, start, took, ())
         summaries = [_summary(trace, accounting, idle, ordinal, steps, nesting) for ordinal in devices]
         return replace(accounting, summaries=tuple(summaries))
 
@@ -84,8 +80,7 @@ class Accounting:
     def frame(self, trace: Trace, idle: Idle, steps: Steps) -> pd.DataFrame:
         """One row per device, step, class, cause and op: columns device, step (Int64, the mark's number, null
         before the first step), class, cause, op (str, null where there is none) and ns (int64)."""
-        op = pick(idle.op, self.piece)
-        op_code = codes_at(trace.lanes.cpu, "name", op)
+        op_code = codes_at(trace.lanes.cpu, "name", pick(idle.op, self.piece))
         keys = pd.DataFrame({"device": self.device, "at": self.step, "code": self._code(idle), "op": op_code})
         sums = keys.assign(ns=self.dur_ns).groupby(list(keys), as_index=False)["ns"].sum()
         number = np.append(steps.number, 0)[sums["at"]]
@@ -110,27 +105,28 @@ def class_name(code: int) -> str:
 def _segments(
     work: DeviceWork, idle: Idle, steps: Steps, waits: CollectiveWaits | None, device: int
 ) -> tuple[Rows, ...]:
-    """(device, start, end, class) of the stretches between any two edges on one device.
-
-    Pieces have edges of their own; also, work that lasts no time lies between two gaps and leaves no other trace.
-    """
+    """Device, step, class, piece, start and duration of the stretches between any two edges on one device."""
     low, high = steps.window_start_ns, steps.window_end_ns
     selected = work.device == device
     chosen = [selected & (work.kind == kind) for kind in range(len(KINDS))]
     spans = (intervals.union(work.start_ns[of_kind], work.end_ns[of_kind]) for of_kind in chosen)
     sets = [intervals.clip(span, low, high) for span in spans]
-    pieces = np.clip(idle.start_ns[idle.device == device], low, high)
+    pieces = np.flatnonzero(idle.device == device)
     exchanges = np.flatnonzero(selected & (work.kind == _COMMUNICATION))
     unknown, moves = (intervals.clip(exchange, low, high) for exchange in _exchanges(work, exchanges, waits))
     members = [edge for found in (*sets, unknown, moves) for edge in found]
-    edges = distinct(np.concatenate([*members, pieces, steps.bounds_ns[device], [low, high]]))
+    # Pieces have edges of their own: also, work that lasts no time lies between two of them.
+    others = np.clip(idle.start_ns[pieces], low, high), steps.bounds_ns[device], [low, high]
+    edges = distinct(np.concatenate([*members, *others]))
     start, end = edges[:-1], edges[1:]
-    runs = np.stack([_covers(members, start) for members in sets])
-    found = _class_of(runs)
+    found = _class_of(np.stack([_covers(members, start) for members in sets]))
     measured = (found == _COMMUNICATION) & ~_covers(unknown, start)
     moving = _covers(moves, start[measured])
     found[measured] = np.where(moving, CLASSES.index(TRANSFER), CLASSES.index(WAITING))
-    return np.full(len(start), device), start, end, found
+    # Pieces are in order of start; a recording of one instant has none for its segment without length.
+    around = pick(pieces, np.searchsorted(idle.start_ns[pieces], start, side="right") - 1)
+    piece = np.where(found == _IDLE, around, -1)
+    return np.full(len(start), device), steps.at(device, start), found, piece, start, end - start
 
 
 def _exchanges(work: DeviceWork, entries: Rows, waits: CollectiveWaits | None) -> tuple[intervals.Set, intervals.Set]:
@@ -146,35 +142,17 @@ def _exchanges(work: DeviceWork, entries: Rows, waits: CollectiveWaits | None) -
 
 def _covers(members: intervals.Set, instants: Rows) -> Mask:
     """Whether each instant lies in the set; they are sorted."""
-    begun, ended = np.searchsorted(instants, members[0]), np.searchsorted(instants, members[1])
-    covering = np.bincount(begun, minlength=len(instants) + 1)
-    covering -= np.bincount(ended, minlength=len(instants) + 1)
+    begun, ended = (np.searchsorted(instants, edges) for edges in members)
+    covering = np.bincount(begun, minlength=len(instants) + 1) - np.bincount(ended, minlength=len(instants) + 1)
     return np.cumsum(covering[:-1]) > 0
 
 
 def _class_of(runs: Mask) -> Rows:
-    """Class by what runs, bool (kinds, segments): compute first, and what it hides is named with it.
-
-    Without compute, communication goes before copies, copies before memsets: what takes longest hides the rest.
-    """
+    """Class by what runs, bool (kinds, segments): the first of `KINDS`, and what compute hides is named with it."""
     first = np.where(runs.any(axis=0), np.argmax(runs, axis=0), _IDLE)
-    computes, communicates = runs[0], runs[1]
-    copies = runs[list(_COPIES)].any(axis=0)
-    first[computes & copies] = CLASSES.index("compute_over_copy")
-    first[computes & communicates] = CLASSES.index("compute_over_communication")
+    first[runs[0] & runs[_COPIES].any(axis=0)] = CLASSES.index("compute_over_copy")
+    first[runs[0] & runs[_COMMUNICATION]] = CLASSES.index("compute_over_communication")
     return first
-
-
-def _piece_of(idle: Idle, device: Rows, start: Rows, time_class: Rows) -> Rows:
-    """The piece around each idle segment: pieces are ordered by device and start."""
-    piece = np.full(len(start), -1, np.int64)
-    for ordinal in distinct(device).tolist():
-        segments = np.flatnonzero((device == ordinal) & (time_class == _IDLE))
-        pieces = np.flatnonzero(idle.device == ordinal)
-        if not pieces.size:
-            continue  # a recording of one instant: a segment without length
-        piece[segments] = pieces[np.searchsorted(idle.start_ns[pieces], start[segments], side="right") - 1]
-    return piece
 
 
 def _summary(
@@ -183,18 +161,13 @@ def _summary(
     """One device's accounting, with its idle causes and their ops, largest first; what launches by what called it."""
     segments = np.flatnonzero((accounting.device == device) & (accounting.piece >= 0))
     pieces = accounting.piece[segments]
-    names = texts_of(trace.lanes.cpu, "name")
-    rows = idle.op[pieces]
+    rows, cause = idle.op[pieces], idle.cause[pieces]
     outer = nesting.top_op(rows)
-    rows = np.where(np.isin(idle.cause[pieces], _CALLED) & (outer >= 0), outer, rows)
-    op = codes_at(trace.lanes.cpu, "name", rows)
-    width = len(names) + 1
-    number, code = numbered(idle.cause[pieces] * width + op + 1)
-    sums = sums_of(number, accounting.dur_ns[segments], len(code))
-    causes = [
-        IdleCause(f"idle:{CAUSES[c // width]}", str(names[c % width - 1]) if c % width else None, ns)
-        for c, ns in zip(code.tolist(), sums.tolist(), strict=True)
-    ]
+    name = Texts.column(trace.lanes.cpu, "name", np.where(np.isin(cause, _CALLED) & (outer >= 0), outer, rows))
+    number, first = grouped([cause, name.code])
+    sums = sums_of(number, accounting.dur_ns[segments], len(first)).tolist()
+    each = zip(cause[first].tolist(), name[first].values().tolist(), sums, strict=True)
+    causes = [IdleCause(class_name(len(CLASSES) + which), op, ns) for which, op, ns in each]
     causes.sort(key=lambda part: (-part.ns, part.cause, part.op or ""))
     parts_ns = accounting.parts_ns(idle, device)
     return DeviceTime(device, steps.window_start_ns, steps.window_end_ns, parts_ns, tuple(causes))

@@ -1,4 +1,4 @@
-"""Conditions of the causes of idle time: proofs with a time span first, then tests of a whole gap."""
+"""Tests of the causes of idle time, as `causes.toml` tells them: proofs with a time span, then tests of a whole gap."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,6 @@ from traceanalyzer.timeline.names import EVENT_SYNC, LAUNCH, STREAM_WAIT, TUNING
 
 
 def before_recording(evidence: Evidence) -> Iterator[Proof]:
-    """Before the recording tells anything of a device, while it tells of another."""
     gaps, known = evidence.gaps, evidence.marks.known_ns
     for device, begin in known.items():
         head = (gaps.device == device) & (gaps.previous_work < 0)
@@ -33,36 +32,30 @@ def graph_capture(evidence: Evidence) -> Iterator[Proof]:
 
 
 def while_active(evidence: Evidence, activity: str) -> Iterator[Proof]:
-    """While a launching thread does this, see `Activity`."""
     yield Proof(evidence.activity.sets[activity], evidence.activity.rows[activity], ~evidence.in_graph)
 
 
 def first_use(evidence: Evidence) -> Iterator[Proof]:
-    """What a library does before it loads a kernel, allocator calls that do not recur, first calls that take long."""
     yield from while_active(evidence, "library_start")
     yield _calls(evidence, _allocator(evidence, recurring=False))
     yield from _stalled_calls(evidence, first=True)
 
 
 def allocator(evidence: Evidence) -> Iterator[Proof]:
-    """Allocator calls that recur."""
     yield _calls(evidence, _allocator(evidence, recurring=True))
 
 
 def long_call(evidence: Evidence) -> Iterator[Proof]:
-    """Calls and ops that stand still far longer than their kind does."""
     yield from _stalled_calls(evidence, first=False)
 
 
 def host_work(evidence: Evidence) -> Iterator[Proof]:
-    """Ops that work on the CPU and launch nothing."""
     rows = evidence.stalled_calls.host_work
     for thread in distinct(pick(evidence.nesting.thread, rows)).tolist():
         yield _calls(evidence, rows[evidence.nesting.thread[rows] == thread], thread)
 
 
 def head_wait(evidence: Evidence) -> Iterator[Proof]:
-    """A synchronising call or blocking copy before the first work that the trace shows has begun."""
     syncs = evidence.syncs
     usable = ~syncs.profiler & evidence.activity.launching[syncs.thread]
     proof = _calls(evidence, syncs.row[usable])
@@ -70,10 +63,6 @@ def head_wait(evidence: Evidence) -> Iterator[Proof]:
 
 
 def not_recorded(evidence: Evidence) -> Iterator[Proof]:
-    """From the first launch at the tail whose work is not in the trace; all of it where the file was cut.
-
-    And from the launch of a CUDA graph whose kernels are not in the trace to the next work that is.
-    """
     gaps, cpu = evidence.gaps, evidence.trace.lanes.cpu
     graphs = unrecorded_graphs(evidence.trace, evidence.nesting, evidence.work)
     launched = evidence.nesting.start_ns[graphs]
@@ -87,20 +76,15 @@ def not_recorded(evidence: Evidence) -> Iterator[Proof]:
     launch = matching(cpu, "name", LAUNCH.search) & (evidence.nesting.thread >= 0)
     launch[evidence.work.call[evidence.work.call >= 0]] = False
     rows = np.flatnonzero(launch)
-    captured = intervals.covered(
-        evidence.activity.sets["capture"], evidence.nesting.start_ns[rows], evidence.nesting.end_ns[rows]
-    )
-    rows = rows[captured == 0]
-    tail = np.flatnonzero(gaps.next_work < 0)
+    start, end = evidence.nesting.start_ns[rows], evidence.nesting.end_ns[rows]
+    rows = rows[intervals.covered(evidence.activity.sets["capture"], start, end) == 0]
     cut = any(one.kind == "truncated" for one in evidence.trace.meta.damage)
     starts = np.sort(evidence.nesting.start_ns[rows])
-    for gap in tail.tolist():
+    for gap in np.flatnonzero(gaps.next_work < 0).tolist():
         position = int(np.searchsorted(starts, gaps.start_ns[gap]))
         begin = gaps.start_ns[gap : gap + 1] if cut else starts[position : position + 1]
         if (begin < gaps.end_ns[gap]).any():
-            only = np.zeros(len(gaps), bool)
-            only[gap] = True
-            yield Proof((begin, gaps.end_ns[gap : gap + 1]), rows, only, whole=True)
+            yield Proof((begin, gaps.end_ns[gap : gap + 1]), rows, np.arange(len(gaps)) == gap, whole=True)
 
 
 def _calls(evidence: Evidence, rows: Rows, thread: int | None = None) -> Proof:
@@ -130,43 +114,34 @@ Verdict = tuple[Mask, Rows]  # per gap: does it hold; the row of `trace.cpu` tha
 
 
 def tail(evidence: Evidence) -> Verdict:
-    """Nothing runs any more."""
     return evidence.gaps.next_work < 0, np.full(len(evidence.gaps), -1)
 
 
 def in_graph(evidence: Evidence) -> Verdict:
-    """The graph launch that ends the gap had begun its work before."""
     return evidence.in_graph, evidence.gaps.call
 
 
 def unlinked(evidence: Evidence) -> Verdict:
-    """No launch in the trace."""
     return evidence.gaps.call < 0, np.full(len(evidence.gaps), -1)
 
 
 def refill(evidence: Evidence) -> Verdict:
-    """Launched in time, into a queue that a synchronising call had emptied."""
     _, row = evidence.waits
     return row >= 0, row
 
 
 def usual_latency(evidence: Evidence) -> Verdict:
-    """Launched in time, started after the usual delay."""
     return evidence.gaps.in_time & (evidence.remainder_ns <= evidence.usual_delay_ns), evidence.gaps.call
 
 
 def autotuning(evidence: Evidence) -> Verdict:
-    """A wait for an event inside an op that tries kernels out."""
     direct, _ = evidence.waits
-    cpu = evidence.trace.lanes.cpu
-    event = matching(cpu, "name", EVENT_SYNC.search)
-    tunes = matching(cpu, "name", TUNING_OP.search)
+    event, tunes = (matching(evidence.trace.lanes.cpu, "name", names.search) for names in (EVENT_SYNC, TUNING_OP))
     around = pick(evidence.nesting.op, direct)
     return (direct >= 0) & event[direct] & (around >= 0) & tunes[around], direct
 
 
 def blocking_upload(evidence: Evidence) -> Verdict:
-    """The call that held the CPU up is a copy to the device, or belongs to an op that only copies there."""
     direct, _ = evidence.waits
     work = evidence.work
     up, down = (work.kind == KINDS.index(f"copy_{way}") for way in ("h2d", "d2h"))
@@ -178,18 +153,15 @@ def blocking_upload(evidence: Evidence) -> Verdict:
 
 
 def drained(evidence: Evidence) -> Verdict:
-    """Launched late, after a synchronising call that drained the device."""
     direct, _ = evidence.waits
     return direct >= 0, direct
 
 
 def long_launch(evidence: Evidence) -> Verdict:
-    """Launched in time, and started when the launch call returned."""
     return evidence.gaps.in_time & (evidence.held_ns <= evidence.usual_delay_ns), evidence.gaps.call
 
 
 def waiting(evidence: Evidence) -> Verdict:
-    """Held up after a wait for an event was issued since the work before was launched, or nothing ran before."""
     before = evidence.gaps.previous_work
     waits = matching(evidence.trace.lanes.cpu, "name", STREAM_WAIT.search)
     issued = np.sort(evidence.nesting.start_ns[waits])
@@ -202,23 +174,18 @@ def waiting(evidence: Evidence) -> Verdict:
 
 
 def unknown(evidence: Evidence) -> Verdict:
-    """Held up, and nothing says why."""
     return ~evidence.late, evidence.gaps.call
 
 
 def engine(evidence: Evidence) -> Verdict:
-    """Between the ops of the autograd engine's thread."""
     return (1 - evidence.in_ops >= MOST) & evidence.on_engine, evidence.gaps.call
 
 
 def python(evidence: Evidence) -> Verdict:
-    """Between ops, with stacks."""
-    stacks = bool(evidence.trace.meta.rows.get("python"))
-    return (1 - evidence.in_ops >= MOST) & stacks, evidence.gaps.call
+    return (1 - evidence.in_ops >= MOST) & bool(evidence.trace.meta.rows.get("python")), evidence.gaps.call
 
 
 def host_code(evidence: Evidence) -> Verdict:
-    """Between ops, without stacks."""
     return 1 - evidence.in_ops >= MOST, evidence.gaps.call
 
 

@@ -28,7 +28,7 @@ Tested = TypeVar("Tested")
 
 
 class CauseText(NamedTuple):
-    """How people call a cause; the fields are explained in `causes.toml`."""
+    """How people call a cause: see `causes.toml`."""
 
     name: str
     idle: str
@@ -70,10 +70,7 @@ TEXTS = {cause: CauseText(**texts) for cause, texts in _CAUSES["texts"].items()}
 ELSE = TEXTS.pop("else")
 
 # Causes that say of themselves why: whether they come back, or in which step they are, adds nothing.
-SAYS_WHY = (
-    *("not-recorded", "graph-capture", "profiler-overhead", "in-graph"),
-    *("unlinked", "tail", "waiting", "unknown"),
-)
+SAYS_WHY = ("not-recorded", "graph-capture", "profiler-overhead", "in-graph", "unlinked", "tail", "waiting", "unknown")
 # Causes of a gap that goes by between two ops for the most part, without and with stacks.
 BETWEEN_OPS = ("host-code", "python")
 # Causes that no change of the program's code takes away.
@@ -143,7 +140,13 @@ class Idle:
         every = np.arange(len(gaps)), gaps.start_ns, gaps.end_ns
         evidence = Evidence(trace, gaps, work, marks, nesting, activity, syncs, stalled_calls, every)
         cutter = Cutter(gaps)
-        found = _cut_out(cutter, evidence)
+        found: list[_Found] = []
+        for proven in PROVEN:
+            for proof in proven.test(evidence):
+                gap, start, end = cutter.take(proof)
+                if len(gap):
+                    cause = np.full(len(gap), CAUSES.index(proven.cause))
+                    found.append((gap, start, end, cause, _deciding(evidence, proof, start, end)))
         found.append(_judged(replace(evidence, remainder=cutter.remainder())))
         gap, start, end, cause, row = (np.concatenate(columns) for columns in zip(*found, strict=True))
         order = np.lexsort((start, gap))
@@ -152,24 +155,9 @@ class Idle:
         return cls(gap, gaps.device[gap], start, end, cause, gaps.next_work[gap], gaps.previous_work[gap], row, op)
 
 
-def _cut_out(cutter: Cutter, evidence: Evidence) -> list[_Found]:
-    """Pieces of proven causes, in the order of the table."""
-    result = []
-    for proven in PROVEN:
-        for proof in proven.test(evidence):
-            gap, start, end = cutter.take(proof)
-            if len(gap):
-                cause = np.full(len(gap), CAUSES.index(proven.cause))
-                result.append((gap, start, end, cause, _deciding(evidence, proof, start, end)))
-    return result
-
-
 def _deciding(evidence: Evidence, proof: Proof, start: Rows, end: Rows) -> Rows:
-    """The row of the proof that overlaps each piece longest."""
     if proof.times is not None:
         return pick(proof.rows, intervals.longest_overlap(proof.times, start, end)[0])
-    if len(proof.rows) == 0:
-        return np.full(len(start), -1)
     return longest_row(evidence.nesting, proof.rows, start, end)
 
 
@@ -177,7 +165,7 @@ def _judged(evidence: Evidence) -> _Found:
     """What remains of each gap, with the first cause of the table that holds."""
     gap, start, end = evidence.remainder
     count = len(evidence.gaps)
-    cause, row, free = np.full(count, -1), np.full(count, -1), np.ones(count, bool)
+    (cause, row), free = np.full((2, count), -1), np.ones(count, bool)
     for judged in JUDGED:
         if not free.any():
             break
@@ -190,8 +178,7 @@ def _judged(evidence: Evidence) -> _Found:
 
 
 def _op_of(evidence: Evidence, gap: Rows, cause: Rows, row: Rows) -> Rows:
-    """The op around the deciding row, else the op that launched the next work, else its launch; none where the
-    time went by between ops."""
+    """The op around the deciding row, else the one that launched the next work, else its launch; -1 between ops."""
     nesting, gaps = evidence.nesting, evidence.gaps
     around = pick(nesting.op, row)
     launched = pick(evidence.work.op, gaps.next_work[gap])

@@ -21,42 +21,6 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 LONG_PAUSE_NS = 200_000
 
 
-def round_trips(gaps: Gaps, late: Mask, work: DeviceWork, activity: Activity, syncs: SyncCalls) -> tuple[Rows, Rows]:
-    """(direct, refill): rows of the synchronising call that the gap is charged to, -1 for none.
-
-    Direct: launched late, and the last call that began before the launch reaches into the gap, unless the CPU then
-    paused (`_paused`); or the launch is a blocking copy whose call covers most of the gap. Refill: launched in time,
-    right after work that such a gap held up; or the work is the copy that the call waits for.
-    """
-    usable = np.flatnonzero(~syncs.profiler & activity.launching[syncs.thread])
-    none = np.full(len(gaps), -1)
-    if len(usable) == 0:
-        return none, none
-    usable = usable[np.argsort(syncs.start_ns[usable], kind="stable")]
-    rows, starts, ends = syncs.row[usable], syncs.start_ns[usable], syncs.end_ns[usable]
-    position = np.searchsorted(starts, gaps.launched_ns, side="left") - 1
-    last = np.maximum(position, 0)
-    inside = gaps.overlap_ns(starts[last], ends[last])
-    drained = gaps.previous_work >= 0  # at the head of the trace nothing is known to have been
-    # A call that began when the device was dry already, and did not wait, explains no more than a short gap.
-    dry = np.searchsorted(starts, gaps.start_ns, side="right") - 1
-    waited = (dry >= 0) & (ends[np.maximum(dry, 0)] >= gaps.start_ns)
-    waited |= (gaps.dur_ns <= LONG_PAUSE_NS) | (inside >= MOST * gaps.dur_ns)
-    waited &= ~_drained_nothing(gaps, work, rows[last], starts[last]) | (inside >= MOST * gaps.dur_ns)
-    holds = late & (position >= 0) & (inside > 0) & drained & waited
-    charged = np.flatnonzero(holds)
-    holds[charged] = ~_paused(activity, gaps.start_ns[charged], gaps.end_ns[charged])
-    # Not at the head of the trace, where a blocking copy may wait for work that is not in it.
-    blocking = (gaps.call >= 0) & drained & np.isin(gaps.call, rows)
-    blocking &= gaps.overlap_ns(gaps.launched_ns, gaps.returned_ns) >= MOST * gaps.dur_ns
-    direct = np.where(holds, rows[last], np.where(blocking, gaps.call, -1))
-    following = np.minimum(np.searchsorted(starts, gaps.launched_ns, side="right"), len(rows) - 1)
-    reads_back = (work.kind == KINDS.index("copy_d2h"))[gaps.next_work] & (gaps.next_work >= 0)
-    waited_for = gaps.in_time & reads_back & (gaps.call >= 0)
-    waited_for &= (starts[following] > gaps.launched_ns) & (starts[following] < gaps.end_ns)
-    return direct, np.where(waited_for, rows[following], chained_call(direct, gaps))
-
-
 def _drained_nothing(gaps: Gaps, work: DeviceWork, call: Rows, start_ns: Rows) -> Mask:
     """The call waited for nothing but its own copy to the device, which was dry when the call began."""
     copies = (work.kind == KINDS.index("copy_h2d"))[gaps.previous_work] & (work.call[gaps.previous_work] == call)
@@ -92,11 +56,7 @@ MAX_DELAY_NS = 100_000  # a usual delay above this would mean that the clocks of
 
 @dataclass(frozen=True)
 class Evidence:
-    """The indexes, the gaps, and what of the gaps remains to be judged.
-
-    All arrays below are of shape (gaps,). The rest is what proven causes left of a gap; before they are cut out it
-    is all of it.
-    """
+    """The indexes, the gaps, and the rest that proven causes have left of each; arrays below are of shape (gaps,)."""
 
     trace: Trace
     gaps: Gaps
@@ -148,13 +108,51 @@ class Evidence:
 
     @cached_property
     def waits(self) -> tuple[Rows, Rows]:
-        """Rows of the synchronising calls to blame, late launch and refill; see `round_trips`."""
-        return round_trips(self.gaps, self.late, self.work, self.activity, self.syncs)
+        """(direct, refill): rows of the synchronising call that the gap is charged to, -1 for none.
+
+        Direct: launched late, and the last call that began before the launch reaches into the gap, unless the CPU then
+        paused (`_paused`); or the launch is a blocking copy whose call covers most of the gap. Refill: launched in
+        time, right after work that such a gap held up; or the work is the copy that the call waits for.
+        """
+        gaps, work, activity, syncs = self.gaps, self.work, self.activity, self.syncs
+        usable = np.flatnonzero(~syncs.profiler & activity.launching[syncs.thread])
+        none = np.full(len(gaps), -1)
+        if len(usable) == 0:
+            return none, none
+        usable = usable[np.argsort(syncs.start_ns[usable], kind="stable")]
+        rows, starts, ends = syncs.row[usable], syncs.start_ns[usable], syncs.end_ns[usable]
+        position = np.searchsorted(starts, gaps.launched_ns, side="left") - 1
+        last = np.maximum(position, 0)
+        inside = gaps.overlap_ns(starts[last], ends[last])
+        drained = gaps.previous_work >= 0  # at the head of the trace nothing is known to have been
+        # A call that began when the device was dry already, and did not wait, explains no more than a short gap.
+        dry = np.searchsorted(starts, gaps.start_ns, side="right") - 1
+        waited = (dry >= 0) & (ends[np.maximum(dry, 0)] >= gaps.start_ns)
+        waited |= (gaps.dur_ns <= LONG_PAUSE_NS) | (inside >= MOST * gaps.dur_ns)
+        waited &= ~_drained_nothing(gaps, work, rows[last], starts[last]) | (inside >= MOST * gaps.dur_ns)
+        holds = self.late & (position >= 0) & (inside > 0) & drained & waited
+        charged = np.flatnonzero(holds)
+        holds[charged] = ~_paused(activity, gaps.start_ns[charged], gaps.end_ns[charged])
+        # Not at the head of the trace, where a blocking copy may wait for work that is not in it.
+        blocking = (gaps.call >= 0) & drained & np.isin(gaps.call, rows)
+        blocking &= gaps.overlap_ns(gaps.launched_ns, gaps.returned_ns) >= MOST * gaps.dur_ns
+        direct = np.where(holds, rows[last], np.where(blocking, gaps.call, -1))
+        following = np.minimum(np.searchsorted(starts, gaps.launched_ns, side="right"), len(rows) - 1)
+        reads_back = (work.kind == KINDS.index("copy_d2h"))[gaps.next_work] & (gaps.next_work >= 0)
+        waited_for = gaps.in_time & reads_back & (gaps.call >= 0)
+        waited_for &= (starts[following] > gaps.launched_ns) & (starts[following] < gaps.end_ns)
+        return direct, np.where(waited_for, rows[following], chained_call(direct, gaps))
 
     @cached_property
     def in_graph(self) -> Mask:
-        """It lies between the nodes of a graph: no launch was late."""
-        return self.gaps.in_graph(self.work)
+        """The launch that ends it had started other work: it lies between the nodes of a graph, and none was late."""
+        gaps, work = self.gaps, self.work
+        shared = np.asarray((gaps.next_work >= 0) & work.shared[gaps.next_work])
+        if not shared.any():
+            return shared
+        # In order of start, so the first is the earliest.
+        calls, entry = np.unique(work.call, return_index=True)
+        return shared & (work.start_ns[entry[np.searchsorted(calls, gaps.call)]] < gaps.start_ns)
 
     @cached_property
     def thread(self) -> Rows:

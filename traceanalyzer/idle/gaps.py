@@ -6,7 +6,7 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, sums_of
+from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, starts_of_runs, sums_of
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
@@ -51,15 +51,6 @@ class Gaps:
         inside: Rows = np.minimum(self.end_ns, ends) - np.maximum(self.start_ns, starts)
         return np.maximum(inside, 0)
 
-    def in_graph(self, work: DeviceWork) -> Mask:
-        """The launch that ends the gap had already started other work: it lies between the nodes of a graph."""
-        shared = np.asarray((self.next_work >= 0) & work.shared[self.next_work])
-        if not shared.any():
-            return shared
-        # In order of start, so the first is the earliest.
-        calls, entry = np.unique(work.call, return_index=True)
-        return shared & (work.start_ns[entry[np.searchsorted(calls, self.call)]] < self.start_ns)
-
     @classmethod
     def of(cls, work: DeviceWork, window: tuple[int, int]) -> Self:
         """The gaps of every device within the window."""
@@ -74,16 +65,13 @@ def _of_device(work: DeviceWork, device: int, window: tuple[int, int]) -> tuple[
     """(device, start, end, next work, work before) of the gaps of one device."""
     selected = np.flatnonzero(work.device == device)
     running = np.maximum.accumulate(work.end_ns[selected])
-    starts = np.concatenate(([window[0]], running))
+    starts = np.append(window[0], running)
     ends = np.append(work.start_ns[selected], max(window[1], int(running[-1])))
     # The work that ends last before each gap: the position at which the running maximum last rose.
-    rose = np.concatenate(([True], running[1:] > running[:-1]))
-    latest = selected[np.maximum.accumulate(np.where(rose, np.arange(len(selected)), 0))]
-    before = np.concatenate(([-1], latest))
-    after = np.append(selected, -1)
+    latest = np.maximum.accumulate(np.where(starts_of_runs(running), np.arange(len(selected)), 0))
+    before, after = np.append(-1, selected[latest]), np.append(selected, -1)
     gap = ends > starts
-    count = int(gap.sum())
-    return np.full(count, device), starts[gap], ends[gap], after[gap], before[gap]
+    return np.full(int(gap.sum()), device), starts[gap], ends[gap], after[gap], before[gap]
 
 
 def longest_row(nesting: Nesting, rows: Rows, starts: Rows, ends: Rows) -> Rows:
@@ -91,8 +79,7 @@ def longest_row(nesting: Nesting, rows: Rows, starts: Rows, ends: Rows) -> Rows:
     row_start, row_end = nesting.start_ns[rows], nesting.end_ns[rows]
     order = np.lexsort((-row_end, row_start))
     rows, row_start, row_end = rows[order], row_start[order], row_end[order]
-    running = np.maximum.accumulate(row_end)
-    outer = np.concatenate(([True], row_start[1:] >= running[:-1]))[: len(rows)]
+    outer = np.append(True, row_start[1:] >= np.maximum.accumulate(row_end)[:-1])[: len(rows)]
     best, _ = intervals.longest_overlap((row_start[outer], row_end[outer]), starts, ends)
     return pick(rows[outer], best)
 
@@ -142,15 +129,13 @@ class Cutter:
         limit = self.gaps.end_ns if proof.whole else self.launch_return
         covered = intervals.covered(proof.spans, self.gaps.start_ns, np.maximum(limit, self.gaps.start_ns))
         real = proof.gaps & self._is_real(covered)
-        if not real.any():
-            return self._on_gaps(intervals.EMPTY)
         gap = np.flatnonzero(real)
         owner, member = intervals.overlaps(proof.spans, self.gaps.start_ns[gap], limit[gap])
         gap = gap[owner]
         shift = self.axis[gap] - self.gaps.start_ns[gap]
         start = np.maximum(proof.spans[0][member], self.gaps.start_ns[gap]) + shift
         end = np.minimum(proof.spans[1][member], limit[gap]) + shift
-        return self._on_gaps(self._claim(intervals.union(start, end)))
+        return self._on_gaps(self._claim(intervals.union(start, end)) if len(gap) else intervals.EMPTY)
 
     def remainder(self) -> tuple[Rows, Rows, Rows]:
         """(gap, start, end) of what nobody has taken."""
@@ -158,8 +143,9 @@ class Cutter:
 
     def _claim(self, wanted: intervals.Set) -> intervals.Set:
         """What of the set is still free, where that is a real part of its gap."""
-        near = _touching(self.taken, wanted)
-        free = intervals.difference(wanted, near) if len(near[0]) else wanted
+        starts, ends = self.taken
+        near = (ends > wanted[0][0]) & (starts < wanted[1][-1])  # fewer are faster
+        free = intervals.difference(wanted, (starts[near], ends[near]))
         gap = np.searchsorted(self.axis, free[0], side="right") - 1
         real = self._is_real(sums_of(gap, free[1] - free[0], len(self.gaps)))[gap]
         free = free[0][real], free[1][real]
@@ -173,12 +159,3 @@ class Cutter:
         gap = np.searchsorted(self.axis, pieces[0], side="right") - 1
         shift = self.gaps.start_ns[gap] - self.axis[gap]
         return gap, pieces[0] + shift, pieces[1] + shift
-
-
-def _touching(members: intervals.Set, wanted: intervals.Set) -> intervals.Set:
-    """The members that overlap what is wanted, which is not empty."""
-    if len(members[0]) == 0:
-        return intervals.EMPTY
-    low, high = wanted[0][0], wanted[1][-1]
-    near = (members[1] > low) & (members[0] < high)
-    return members[0][near], members[1][near]

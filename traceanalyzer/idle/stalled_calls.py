@@ -11,7 +11,7 @@ from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, codes, codes_at, matching, texts_of
 from traceanalyzer.tensors.ops.table import is_view
 from traceanalyzer.timeline.activity import Activity
-from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.timeline.device_work import NO_WORK, DeviceWork
 from traceanalyzer.timeline.names import ALLOCATING_OP, GRAPH_LAUNCH, QUERY, is_compilation, runs_compiled_code
 from traceanalyzer.timeline.nesting import Boundaries, Nesting
 from traceanalyzer.timeline.steps import StepMarks, Steps
@@ -63,18 +63,17 @@ class StalledCalls:
         usable[activity.rows["allocator"]] = False
         boundaries = Boundaries.of(nesting)
         parts = [_of_thread(nesting, boundaries, thread) for thread in np.flatnonzero(activity.launching).tolist()]
-        none = [np.empty(0, np.int64)] * 4
-        thread, start, end, row = (np.concatenate(columns) for columns in zip(none, *parts, strict=True))
-        kept = usable[row] & (row >= 0)
-        thread, start, end, row = thread[kept], start[kept], end[kept], row[kept]
-        kept = _unusual(trace, nesting, alone, row, end - start - _awaited_ns(nesting, row, start, end, work))
-        thread, start, end, row = thread[kept], start[kept], end[kept], row[kept]
+        stretches = np.concatenate((np.empty((4, 0), np.int64), *parts), axis=1)
+        stretches = stretches[:, usable[stretches[3]] & (stretches[3] >= 0)]
+        _, start, end, row = stretches
+        unusual = _unusual(trace, nesting, alone, row, end - start - _awaited_ns(nesting, row, start, end, work))
+        thread, start, end, row = stretches[:, unusual]
         first = _first_of_name(trace, nesting, row) | _first_of_kernel(trace, nesting, work, row, end)
         return cls(thread, start, end, row, first, _host_work(trace, nesting, activity, alone))
 
 
-def _of_thread(nesting: Nesting, boundaries: Boundaries, thread: int) -> tuple[Rows, Rows, Rows, Rows]:
-    """(thread, start, end, innermost row) of every long stretch without an edge."""
+def _of_thread(nesting: Nesting, boundaries: Boundaries, thread: int) -> Rows:
+    """Thread, start, end and innermost row of every long stretch without an edge; int64 (4, stretches)."""
     starts, ends = boundaries.starts[thread], boundaries.ends[thread]
     # Far from the next of their own kind: few are left to be looked up among the others. Nothing follows the last end.
     far = (edges[:-1][np.diff(edges) >= LONG_NS] for edges in (starts, ends))
@@ -82,7 +81,7 @@ def _of_thread(nesting: Nesting, boundaries: Boundaries, thread: int) -> tuple[R
     _, end = boundaries.around(thread, start, "right")
     long = (end - start >= LONG_NS) & (end < np.iinfo(np.int64).max)
     start, end = start[long], end[long]
-    return np.full(len(start), thread), start, end, nesting.around(thread, start, end)
+    return np.stack((np.full(len(start), thread), start, end, nesting.around(thread, start, end)))
 
 
 def _makes_calls(trace: Trace, nesting: Nesting) -> Mask:
@@ -100,34 +99,34 @@ def _makes_calls(trace: Trace, nesting: Nesting) -> Mask:
 
 
 def _unusual(trace: Trace, nesting: Nesting, alone: Mask, rows: Rows, still: Rows) -> Mask:
-    """Whether each row stood still many times longer than its like usually do.
-
-    Like it are rows of its name, calls inside or not as in it. An op that makes no call and usually takes its time,
-    or is the only one, works on the CPU: how long depends on its data.
-    """
+    """Whether each row stood still many times longer than its like do: of its name, with calls inside or without."""
     least = _usual(nesting.self_ns, codes(trace.lanes.cpu, "name") * 2 + alone, rows)
     allocates = matching(trace.lanes.cpu, "name", ALLOCATING_OP.search)
     computes = matching(trace.lanes.cpu, "category", "cpu_op".__eq__) & alone & ~allocates
-    never = np.iinfo(np.int64).max
     limit = np.where(least >= 0, np.maximum(LONG_NS, MANY_TIMES * least), ALONE_NS)
+    # An op that makes no call and usually takes its time, or is the only one, works: how long depends on its data.
     works = computes[rows] & ((least < 0) | (least >= WORK_NS))
-    return np.asarray(still >= np.where(works, never, limit))
+    return np.asarray(~works & (still >= limit))
 
 
 def _first_of_name(trace: Trace, nesting: Nesting, rows: Rows) -> Mask:
-    """Whether no row of the same name began before."""
     names = codes(trace.lanes.cpu, "name")
     first = np.full(len(texts_of(trace.lanes.cpu, "name")) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first, names, nesting.start_ns)
     return np.asarray(nesting.start_ns[rows] <= first[names[rows]])
 
 
+def _by_launch(work: DeviceWork) -> Rows:
+    """Entries of the work with a launch in the trace, in its order."""
+    linked = np.flatnonzero(work.call >= 0)
+    return linked[np.argsort(work.call_start_ns[linked], kind="stable")]
+
+
 def _first_of_kernel(trace: Trace, nesting: Nesting, work: DeviceWork, rows: Rows, ends: Rows) -> Mask:
     """Whether the launch in which each stretch lies, or the next one in its op, is the first of its kernel."""
-    linked = np.flatnonzero(work.call >= 0)
-    if len(linked) == 0:
+    order = _by_launch(work)
+    if len(order) == 0:
         return np.zeros(len(rows), bool)
-    order = linked[np.argsort(work.call_start_ns[linked], kind="stable")]
     _, first = grouped([codes_at(trace.lanes.gpu, "name", work.row[order])])
     fresh = np.zeros(len(order), bool)
     fresh[first] = True
@@ -194,28 +193,23 @@ class FirstUse:
     def build(
         cls, trace: Trace, nesting: Nesting, activity: Activity, steps: Steps, syncs: SyncCalls, work: DeviceWork | None
     ) -> Self:
-        allocating, preparing = _allocations(trace, nesting, activity.rows["allocator"])
+        calls = activity.rows["allocator"]
+        pins = matching(trace.lanes.cpu, "name", lambda name: "Host" in name)[calls]  # how long depends on how much
+        prepares = ~pins & (nesting.end_ns[calls] - nesting.start_ns[calls] >= _PREPARES_NS)
+        # Ops in which a library times its kernels wait for events, which no op does otherwise.
+        events = matching(trace.lanes.cpu, "name", lambda name: "EventSynchronize" in name)
+        tuning = nesting.top_op(syncs.row[events[syncs.row]])
         result = [
             activity.rows["capture"],
             activity.rows["compilation"],
-            _tuning(trace, nesting, syncs),
+            distinct(tuning[tuning >= 0]),
             activity.rows["module_loading"],
-            allocating,
-            distinct(np.append(preparing, _long(trace, nesting, activity, syncs, steps, work))),
+            calls[~prepares],
+            distinct(np.append(calls[prepares], _long(trace, nesting, activity, syncs, steps, work))),
         ]
         once = [rows if _is_once(nesting, rows, steps) else rows[:0] for rows in result]
         kind = np.repeat(np.arange(len(KINDS)), [len(rows) for rows in once])
         return cls(np.concatenate(once), kind)
-
-
-def _allocations(trace: Trace, nesting: Nesting, rows: Rows) -> tuple[Rows, Rows]:
-    """(calls that allocate and free, those that prepare the device or a library with their first one).
-
-    How long a call takes that pins memory depends on how much.
-    """
-    pins = matching(trace.lanes.cpu, "name", lambda name: "Host" in name)[rows]
-    long = ~pins & (nesting.end_ns[rows] - nesting.start_ns[rows] >= _PREPARES_NS)
-    return rows[~long], rows[long]
 
 
 def _is_once(nesting: Nesting, rows: Rows, steps: Steps) -> bool:
@@ -231,20 +225,10 @@ def _is_once(nesting: Nesting, rows: Rows, steps: Steps) -> bool:
     return bool(2 * (count >= least).sum() < len(count))
 
 
-def _tuning(trace: Trace, nesting: Nesting, syncs: SyncCalls) -> Rows:
-    """Outermost ops in which a library times its kernels: they wait for events, which no op does otherwise."""
-    waits = syncs.row[matching(trace.lanes.cpu, "name", lambda name: "EventSynchronize" in name)[syncs.row]]
-    ops = nesting.top_op(waits)
-    return distinct(ops[ops >= 0])
-
-
 def _long(
     trace: Trace, nesting: Nesting, activity: Activity, syncs: SyncCalls, steps: Steps, work: DeviceWork | None
 ) -> Rows:
-    """Ops and calls that take many times what their name usually does; waiting for the device is not meant.
-
-    Where there are steps, they are in the first third of those, or the first of their name.
-    """
+    """Ops and calls, first of their name or in the first third of steps, that take many times what it usually does."""
     rows = np.flatnonzero(nesting.self_ns >= LONG_NS)  # few
     call = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
     usable = (call[rows] | (nesting.op[rows] == rows)) & activity.launching[nesting.thread[rows]]
@@ -267,13 +251,8 @@ def _long(
 
 
 def _awaited_ns(nesting: Nesting, rows: Rows, starts: Rows, ends: Rows, work: DeviceWork | None) -> Rows:
-    """Time of [start, end) in which the device runs what the row around it launched, where that is most of it.
-
-    Such a call waits for its own work.
-    """
-    result = np.zeros(len(rows), np.int64)
-    if work is None:
-        return result
+    """Time of [start, end) in which the device runs what the row around it launched, where that is most of it."""
+    result, work = np.zeros(len(rows), np.int64), NO_WORK if work is None else work
     for place, (row, start, end) in enumerate(zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True)):
         launched = (work.call_start_ns >= nesting.start_ns[row]) & (work.call_start_ns < end)
         launched &= (work.start_ns < end) & (work.end_ns > start)
@@ -338,8 +317,7 @@ def _later_parts(trace: Trace, marks: StepMarks, work: DeviceWork) -> Rows:
     steps = len(marks.number)
     if steps >= _FEWEST_STEPS:
         return marks.cpu_start_ns[max(1, steps // 3) :]
-    linked = np.flatnonzero(work.call >= 0)
-    linked = linked[np.argsort(work.call_start_ns[linked], kind="stable")]
+    linked = _by_launch(work)
     if len(linked) == 0:
         return np.empty(0, np.int64)
     _, first = grouped([codes_at(trace.lanes.gpu, "name", work.row[linked])])
