@@ -1,5 +1,6 @@
 """What devices can do at most, from their makers' data sheets: dense rates, without sparsity, at boost clock."""
 
+import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -26,7 +27,6 @@ class Link:
 
 @cache
 def _tables() -> Mapping[str, Any]:
-    """What `devices.toml` has, which explains it."""
     return tomllib.loads(Path(__file__).with_name("devices.toml").read_text(encoding="utf-8"))
 
 
@@ -36,12 +36,9 @@ def link_reached() -> float:
 
 
 def host_link(device: str | None) -> Link | None:
-    """The link of a device by its name in the trace's deviceProperties; None where it is not known.
-
-    A card may sit in a slower slot than it could use.
-    """
-    links = _tables()["links"] if device is not None else ()
-    return next((Link(*fields) for pattern, *fields in links if re.search(pattern, device or "")), None)
+    """The link of a device by its name in the trace's deviceProperties, perhaps in a slower slot; None if unknown."""
+    links = _tables()["links"]
+    return next((Link(*fields) for pattern, *fields in links if device and re.search(pattern, device)), None)
 
 
 _HALF = {"fp16": "bf16", "fp8": "bf16"}  # what reaches the share of what else
@@ -72,8 +69,8 @@ class Peaks:
         share = shares.get(_HALF.get(arithmetic, arithmetic))
         if peak is None or share is None:
             return None
-        bounded = kind == "matmul" and arithmetic in ("bf16", "fp16") and self.best_bf16 is not None
-        return min(peak * share, self.best_bf16) if bounded and self.best_bf16 else peak * share
+        best = self.best_bf16 if kind == "matmul" and arithmetic in ("bf16", "fp16") else None
+        return min(peak * share, best or math.inf)
 
 
 @cache
@@ -94,9 +91,7 @@ def _known() -> tuple[tuple[str, Peaks], ...]:
 
 def device_peaks(name: str | None) -> Peaks | None:
     """Peaks of a device by the name in the trace's deviceProperties; None where it is not known."""
-    if name is None:
-        return None
-    return next((peaks for pattern, peaks in _known() if re.search(pattern, name)), None)
+    return next((peaks for pattern, peaks in _known() if name and re.search(pattern, name)), None)
 
 
 # Before Hopper cuDNN's float32 convolutions reach what its matrix products do.
@@ -151,8 +146,8 @@ class Gpus:
 
     def memory_gbps(self, ordinals: NDArray[np.int64]) -> Floats:
         """Peak rate of each device's memory, GB/s; one that is not known is taken for a slow one."""
-        result = [self[ordinal].peaks for ordinal in ordinals.tolist()]
-        return np.array([peaks.gbps if peaks else _UNKNOWN_GBPS for peaks in result], np.float64)
+        of_each = (self[ordinal].peaks for ordinal in ordinals.tolist())
+        return np.array([peaks.gbps if peaks else _UNKNOWN_GBPS for peaks in of_each], np.float64)
 
 
 def speedup(gpu: Gpu, kind: str, now: str, then: str) -> float | None:

@@ -7,6 +7,7 @@ convolutions, additions in shared memory or a product for scatters.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import takewhile
 
 from traceanalyzer.roofline.gpus import Peaks
 from traceanalyzer.tensors.ops.costs import ARITHMETIC, DEPTHWISE, INDEX_BYTES, OpCost, scatter
@@ -146,20 +147,14 @@ def _index_add(op: Signature) -> OpCost:
 
 
 def _index_put(op: Signature) -> OpCost:
-    """_index_put_impl_(target, indices, values, accumulate): what index_add_ needs, which does not sort the indices.
-
-    Where many are equal, its additions would wait for each other, and sorting is well. Shapes of a list are not
-    recorded: a row is what values and target have in common at their ends.
-    """
+    """_index_put_impl_(target, indices, values, accumulate): what index_add_ needs, which does not sort the indices."""
     if op.scalar(3) is not True:
         raise LookupError("it does not accumulate")
-    values, row = op.shape(2), 1
-    for size, same in zip(reversed(op.shape(0)[1:]), reversed(values), strict=False):
-        if size != same:
-            break
-        row *= size
+    # Shapes of a list are not recorded: a row is what values and target have in common at their ends.
+    values, ends = op.shape(2), zip(reversed(op.shape(0)[1:]), reversed(op.shape(2)), strict=False)
+    row = math.prod(size for size, _ in takewhile(lambda pair: pair[0] == pair[1], ends))
     rows = math.prod(values) // max(row, 1)
-    if rows >= CONTENDED * math.prod(op.shape(0)) // max(row, 1):
+    if rows >= CONTENDED * math.prod(op.shape(0)) // max(row, 1):  # additions would wait for each other
         kind = "sorted row sum" if row >= _WIDE else "sorted sum"
         return OpCost(kind, None, 3 * op.bytes(2) + rows * (INDEX_BYTES + _SORTED))
     kind = "indexed row sum" if row >= _ROW else "indexed sum"

@@ -27,8 +27,7 @@ from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.kernel_families import FP32_ARITHMETIC, TENSOR_CORES_FP32
 from traceanalyzer.timeline.steps import Steps
 
-Recorded = Callable[[Signature, int], OpCost | None]
-"""`WorkInputs.recorded`."""
+Recorded = Callable[[Signature, int], OpCost | None]  # `WorkInputs.recorded`
 
 
 def call_times(
@@ -161,7 +160,8 @@ class OpWork:
     def build(cls, trace: Trace, work: DeviceWork, steps: Steps, inputs: WorkInputs) -> Self:
         peaks = {device.ordinal: device_peaks(device.name) for device in trace.meta.devices}
         signature, signatures = inputs.number, inputs.signatures
-        described = [_described(one) for one in signatures]
+        types = [dict.fromkeys(kind for kind in op.types if kind and kind not in _NO_TYPES) for op in signatures]
+        described = [(op.name, shapes_of(op), ", ".join(used)) for op, used in zip(signatures, types, strict=True)]
         kernel, took_ns = codes_at(trace.lanes.gpu, "name", work.row), work.end_ns - work.start_ns
         pairs, first = grouped([signature, kernel])
         names = texts_of(trace.lanes.gpu, "name")
@@ -174,7 +174,7 @@ class OpWork:
             linked_op_cost_of(op) if linked else _needed(op) or inputs.recorded(op, which) or inputs_once(op)
             for which, (op, linked) in enumerate(zip(signatures, over_link, strict=True))
         ]
-        kernels = [" ".join(names_of.get(which, ())) for which in range(len(signatures))]
+        kernels = (" ".join(names_of.get(which, ())) for which in range(len(signatures)))
         known = list(zip(kernels, over_link.tolist(), needed, strict=True))
         each = zip(number, names[kernel[first]].tolist(), count, gpu_ns.tolist(), strict=True)
         by_kernel = [(*described[which], *more) for which, *more in each]
@@ -205,19 +205,10 @@ def inputs_once(op: Signature) -> OpCost | None:
 
 
 def _needed(op: Signature) -> OpCost | None:
-    """What it does as it stands: a direct convolution of many taps is held against its products, not against FFTs.
-
-    Of what the inputs leave open it is the least, so that rates are reached for sure.
-    """
+    """What it does as it stands, at least: a direct convolution is held against its products, not against FFTs."""
     cost = op_cost(op)
     as_it_stands = cost is not None and (cost.kind in ("conv", DEPTHWISE) or cost.most_bytes is not None)
     return cost if as_it_stands else bound_of(op)
-
-
-def _described(signature: Signature) -> tuple[str, str, str]:
-    """Op, shapes and dtypes."""
-    types = dict.fromkeys(kind for kind in signature.types if kind and kind not in _NO_TYPES)
-    return signature.name, shapes_of(signature), ", ".join(types)
 
 
 def shapes_of(signature: Signature) -> str:
@@ -242,12 +233,10 @@ def _inputs(
     calls, pieces = (np.bincount(numbers, minlength=len(first)).tolist() for numbers in (group[launched], group))
     gpu_ns = sums_of(group, work.end_ns - work.start_ns, len(first))
     for order in np.argsort(-gpu_ns, kind="stable").tolist():
-        op, spent, peak = signatures[number[order]], int(gpu_ns[order]), peaks.get(device[order])
-        times = pieces[order] if op.name == NO_OP else calls[order]
-        name, shapes, dtypes = described[number[order]]
-        inputs = Inputs(name, shapes, dtypes, device[order], times, spent)
-        kernels, over_link, needed = known[number[order]]
-        yield _with_rates(inputs, op, kernels, over_link, needed, peak)
+        which, ordinal = int(number[order]), int(device[order])
+        times = pieces[order] if signatures[which].name == NO_OP else calls[order]
+        inputs = Inputs(*described[which], ordinal, times, int(gpu_ns[order]))
+        yield _with_rates(inputs, signatures[which], *known[which], peaks.get(ordinal))
 
 
 _FLOATS = ("tflops", "gbps", "peak_tflops", "peak_gbps", "peak_share")
@@ -256,7 +245,6 @@ _FLOATS = ("tflops", "gbps", "peak_tflops", "peak_gbps", "peak_share")
 def _with_rates(
     inputs: Inputs, op: Signature, kernels: str, over_link: bool, work: OpCost | None, peaks: Peaks | None
 ) -> Inputs:
-    """The inputs with what its calls achieved."""
     if work is None:
         unmodelled = _UNRECORDED.get(op.name, "no model for this op and these inputs")
         unknown = unmodelled if op.dims else "no shapes recorded"
@@ -269,7 +257,6 @@ def _with_rates(
     peak_gbps = peaks.gbps if peaks else None
     limits = (tflops, peak, "compute"), (gbps, peak_gbps, "memory")
     shares = [(done / most, limit) for done, most, limit in limits if done and most]
-    # None where one of the two is not known.
     known = not over_link and (tflops is None or peak is not None)
     share, limit = max(shares, default=(None, None)) if known else (None, None)
     return replace(
