@@ -37,14 +37,10 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 def with_graph_kernels(
     tree: Tree, events: Events, work: DeviceWork, entries: Rows, launched: Rows
 ) -> tuple[Tree, Rows]:
-    """(the tree with nodes for the kernels of graphs, the node of each entry).
+    """(the tree with nodes for the kernels of graphs, the node of each entry) by the node that launched each.
 
     The kernels of a stream in a replay are searched for repeated blocks, such as the layers of a model. Blocks and
     kernels have no CPU time: the call that replays the graph has it.
-
-    Args:
-        entries: int64 (work,), entries of `work` in the tree's steps.
-        launched: int64 (work,), the node that launched each.
     """
     order = np.lexsort((work.start_ns[entries], work.device[entries], work.call[entries]))
     order = order[work.shared[entries[order]]]
@@ -206,12 +202,14 @@ class Regions:
         owner = inherited(self.tree.parent, chosen | (self.tree.parent < 0))
         costs = ("predicted_ns", "gpu_ns", "idle_ns", "launches", "syncs")
         own = pd.DataFrame({name: getattr(self, name) / self.steps for name in costs}).groupby(owner).sum()
-        names = rows["name"].where(chosen, "").iloc[own.index].to_numpy()
-        inside = np.zeros(len(rows), bool)  # a region in one of the same name counts within that
-        for node in np.flatnonzero(chosen):
-            inside[node] = rows["name"][node] in self._names_around(int(node), chosen)
+        names_of_owners = rows["name"].where(chosen, "").iloc[own.index].to_numpy()
+        # Names of the chosen regions around each node: a region in one of the same name counts within that.
+        around = [frozenset[str]()]
+        for parent in self.tree.parent[1:].tolist():
+            around.append(around[parent] | {self.tree.name[parent]} if chosen[parent] else around[parent])
+        inside = np.array([name in names for name, names in zip(self.tree.name, around, strict=True)])
         whole = rows.loc[chosen & ~inside].groupby("name")["predicted_ns"].sum()
-        table = own.groupby(names).sum().rename_axis("name").reset_index()
+        table = own.groupby(names_of_owners).sum().rename_axis("name").reset_index()
         # A call that reaches from one phase into another has a node in each.
         working = rows.loc[chosen].groupby(["name", rows["launches"] > 0])["calls"].sum()
         calls = working.groupby("name").last()
@@ -223,23 +221,15 @@ class Regions:
         table[times] = table[times].round().astype(np.int64)
         return table.sort_values(["gpu_ns", "predicted_ns"], ascending=False, ignore_index=True)
 
-    def _names_around(self, node: int, chosen: Mask) -> set[str]:
-        """Names of the chosen regions around a node."""
-        names = set()
-        while (node := int(self.tree.parent[node])) > 0:
-            if chosen[node]:
-                names.add(str(self.tree.name[node]))
-        return names
-
     def below(self, nodes: Sequence[int]) -> Mask:
         """Which nodes are, or are below, one of these; bool (nodes,)."""
         inside = np.zeros(len(self.tree.parent), bool)
         inside[list(nodes)] = True
         return inherited(self.tree.parent, inside) >= 0
 
-    def without(self, nodes: Sequence[int], *, on_host: bool = False) -> DropRegion:
-        """The edit that removes CPU time and launches of these nodes and all below; if `on_host`, copies around too."""
-        inside = self.below(nodes)[self.tree.pieces.node]
+    def without(self, nodes: Mask, *, on_host: bool = False) -> DropRegion:
+        """The edit that removes CPU time and launches of these nodes; if `on_host`, copies around them, too."""
+        inside = nodes[self.tree.pieces.node]
         return self._drop(inside | self._copies_around(inside), stall=True) if on_host else self._drop(inside)
 
     def _copies_around(self, inside: Mask) -> Mask:
@@ -256,18 +246,11 @@ class Regions:
             chosen |= (reached & ((self.launched_kinds & kind)[turned] > 0))[turned]
         return chosen
 
-    def without_nodes(self, nodes: Mask) -> DropRegion:
-        """The same of some nodes alone; bool (nodes,)."""
-        return self._drop(nodes[self.tree.pieces.node])
-
     def as_one(self, nodes: Sequence[int], floor_ns: float = KERNEL_FLOOR_NS) -> DropRegion:
         """The edit that leaves one repeat in each place of repeated blocks: it does the work of all."""
         pieces = self.tree.pieces
-        places = [block for block in self.tree.blocks if block.node in nodes]
-        spans = intervals.union(
-            np.array([block.starts_ns[1] for block in places], np.int64),
-            np.array([block.end_ns for block in places], np.int64),
-        )
+        places = [(block.starts_ns[1], block.end_ns) for block in self.tree.blocks if block.node in nodes]
+        spans = intervals.union(*np.array(places, np.int64).reshape(-1, 2).T)
         later = intervals.covered(spans, pieces.origin_ns, pieces.origin_ns + 1) > 0
         return self._drop(self.below(nodes)[pieces.node] & later, floor_ns)
 
@@ -330,7 +313,6 @@ class Regions:
 
     @classmethod
     def _recorded(cls, events: Events, called: CalledOps) -> Self:
-        """Of a trace without GPU work: CPU time as recorded."""
         nesting, cpu = events.nesting, events.trace.lanes.cpu
         is_op = matching(cpu, "category", "cpu_op".__eq__)
         ops = np.flatnonzero(is_op & (nesting.thread >= 0))
@@ -390,12 +372,10 @@ def _bound_shares(events: Events, work: DeviceWork, entries: Rows, inputs: WorkI
     names = Texts.column(events.trace.lanes.gpu, "name", work.row[entries])
     number = inputs.number[entries]
     _, least = call_times(number, names, inputs.signatures, peaks, inputs.recorded)
-    op = work.op[entries]
-    _, first = np.unique(op, return_index=True)
+    _, first = np.unique(work.op[entries], return_index=True)
     calls = np.bincount(number[first], minlength=len(least))
     took = np.bincount(number, work.end_ns[entries] - work.start_ns[entries], len(least))
-    known = least > 0
-    of_op = np.where(known, np.minimum(least * calls / np.maximum(took, 1), 1.0), 1.0)
+    of_op = np.where(least > 0, np.minimum(least * calls / np.maximum(took, 1), 1.0), 1.0)
     return np.asarray(of_op[number])
 
 
@@ -442,19 +422,16 @@ class RegionRates:
         entries, pieces = forecast.program.work.entry, regions.tree.pieces
         names = Texts.column(events.trace.lanes.gpu, "name", work.row[entries])
         peaks = gpus[int(work.device[entries[0]])].peaks if len(entries) else None
-        number, recorded = inputs.number[entries], inputs.recorded
-        flops, peak_ns, kinds = call_flops(number, names, inputs.signatures, peaks, recorded)
+        number = inputs.number[entries]
+        flops, peak_ns, kinds = call_flops(number, names, inputs.signatures, peaks, inputs.recorded)
         # Each call counts once, however many kernels it launches.
         _, first = np.unique(work.op[entries], return_index=True)
-        calls = entries[first]
-        number = inputs.number[calls]
+        calls, number = entries[first], number[first]
         if not flops[number].any():
             raise Unavailable("no shapes of ops whose operations are known", "record with record_shapes=True")
-        node = pieces.node[pieces.at(work.call_start_ns[calls])]
-        of_node = (
-            np.bincount(node, each[number], len(regions.tree.parent)).astype(np.float64) for each in (flops, peak_ns)
-        )
-        done, at_peak = (subtree_totals(regions.tree.parent, each) / regions.steps for each in of_node)
+        node, parent = pieces.node[pieces.at(work.call_start_ns[calls])], regions.tree.parent
+        of_node = (np.bincount(node, each[number], len(parent)).astype(np.float64) for each in (flops, peak_ns))
+        done, at_peak = (subtree_totals(parent, each) / regions.steps for each in of_node)
         gpu_ns, devices = np.maximum(regions.totals["gpu_ns"], 1.0), len(distinct(work.device[entries]))
         by_kind: dict[str, float] = {}
         for which in number.tolist():

@@ -1,5 +1,6 @@
 """Regions beside the model that take much of a step: what could be done once, together, elsewhere or not at all."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, Self
@@ -122,18 +123,19 @@ def responsible_regions(
 ) -> Iterator[Responsible]:
     """Regions without layers, with `min_share` of the predicted step, longest first; `packages` are the program's."""
     tree, share = regions.tree, regions.share
-    layers, stepping = _holds_layers(regions), _in_optimizer(regions)
     kinds = list(zip(tree.kind, tree.name, strict=True))
+    optimizers = (kind == "annotation" and bool(_OPTIMIZER.match(name)) for kind, name in kinds)
+    layers, stepping = _holds_layers(regions), regions.below(np.flatnonzero(list(optimizers)).tolist())
     library = np.array([kind == "function" and package_of(name) not in packages for kind, name in kinds])
     apart = _apart_from_model(regions, library, layers & ~stepping, stepping)
-    names: dict[tuple[str, str], list[int]] = {}
+    names: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for node, (kind, name) in enumerate(kinds):
         caller = _node_around(tree, node, ("function",)) if library[node] and apart[node] else 0
         if caller and not library[caller]:
             words = f"{package_of(name)}, called in {tree.name[caller]}"
-            names.setdefault(("package", words), []).append(node)
+            names["package", words].append(node)
         elif kind in ("function", "annotation", "block") or name in (WEIGHTS, AFTER_BACKWARD):
-            names.setdefault((kind, name), []).append(node)
+            names[kind, name].append(node)
     found = []
     for (kind, name), nodes in names.items():
         if share[nodes].sum() < min_share:
@@ -157,8 +159,7 @@ def responsible_regions(
                 region = _without_values(regions, region)
             elif region.remedy == "function" and (block := _block_within(regions, own, stepping)):
                 region, within = replace(region, remedy="loop", words=f"a loop in {name}"), f", as in {block}"
-            few = region.remedy in _KEPT and region.calls < MIN_CALLS
-            if few and isinstance(region.edit, DropRegion):
+            if region.remedy in _KEPT and region.calls < MIN_CALLS and isinstance(region.edit, DropRegion):
                 region = replace(region, edit=replace(region.edit, least_part=_KEPT_IN_PART))
             found.append(replace(region, within=within))
     # A function with most of the code after backward names it better.
@@ -213,7 +214,7 @@ def _region(regions: Regions, kind: str, name: str, nodes: list[int], stepping: 
         elif kind == "phase":
             remedy, function = "after-backward", _function_with_most(regions, nodes, share)
             name = f"{function}, after backward" if function else f"{name} ({', '.join(_main_ops(regions, own))})"
-        edit = regions.without(nodes, on_host=remedy in ON_HOST)
+        edit = regions.without(own, on_host=remedy in ON_HOST)
         return Responsible(tuple(nodes), remedy, name, share, calls, edit)
     ops = name.split(", ")
     changing = [op for op in ops if not is_view(op)] or ops
@@ -263,8 +264,7 @@ def _only_evaluates(regions: Regions, own: Mask, layers: Mask) -> bool:
     """Whether nodes launch work, have next to no layers, and handle no gradients, communication or optimizer."""
     all_ns, of_layers_ns = (regions.predicted_ns[nodes].sum() for nodes in (own, own & layers))
     launches = all_ns <= _LAUNCHES_NS * regions.launches[own].sum()
-    only = launches and of_layers_ns <= _LAYERS * all_ns
-    return bool(only) and not any(map(_TRAINS.search, _main_ops(regions, own)))
+    return bool(launches and of_layers_ns <= _LAYERS * all_ns) and not any(map(_TRAINS.search, _main_ops(regions, own)))
 
 
 def _function_with_most(regions: Regions, nodes: list[int], share: float) -> str:
@@ -279,11 +279,10 @@ def _function_with_most(regions: Regions, nodes: list[int], share: float) -> str
 
 def _main_ops(regions: Regions, nodes: Mask) -> list[str]:
     """The ops that take most of the CPU time of some nodes, the first three."""
-    spent: dict[str, float] = {}
+    spent: defaultdict[str, float] = defaultdict(float)
     for node in np.flatnonzero(nodes).tolist():
         if regions.tree.kind[node] in ("op", "backward"):
-            name = regions.tree.name[node].removeprefix("aten::")
-            spent[name] = spent.get(name, 0.0) + float(regions.predicted_ns[node])
+            spent[regions.tree.name[node].removeprefix("aten::")] += float(regions.predicted_ns[node])
     return sorted(spent, key=lambda name: -spent[name])[:_MAIN_OPS]
 
 
@@ -297,13 +296,12 @@ def _block_place(tree: Tree, nodes: list[int], words: str, short: str) -> str:
 
 def _calls(regions: Regions, kind: str, nodes: list[int]) -> float:
     """How often a region runs in a step; a function that runs on into another phase is in both."""
-    tree, calls = regions.tree, dict[int, float]()
+    tree, calls = regions.tree, defaultdict[int, float](float)
     for node in nodes:
         phase = node
         while kind != "block" and tree.depth[phase] > 1:
             phase = int(tree.parent[phase])
-        phase = phase if tree.kind[phase] == "phase" else 0
-        calls[phase] = calls.get(phase, 0.0) + float(tree.calls[node]) / regions.steps
+        calls[phase if tree.kind[phase] == "phase" else 0] += float(tree.calls[node]) / regions.steps
     return max(calls.values())
 
 
@@ -315,7 +313,7 @@ def _wrapper(regions: Regions, region: Responsible) -> Responsible:
     idle = np.array([kind == "op" for kind in tree.kind]) & (regions.launches == 0)
     own |= idle & own[tree.parent]
     share = float(regions.predicted_ns[own].sum()) / regions.steps / regions.step_ns
-    return replace(region, remedy="wrapper", share=share, edit=regions.without_nodes(own))
+    return replace(region, remedy="wrapper", share=share, edit=regions.without(own))
 
 
 def _without_values(regions: Regions, region: Responsible) -> Responsible:
@@ -326,20 +324,16 @@ def _without_values(regions: Regions, region: Responsible) -> Responsible:
         for called in (_METRIC_FORWARD, _METRIC_UPDATE)
     )
     kept = own & regions.below(update)
-    return replace(region, edit=regions.without_nodes(own & ~kept)) if forward and update else region
+    return replace(region, edit=regions.without(own & ~kept)) if forward and update else region
 
 
 def _works_on_host(regions: Regions, own: Mask) -> bool:
     """Whether the CPU does something else there than to launch work."""
-    cpu_ns, launches = regions.predicted_ns[own].sum(), regions.launches[own].sum()
-    return bool(cpu_ns > launches * LAUNCH_NS)
+    return bool(regions.predicted_ns[own].sum() > LAUNCH_NS * regions.launches[own].sum())
 
 
 def _apart_from_model(regions: Regions, library: Mask, layers: Mask, stepping: Mask) -> Mask:
-    """Which nodes are calls of other code than a model, its optimizer and its data loader; bool (nodes,).
-
-    Such code has no layers, and is in no module with layers, or is a hook or a weight that is computed there.
-    """
+    """Which nodes are calls of code without layers, in no module with layers but as its hook or computed weight."""
     tree = regions.tree
     phases = [node for node, name in enumerate(tree.name) if (tree.kind[node], name) == ("phase", LOADING)]
     named_forward = np.array([bool(FORWARD.search(name)) for name in tree.name])
@@ -356,8 +350,7 @@ def _apart_from_model(regions: Regions, library: Mask, layers: Mask, stepping: M
         hook = kind == "function" and in_module and not forward[node]
         inside[node] = not (hook or tree.name[node] == WEIGHTS) and (inside[above] or (in_module and model[above]))
     calls = np.array([kind != "block" for kind in tree.kind]) & bool(model.any())
-    apart: Mask = calls & ~(inside | model | steps | regions.below(phases))
-    return apart
+    return np.asarray(calls & ~(inside | model | steps | regions.below(phases)))
 
 
 def _weights_words(regions: Regions, nodes: list[int]) -> str:
@@ -384,12 +377,11 @@ def _innermost(regions: Regions, found: list[Responsible]) -> Iterator[Responsib
             continue
         taken |= inside
         blocks = [each for each in found if each.remedy in _OF_BLOCKS]
-        within = [each for each in blocks if inside[list(each.nodes)].all() and each.share >= _MOST * region.share]
-        yield within[0] if within else region
+        most = (each for each in blocks if inside[list(each.nodes)].all() and each.share >= _MOST * region.share)
+        yield next(most, region)
 
 
 def _holds_layers(regions: Regions) -> Mask:
-    """Which nodes are layers of a model, or their backward; bool (nodes,)."""
     kinds = zip(regions.tree.kind, regions.tree.name, strict=True)
     layers = [
         (kind == "op" and op_row(name).kind in _LAYER_KINDS and not _VECTOR.search(name))
@@ -397,12 +389,6 @@ def _holds_layers(regions: Regions) -> Mask:
         for kind, name in kinds
     ]
     return np.array(layers)
-
-
-def _in_optimizer(regions: Regions) -> Mask:
-    """Which nodes are in an optimizer's step; bool (nodes,)."""
-    kinds = enumerate(zip(regions.tree.kind, regions.tree.name, strict=True))
-    return regions.below([node for node, (kind, name) in kinds if kind == "annotation" and _OPTIMIZER.match(name)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,8 +419,7 @@ class Leading:
 
     def named(self, name: str | None) -> Responsible | None:
         """The function or annotation of that name that computes on the CPU, None if it is not responsible."""
-        found = (region for region, _ in self.each if region.words == name and region.remedy in ON_HOST)
-        return next(found, None)
+        return next((one for one, _ in self.each if one.words == name and one.remedy in ON_HOST), None)
 
     def around(self, instants: Rows) -> Rows:
         """Position in `each` of the region that the CPU is in at each instant, -1 for none.
@@ -458,7 +443,6 @@ class Leading:
 
 
 def _spans_of(region: Responsible, tree: Tree, events: Events) -> intervals.Set:
-    """When a function or annotation runs in the whole trace."""
     if region.repeats or region.remedy == "wrapper":
         return intervals.EMPTY
     code, nesting = events.user_code, events.nesting

@@ -61,8 +61,6 @@ class Nodes:
 
     def children(self, parent: Rows, kind: Rows, name: Rows, names: list[str]) -> Rows:
         """As `child`, for arrays of positions in `_KINDS` and `names`; int64 of their shape."""
-        if len(parent) == 0:
-            return parent
         number, first = grouped([parent, kind, name])
         nodes = [self.child(int(parent[row]), _KINDS[kind[row]], names[name[row]]) for row in first.tolist()]
         return np.array(nodes, np.int64)[number]
@@ -173,8 +171,8 @@ class Tree:
         spans = CodeSpans.of(events, int(timeline.threads[0]), begins, ends)
         rows = _item_rows(events, called, timeline, spans)
         items = _items(events, spans, rows, begins, int(timeline.threads[0]))
-        start, end, segment = _cut(timeline, rows < 0, spans)
-        return _Builder(events, spans, items, begins, (start, end, segment), rows[segment]).tree()
+        pieces = _cut(timeline, rows < 0, spans)
+        return _Builder(events, spans, items, begins, pieces, rows[pieces[2]]).tree()
 
 
 def _item_rows(events: Events, called: CalledOps, timeline: CpuTimeline, spans: CodeSpans) -> Rows:
@@ -208,10 +206,9 @@ def _phases(spans: CodeSpans, span: Rows, step: Rows, backward: Mask, hooked: Ma
     of_run = backward | hooked
     begins = of_run & ~np.append(False, of_run[:-1])
     before = np.cumsum(begins)
-    first = np.searchsorted(step, step)
-    before -= (before - begins)[first] if len(step) else 0
+    before -= (before - begins)[np.searchsorted(step, step)]
     # Damaged times leave items in no step, -1.
-    runs = np.bincount(step[begins] + 1, minlength=int(step.max()) + 2)[step + 1] if len(step) else before
+    runs = np.bincount(step[begins] + 1, minlength=int(step.max(initial=-1)) + 2)[step + 1]
     passes = np.where(runs <= _MAX_FORWARDS, before, 0)
     phase = np.where(before < runs, _FORWARD + passes, _OTHER)
     phase[hooked] = _HOOK
@@ -233,22 +230,21 @@ def _cut(timeline: CpuTimeline, between: Mask, spans: CodeSpans) -> tuple[Rows, 
 
 
 class _Builder:
-    """Places items, spans and pieces in a tree."""
-
     def __init__(
         self, events: Events, spans: CodeSpans, items: Items, begins: Rows, pieces: tuple[Rows, Rows, Rows], row: Rows
     ) -> None:
-        self.events, self.spans, self.items, self.begins = events, spans, items, begins
+        self.events, self.spans, self.items, self.begins, self.row = events, spans, items, begins, row
         self.start, self.end, self.segment = pieces
-        self.row = row
         self.nodes = Nodes()
         self.calls: list[Rows] = []
         self.pair_node = self.pair_of_gap = np.empty(0, np.int64)
         self.blocks: list[RepeatedBlock] = []
         self.item_of_piece = np.where(row >= 0, find(items.row, row), -1)
+        passes, pair = int(items.phase.max(initial=0)) - _FORWARD + 1, "forward and backward"
+        many = [f"{pair} {number + 1}" for number in range(passes)] if passes > 1 else [pair] * passes
         self.phase_nodes = [
             self.nodes.child(0, "phase", name) if (items.phase == number).any() else 0
-            for number, name in enumerate(self._phase_names())
+            for number, name in enumerate([*_PHASES, *many])
         ]
 
     def tree(self) -> Tree:
@@ -261,19 +257,9 @@ class _Builder:
         names, kinds = tuple(self.nodes.name), tuple(self.nodes.kind)
         return Tree(parent, depth, kinds, names, calls, pieces, tuple(self.blocks))
 
-    def _phase_names(self) -> list[str]:
-        passes = int(self.items.phase.max(initial=0)) - _FORWARD + 1
-        pair = "forward and backward"
-        many = [f"{pair} {number + 1}" for number in range(passes)] if passes > 1 else [pair] * passes
-        return [*_PHASES, *many]
-
     def _recorders(self) -> tuple[Rows, Rows]:
-        """(position of the item that recorded each node of backward, -1 for none; when that began, or the item).
-
-        Gradients are added up for the node before.
-        """
-        items = self.items
-        ops = Calls(self.events, items.row)
+        """(position of the item that recorded each node of backward, -1 for none; when that began, or the item)."""
+        items, ops = self.items, Calls(self.events, self.items.row)
         recorder = np.full(len(items.row), -1, np.int64)
         if items.backward.any():
             nodes, recorded = backward_nodes_of(Calls.build(self.events), ops)
@@ -281,6 +267,7 @@ class _Builder:
             there = (at >= 0) & (recorded >= 0)
             there[there] = ~items.backward[recorded[there]]
             recorder[at[there]] = recorded[there]
+            # Gradients are added up for the node before.
             known = np.where(items.backward & (recorder >= 0), np.arange(len(recorder)), -1)
             before = np.maximum.accumulate(known)
             same = items.backward & (before >= 0) & (pick(items.step, before) == items.step)
@@ -352,20 +339,16 @@ class _Builder:
         return node
 
     def _block(self, base: int, loops: NestedLoops, loop: int, elements: Elements, order: Rows) -> int:
-        """The node of a loop, below `base`."""
-        body = list(dict.fromkeys(elements.names[name] for name in loops.body[loop].tolist()))
-        node = self.nodes.child(base, "block", ", ".join(body))
-        starts = loops.starts[loop]
-        members = order[starts[0] : loops.end[loop]]
-        place = RepeatedBlock(node, elements.start_ns[order[starts]], int(elements.end_ns[members].max()))
-        self.blocks.append(place)
+        body = dict.fromkeys(elements.names[name] for name in loops.body[loop].tolist())
+        node, starts = self.nodes.child(base, "block", ", ".join(body)), loops.starts[loop]
+        end_ns = int(elements.end_ns[order[starts[0] : loops.end[loop]]].max())
+        self.blocks.append(RepeatedBlock(node, elements.start_ns[order[starts]], end_ns))
         self.calls.append(np.full(len(starts), node))
         return node
 
     def _gaps(self) -> tuple[Rows, Rows]:
         """(phase, innermost span) of each piece between items: the phase of the next item that is not backward."""
-        gaps = self.item_of_piece < 0
-        items = self.items
+        items, gaps = self.items, self.item_of_piece < 0
         before, after = self._neighbours()
         forward = np.flatnonzero(~items.backward)
         place = np.searchsorted(forward, np.where(after >= 0, after, len(items.row)))
@@ -379,11 +362,11 @@ class _Builder:
 
     def _neighbours(self) -> tuple[Rows, Rows]:
         """The last item at or before each piece and the first at or after it, of its step; -1 for none."""
-        place = np.arange(len(self.item_of_piece))
-        last = np.maximum.accumulate(np.where(self.item_of_piece >= 0, place, -1))
-        first = np.minimum.accumulate(np.where(self.item_of_piece >= 0, place, len(place))[::-1])[::-1]
-        first = np.where(first < len(place), first, -1)
-        return pick(self.item_of_piece, last), pick(self.item_of_piece, first)
+        item = self.item_of_piece
+        place = np.arange(len(item))
+        last = np.maximum.accumulate(np.where(item >= 0, place, -1))
+        first = np.minimum.accumulate(np.where(item >= 0, place, len(place))[::-1])[::-1]
+        return pick(item, last), np.append(item, -1)[first]
 
     def _pieces(self, node: Rows, parent: Rows, depth: Rows, origin: Rows) -> Pieces:
         """The pieces; those between items are in the innermost region that holds the items around, or a span."""
@@ -404,37 +387,30 @@ class _Builder:
 
 def _pairs(phase: Rows, span: Rows, start: Rows, parent: Rows, depth: Rows) -> tuple[Rows, Rows, Rows, Rows, Rows]:
     """(pair of each input, -1 outside of spans; phase, span, start and pair around of each pair of phase and span)."""
-    levels: list[tuple[Rows, Rows, Rows]] = []
-    at = pick(depth, span)
+    at, every = pick(depth, span), np.stack((phase, span, start))
     above = np.empty((3, 0), np.int64)
+    levels = [above]
     for level in range(int(depth.max(initial=-1)), -1, -1):
-        here = np.concatenate((np.stack((phase, span, start))[:, at == level], above), axis=1)
-        if here.shape[1] == 0:
-            above = here
-            continue
+        here = np.concatenate((every[:, at == level], above), axis=1)
         number, first = grouped([here[0], here[1]])
         begin = np.full(len(first), np.iinfo(np.int64).max)
         np.minimum.at(begin, number, here[2])
-        levels.append((here[0][first], here[1][first], begin))
-        above = np.stack((here[0][first], pick(parent, here[1][first]), begin))
-    columns = (
-        [np.concatenate(part) for part in zip(*levels[::-1], strict=True)] if levels else [np.empty(0, np.int64)] * 3
-    )
+        levels.append(np.stack((*here[:2, first], begin)))
+        above = np.stack((here[0, first], pick(parent, here[1, first]), begin))
+    phases, spans, begins = np.concatenate(levels[::-1], axis=1)
     stride = len(parent) + 1
-    key = (columns[0] + 1) * stride + columns[1]
-    above = pick(parent, columns[1])
+    key = (phases + 1) * stride + spans
     pair, around = (
-        np.where(spans >= 0, find(key, (phases + 1) * stride + spans), -1)
-        for phases, spans in ((phase, span), (columns[0], above))
+        np.where(inner >= 0, find(key, (of_phase + 1) * stride + inner), -1)
+        for of_phase, inner in ((phase, span), (phases, pick(parent, spans)))
     )
-    return pair, columns[0], columns[1], columns[2], around
+    return pair, phases, spans, begins, around
 
 
 def _common(left: Rows, right: Rows, parent: Rows, depth: Rows) -> Rows:
     """The innermost node that holds both of each two; -1 where one is -1."""
-    left, right = left.copy(), right.copy()
     missing = (left < 0) | (right < 0)
-    left[missing] = right[missing] = 0
+    left, right = np.where(missing, 0, left), np.where(missing, 0, right)
     while len(differ := np.flatnonzero(left != right)):
         deeper = depth[left[differ]] >= depth[right[differ]]
         higher = depth[right[differ]] >= depth[left[differ]]
