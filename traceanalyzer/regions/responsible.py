@@ -182,11 +182,8 @@ def repeated_function(
     _, entries = np.unique(work.call, return_index=True)
     entries = entries[(work.call_start_ns[entries] >= first) & (work.call_start_ns[entries] < end)]
     tid = ints_at(events.trace.lanes.cpu, "tid", work.call[entries])
-    frame, launch, pairs = code.open_at(work.call_start_ns[entries], tid), np.arange(len(entries)), []
-    while len(going := np.flatnonzero(frame >= 0)):
-        frame, launch = frame[going], launch[going]
-        pairs.append(launch * len(code.names) + code.code[frame])
-        frame = code.caller[frame]
+    frames = code.outward(code.open_at(work.call_start_ns[entries], tid))
+    pairs = [launch * len(code.names) + code.code[frame] for launch, frame in frames]
     # A function that calls itself launches once what it launches.
     each = distinct(np.concatenate([np.empty(0, np.int64), *pairs])) % len(code.names)
     launches = np.bincount(each, minlength=len(code.names)) / regions.steps

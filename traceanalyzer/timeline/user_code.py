@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
@@ -84,6 +85,14 @@ class UserCode:
             innermost[on_thread] = np.where(position >= 0, first + position, -1)
         return first_reaching(innermost, self.caller, self.end_ns, instants_ns)
 
+    def outward(self, frame: Rows) -> Iterator[tuple[Rows, Rows]]:
+        """(position, frame) of all frames, then of those around them, and so on; -1 stands for none."""
+        place = np.arange(len(frame))
+        while len(frame):
+            place, frame = place[frame >= 0], frame[frame >= 0]
+            yield place, frame
+            frame = self.caller[frame]
+
     def around_spans(self, starts_ns: Rows, ends_ns: Rows, tid: Rows) -> Texts:
         """The innermost frame that is open during all of each span on its thread."""
         frame = first_reaching(self.open_at(starts_ns, tid), self.caller, self.end_ns, ends_ns)
@@ -93,25 +102,19 @@ class UserCode:
         """The function with this share of the weights of rows of `trace.cpu` that takes least time; empty for none."""
         frame = self.open_at(self.row_start_ns[rows], ints_at(self.trace.lanes.cpu, "tid", rows))
         inside, size = np.zeros(len(self.start_ns)), len(self.names)
-        total, weights = weights.sum(), weights[frame >= 0]
-        frame = frame[frame >= 0]
-        while len(frame):
-            np.add.at(inside, frame, weights)
-            frame, weights = self.caller[frame], weights[self.caller[frame] >= 0]
-            frame = frame[frame >= 0]
+        for place, frames in self.outward(frame):
+            np.add.at(inside, frames, weights[place])
         around = inside > 0
         of_function = np.bincount(self.code[around], inside[around], size)
         time = np.bincount(self.code[around], (self.end_ns - self.start_ns)[around], size)
-        enough = np.flatnonzero(of_function >= max(share * total, 1))
+        enough = np.flatnonzero(of_function >= max(share * weights.sum(), 1))
         return str(self.names[enough[np.argmin(time[enough])]]) if len(enough) else ""
 
     def whole(self, starts_ns: Rows, tid: Rows, chosen: Mask) -> tuple[Rows, Rows]:
         """(starts, ends) of the outermost calls of functions in which, of what starts there, all is chosen."""
-        frame, holds, others = self.open_at(starts_ns, tid), *np.zeros((2, len(self.start_ns)), bool)
-        while len(frame):
-            frame, chosen = frame[frame >= 0], chosen[frame >= 0]
-            holds[frame[chosen]], others[frame[~chosen]] = True, True
-            frame = self.caller[frame]
+        holds, others = np.zeros((2, len(self.start_ns)), bool)
+        for place, frames in self.outward(self.open_at(starts_ns, tid)):
+            holds[frames[chosen[place]]] = others[frames[~chosen[place]]] = True
         whole = holds & ~others
         outermost = whole & ~pick(whole, self.caller, False)
         return self.start_ns[outermost], self.end_ns[outermost]
