@@ -118,10 +118,8 @@ class Responsible:
         return self.remedy in _OF_BLOCKS
 
 
-def responsible_regions(
-    regions: Regions, min_share: float, packages: Collection[str | None] = (None,)
-) -> Iterator[Responsible]:
-    """Regions without layers, with `min_share` of the predicted step, longest first; `packages` are the program's."""
+def responsible_regions(regions: Regions, packages: Collection[str | None]) -> Iterator[Responsible]:
+    """Regions without layers that take much of the predicted step, longest first; `packages` are the program's."""
     tree, share = regions.tree, regions.share
     kinds = list(zip(tree.kind, tree.name, strict=True))
     optimizers = (kind == "annotation" and bool(_OPTIMIZER.match(name)) for kind, name in kinds)
@@ -138,7 +136,7 @@ def responsible_regions(
             names[kind, name].append(node)
     found = []
     for (kind, name), nodes in names.items():
-        if share[nodes].sum() < min_share:
+        if share[nodes].sum() < MIN_SHARE:
             continue
         region = _region(regions, kind, name, nodes, stepping)
         own = regions.below(nodes)
@@ -163,7 +161,7 @@ def responsible_regions(
                 region = replace(region, edit=replace(region.edit, least_part=_KEPT_IN_PART))
             found.append(replace(region, within=within))
     # A function with most of the code after backward names it better.
-    found = [each for each in found if each.share >= min_share]
+    found = [each for each in found if each.share >= MIN_SHARE]
     found.sort(key=lambda each: (each.remedy == "after-backward", -each.share))
     yield from _innermost(regions, found)
 
@@ -409,7 +407,7 @@ class Leading:
         code = events.user_code
         outermost = code.names[distinct(code.code[code.caller < 0])]
         packages = {None, *map(package_of, map(str, outermost))}
-        responsible = (_as_chain(region, regions, flow) for region in responsible_regions(regions, MIN_SHARE, packages))
+        responsible = (_as_chain(region, regions, flow) for region in responsible_regions(regions, packages))
         each = tuple((region, forecast.saving([region.edit])) for region in responsible)
         spans = tuple(_spans_of(region, regions.tree, events) for region, _ in each)
         return cls(regions, each, spans, repeated_function(regions, events, packages))
