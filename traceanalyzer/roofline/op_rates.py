@@ -19,7 +19,6 @@ from traceanalyzer.model.trace import Trace, codes_at, texts_of
 from traceanalyzer.roofline.gpus import Peaks, device_peaks
 from traceanalyzer.roofline.lower_bounds import bound_of, least_ns, reached_ns
 from traceanalyzer.tensors.launch_inputs import PAGED, WorkInputs
-from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.ops.costs import ARITHMETIC, DEPTHWISE, OpCost, typed_inputs
 from traceanalyzer.tensors.ops.table import flops_of, op_cost
 from traceanalyzer.tensors.signatures import NO_OP, Signature
