@@ -61,45 +61,12 @@ _PUBLIC = {
     "report.tables": "idle_gaps kernels listed_events queue_depth",
 }
 _MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names.split()}
-__all__ = [
-    "AnalysedWindow",
-    "Analysis",
-    "BadOption",
-    "Comparison",
-    "Confidence",
-    "DeviceTime",
-    "Fault",
-    "Finding",
-    "IdleCause",
-    "Job",
-    "Meta",
-    "NotATrace",
-    "Occurrence",
-    "Outcome",
-    "OutputExists",
-    "Report",
-    "Saving",
-    "Severity",
-    "Status",
-    "StepEstimate",
-    "StepsSummary",
-    "Trace",
-    "TraceAnalyzerError",
-    "TraceReport",
-    "Unavailable",
-    "UnreadableTrace",
-    "Verdict",
-    "__version__",
-    "compare",
-    "diagnose",
-    "idle_gaps",
-    "kernels",
-    "listed_events",
-    "load",
-    "load_job",
-    "queue_depth",
-    "watch",
-]
+__all__ = ["__version__", "compare", "diagnose", "load", "load_job", "watch"]
+__all__ += ["idle_gaps", "kernels", "listed_events", "queue_depth"]
+__all__ += ["Analysis", "Comparison", "Job", "Meta", "Trace"]
+__all__ += ["AnalysedWindow", "DeviceTime", "Fault", "IdleCause", "Report", "StepsSummary", "TraceReport", "Verdict"]
+__all__ += ["Confidence", "Finding", "Occurrence", "Outcome", "Saving", "Severity", "Status", "StepEstimate"]
+__all__ += ["BadOption", "NotATrace", "OutputExists", "TraceAnalyzerError", "Unavailable", "UnreadableTrace"]
 
 
 def diagnose(

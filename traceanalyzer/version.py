@@ -2,8 +2,7 @@
 
 __version__ = "0.3.0"
 
-DISTRIBUTION = "torch-traceanalyzer"
-"""Name on a package index. The import and the command are called `traceanalyzer`."""
+DISTRIBUTION = "torch-traceanalyzer"  # on a package index; the import and the command are called `traceanalyzer`
 
 SCHEMA_VERSION = 2
 """Of all data that is written. Raised when a field goes away or changes its meaning; new fields leave it as it is."""

@@ -221,11 +221,8 @@ CATEGORIES: dict[str, tuple[str, str]] = {
     "Memset": ("gpu", "gpu_memset"),
 }
 
-NO_DEVICE_TIME = "no device time"
-"""Class in `Meta.counted` of work that the profiler wrote without a time."""
-
-MTIA_WORK = "mtia_ccp_events"
-"""Category of rows of MTIA's device: copies, waits and kernels, told apart by their args."""
+NO_DEVICE_TIME = "no device time"  # class in `Meta.counted` of work that the profiler wrote without a time
+MTIA_WORK = "mtia_ccp_events"  # rows of MTIA's device: copies, waits and kernels, told apart by their args
 
 # Categories that torch.profiler writes and that have no frame of their own: they show whose file it is.
 OTHER_CATEGORIES = frozenset(

@@ -18,8 +18,8 @@ def shapes_of(text: str) -> list[tuple[int, ...]]:
 
 def product_of(text: str) -> int:
     """Product of the sizes in `[132, 1, 1]`; 0 where they are no sizes."""
-    sizes = _loaded(text)
-    return min(math.prod(sizes), _MOST) if _are_sizes(sizes) else 0
+    sizes = sizes_of(text)
+    return elements_of(sizes) if sizes else 0
 
 
 def sizes_of(text: str) -> tuple[int, ...]:

@@ -10,18 +10,11 @@ from typing import Any
 
 from traceanalyzer.model.errors import BadOption
 
-RECORDING = "traceanalyzer_recording"
-"""The key of the trace's envelope."""
-
-GIVEN = "the step's time was given"
-"""Why the recorder's time is not used where the user gives another."""
-
-PARTS = "before", "after"
-"""Of the steps that the recorder times: around those that it records."""
-
+RECORDING = "traceanalyzer_recording"  # key of the trace's envelope
+GIVEN = "the step's time was given"  # why the recorder's time is not used where the user gives another
+PARTS = "before", "after"  # of the steps that the recorder times: around those that it records
+# Times the median from which on a step is slow, by a hiccup or by the profiler; chosen on traces from an H200.
 SLOW_TIMES = 1.6
-"""Times the median from which on a step is slow, by a hiccup or by the profiler; chosen on traces from an H200."""
-
 _FEW = 0.25  # of the steps: so few slow ones at most are left out; chosen
 _ALIKE = 0.02  # of the step: clocks of one program differ by less from minute to minute; chosen
 

@@ -49,8 +49,8 @@ class _PatternCache(dict[str, bool]):
 
 
 _pattern_cache = lru_cache(_MAX_PATTERNS)(_PatternCache)
+# `re.compile` itself forgets after 512 patterns: each of a job's ranks would compile them again.
 compiled = lru_cache(_MAX_PATTERNS)(re.compile)
-"""As `re.compile`, which forgets after 512 patterns: each of a job's ranks would compile them again."""
 
 
 def cached_predicate(wanted: Callable[[str], object]) -> Callable[[str], object]:

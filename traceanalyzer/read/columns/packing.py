@@ -25,9 +25,8 @@ from traceanalyzer.read.columns.times import durations_ns, us_to_ns
 Event = dict[str, Any]
 Args = dict[str, Any]
 
+# What packing raises where an event is not as the exporter writes it.
 UNFIT = (KeyError, TypeError, AttributeError, struct.error, OverflowError, ValueError)
-"""What packing raises where an event is not as the exporter writes it."""
-
 _FORMAT_OF = {Storage.INT: "q", Storage.FLOAT: "d"}
 _FORMATS = {"id": "I", "start": "d", "dur": "d", "head": "i", "known": "i", "other": "i"}
 _ROWS_AT_ONCE = 1 << 16  # half a megabyte of a column, which stays in the cache
