@@ -41,9 +41,34 @@ class Brackets(NamedTuple):
 
 def walk(text: bytes | bytearray, start: int = 0, depth: int = 0) -> Iterator[Brackets]:
     """The brackets from an index on, where `depth` are open."""
-    state = _State(start, depth)
-    while state.at < len(text):
-        yield state.over(np.frombuffer(bytes(text[state.at : state.at + _PASS_BYTES]), np.uint8))
+    in_string, backslashes = False, 0  # before the piece
+    for at in range(start, len(text), _PASS_BYTES):
+        piece = np.frombuffer(bytes(text[at : at + _PASS_BYTES]), np.uint8)
+        places = np.flatnonzero(_LOOKED_AT[piece])
+        byte = piece[places]
+        quotes = byte == _QUOTE
+        escaped, backslashes = _escaped(piece, places[quotes], backslashes)
+        quotes[quotes] = ~escaped
+        inside = (np.cumsum(quotes) + in_string) % 2 == 1
+        steps = np.where(inside, 0, _STEPS[byte])
+        depths = depth + np.cumsum(steps)
+        if len(places):
+            depth, in_string = int(depths[-1]), bool(inside[-1])
+        places += at
+        outside, opening = steps != 0, quotes & inside
+        yield Brackets(places[outside], depths[outside], places[opening], depths[opening])
+
+
+def _escaped(piece: Bytes, quotes: Places, backslashes: int) -> tuple[NDArray[np.bool_], int]:
+    """(whether an odd number of backslashes stands before each quote, how many end the piece)."""
+    plain = piece != _BACKSLASH
+    if plain.all():
+        return (quotes == 0) & (backslashes % 2 == 1), 0
+    others = np.flatnonzero(plain)
+    before = np.searchsorted(others, quotes) - 1  # the last byte before the quote that is no backslash
+    run = quotes - 1 - np.where(before >= 0, others[before], -1 - backslashes)
+    last = int(others[-1]) if len(others) else -1 - backslashes
+    return run % 2 == 1, len(piece) - 1 - last
 
 
 def outer_keys(text: bytes | bytearray, key: bytes, depth: int = 0) -> Iterator[int]:
@@ -80,46 +105,6 @@ def closing_of(text: bytes) -> bytes:
 def depth_of(text: bytes) -> int:
     """How many brackets are open at most."""
     return max((int(brackets.depth.max(initial=0)) for brackets in walk(text)), default=0)
-
-
-class _State:
-    """How far a walk over a text came: to the index `at`."""
-
-    def __init__(self, at: int, depth: int) -> None:
-        self.at = at
-        self._depth = depth
-        self._in_string = False
-        self._escapes = 0  # backslashes just before `at`
-
-    def over(self, piece: Bytes) -> Brackets:
-        positions = np.flatnonzero(_LOOKED_AT[piece])
-        byte = piece[positions]
-        quotes = byte == _QUOTE
-        quotes[quotes] = ~self._escaped(piece, positions[quotes])
-        inside = (np.cumsum(quotes) + self._in_string) % 2 == 1
-        steps = np.where(inside, 0, _STEPS[byte])
-        depth = self._depth + np.cumsum(steps)
-        outside, opening = steps != 0, quotes & inside
-        positions += self.at
-        brackets = Brackets(positions[outside], depth[outside], positions[opening], depth[opening])
-        if len(positions):
-            self._depth, self._in_string = int(depth[-1]), bool(inside[-1])
-        self.at += len(piece)
-        return brackets
-
-    def _escaped(self, piece: Bytes, quotes: Places) -> NDArray[np.bool_]:
-        """Whether an odd number of backslashes stands before each quote."""
-        backslash = piece == _BACKSLASH
-        if not backslash.any():
-            escaped = (quotes == 0) & (self._escapes % 2 == 1)
-            self._escapes = 0
-            return np.asarray(escaped, np.bool_)
-        plain = np.flatnonzero(~backslash)
-        before = np.searchsorted(plain, quotes) - 1  # the last byte before the quote that is no backslash
-        run = quotes - 1 - np.where(before >= 0, plain[before], -1 - self._escapes)
-        last = int(plain[-1]) if len(plain) else -1 - self._escapes
-        self._escapes = len(piece) - 1 - last
-        return np.asarray(run % 2 == 1, np.bool_)
 
 
 def event_ends(text: bytearray, start: int) -> int | None:
