@@ -37,14 +37,8 @@ _FATE_OF_FLOW = {name: ("counted", f"flow:{name}") for name in _FLOWS}
 FATES = [("", ""), ("counted", OTHERS), *_FATE_OF_FLOW.values(), *sorted(set(CATEGORIES.values()))]
 
 
-class _FateOf(dict[Any, int]):
-    """Category as exported -> index into FATES."""
-
-    def __missing__(self, category: Any) -> int:
-        return 0
-
-
-_FATE_OF = _FateOf({name: FATES.index(fate) for name, fate in (CATEGORIES | _FATE_OF_FLOW).items()})
+# Category as exported -> index into FATES; a Counter has 0 for others.
+_FATE_OF = Counter[Any]({name: FATES.index(fate) for name, fate in (CATEGORIES | _FATE_OF_FLOW).items()})
 
 
 class Events:

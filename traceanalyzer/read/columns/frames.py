@@ -30,8 +30,8 @@ def build_columns(collector: Collector, name: str) -> Columns:
     """Every column that `schema` declares for one frame. It takes the collector's buffers: build it once."""
     frame = FRAMES[name]
     gather = _Gather([group for (lane, *_), group in collector.groups.items() if lane == name and group.rows])
-    columns: dict[str, Any] = {"event_id": Narrow(gather.ids())}
-    columns |= {"start_ns": gather.times("start"), "dur_ns": gather.times("dur")}
+    columns: dict[str, Any] = {"event_id": Narrow(gather.buffer("id", np.zeros(gather.rows, np.uint32)))}
+    columns |= {f"{name}_ns": gather.buffer(name, np.zeros(gather.rows, np.int64)) for name in ("start", "dur")}
     columns |= _from_args(frame.columns, gather)
     columns |= _from_heads(name, gather, collector, columns)
     finished = {
@@ -52,27 +52,16 @@ class _Gather:
         ends = np.cumsum([group.rows for group in groups], dtype=np.int64).tolist()
         self._places = [places[end - group.rows : end] for group, end in zip(groups, ends, strict=True)]
 
-    def ids(self) -> NDArray[np.uint32]:
-        return self._scatter("id", np.zeros(self.rows, np.uint32))
-
-    def times(self, name: str) -> NDArray[np.int64]:
-        """A buffer of times, which all groups have."""
-        return self._scatter(name, np.zeros(self.rows, np.int64))
-
-    def numbers(self, name: str) -> NDArray[np.float64]:
-        """A numeric buffer of all groups, null where a group has none."""
-        return self._scatter(name, np.full(self.rows, np.nan))
-
     def whole_numbers(self, name: str) -> NDArray[np.int64] | Narrow:
-        """The same of whole numbers, in 32 bits where all fit."""
+        """A buffer of whole numbers, in 32 bits where all fit; null where a group has none."""
         parts = [group.array(name) for group in self.groups if name in group.buffers]
         if all(len(part) == 0 or (part.min() > NULL_INT32 and part.max() <= _MAX_INT32) for part in parts):
-            return Narrow(self._scatter(name, np.full(self.rows, NULL_INT32, np.int32)))
-        return self._scatter(name, np.full(self.rows, NULL_INT))
+            return Narrow(self.buffer(name, np.full(self.rows, NULL_INT32, np.int32)))
+        return self.buffer(name, np.full(self.rows, NULL_INT))
 
     def codes(self, name: str, offsets: Sequence[int] = ()) -> Codes:
         """A buffer of codes, those of each group moved by its offset; -1 where a group has none."""
-        return self._scatter(name, np.full(self.rows, -1, np.int32), offsets)
+        return self.buffer(name, np.full(self.rows, -1, np.int32), offsets)
 
     def group_of(self) -> Codes:
         out = np.empty(self.rows, np.int32)
@@ -80,7 +69,8 @@ class _Gather:
             out[places] = number
         return out
 
-    def _scatter(self, name: str, out: NDArray[Any], offsets: Sequence[int] = ()) -> NDArray[Any]:
+    def buffer(self, name: str, out: NDArray[Any], offsets: Sequence[int] = ()) -> NDArray[Any]:
+        """A buffer of all groups, whose own are released; `out` stays as it is where a group has none."""
         offsets = offsets or [0] * len(self.groups)
         for group, places, offset in zip(self.groups, self._places, offsets, strict=True):
             if name in group.buffers:
@@ -148,14 +138,15 @@ def _from_args(columns: Sequence[Column], gather: _Gather) -> dict[str, Any]:
     for column in columns:
         if column.name in decoded:
             values = decoded.pop(column.name)
-            interned = column.storage.interned
-            if interned:
+            if column.storage.interned:
                 table[column.name] = categorical(recurring.codes, values)
             else:
                 table[column.name] = looked_up(narrow, values, column.storage)
         elif any(column.name in group.buffers for group in gather.groups if column.raw):
-            whole = column.storage is Storage.INT
-            table[column.name] = gather.whole_numbers(column.name) if whole else gather.numbers(column.name)
+            if column.storage is Storage.INT:
+                table[column.name] = gather.whole_numbers(column.name)
+            else:
+                table[column.name] = gather.buffer(column.name, np.full(gather.rows, np.nan))
     return table
 
 

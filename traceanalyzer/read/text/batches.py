@@ -79,14 +79,11 @@ class Batches:
         blocks = self.blocks()
         self.text = self.opened(blocks)
         yield from self._to_list_end(blocks)
-        self._note_missing_end()
 
     def style(self) -> Style:
         """How the file is laid out, told by its first events."""
         text = self.opened(self.blocks())
         return Style(self.envelope.form, text.learn_separator())
-
-    # -- the steps of it, for whoever reads a part -------------------------------------------------------
 
     def blocks(self, start: int = 0) -> Iterator[bytes]:
         """Blocks from a byte on, none larger than a batch: a compressed block may unpack to megabytes."""
@@ -117,12 +114,24 @@ class Batches:
     def until_the_end(self, blocks: Iterator[bytes]) -> Iterator[Batch]:
         """The batches up to the list's end, and then the metadata that follow it."""
         yield from self._to_list_end(blocks)
-        self._close(blocks)
+        if not self.ended:
+            return
+        end = self.text.offset + self._cut
+        rest = bytearray(self.text.text(self._cut + 1))
+        for block in blocks:
+            rest += block
+            if len(rest) > _MAX_HEADER_BYTES:
+                break
+        self.envelope.close(bytes(rest), end + 1)
 
     def _to_list_end(self, blocks: Iterator[bytes]) -> Iterator[Batch]:
         yield from self.batches_by(self.take, blocks)
         if not self.ended:
             yield from self._handed(self._last())
+        if not self.ended:
+            end = self.text.offset + len(self.text)
+            message = f"the file ends at byte {end:,}, before the list of events is closed"
+            self._truncated.append(Damage("truncated", message, byte_offset=end))
 
     def batches_by(self, take: Callable[[], Batch], blocks: Iterator[bytes]) -> Iterator[Batch]:
         """What `take` takes as often as the text is long enough for it, and at the end what is left."""
@@ -214,22 +223,3 @@ class Batches:
         self._cut = len(self.text) if end is None else end
         body = self.text.text(0, self._cut).rstrip().removesuffix(b",")
         return self._repairs.mend(body, self.text.offset, truncated=end is None) if body.strip() else []
-
-    def _close(self, blocks: Iterator[bytes]) -> None:
-        """Metadata after the events, and whether the file ends as it should."""
-        self._note_missing_end()
-        if not self.ended:
-            return
-        end = self.text.offset + self._cut
-        rest = bytearray(self.text.text(self._cut + 1))
-        for block in blocks:
-            rest += block
-            if len(rest) > _MAX_HEADER_BYTES:
-                break
-        self.envelope.close(bytes(rest), end + 1)
-
-    def _note_missing_end(self) -> None:
-        if not self.ended:
-            end = self.text.offset + len(self.text)
-            message = f"the file ends at byte {end:,}, before the list of events is closed"
-            self._truncated.append(Damage("truncated", message, byte_offset=end))

@@ -74,7 +74,8 @@ class Source:
         with self._open() as file:
             first = self._read(file, _COMPRESSED_BYTES)
             if not first:
-                raise UnreadableTrace("the file is empty", where=self.name, remedy=_RECORD_AGAIN)
+                remedy = "Record the trace again and let the profiler finish before the process exits."
+                raise UnreadableTrace("the file is empty", where=self.name, remedy=remedy)
             if start and not is_archive(first) and not first.startswith((_GZIP_MAGIC, _ZSTD_MAGIC)):
                 file.seek(start)
                 yield from self._packed(file, self._read(file, BLOCK_BYTES), BLOCK_BYTES)
@@ -180,9 +181,6 @@ class Source:
         if not any(entry.kind.startswith(what) for entry in self.damage):
             message = f"the compressed data {problem}"
             self.damage.append(Damage(f"{what} compression", message, byte_offset=self.consumed))
-
-
-_RECORD_AGAIN = "Record the trace again and let the profiler finish before the process exits."
 
 
 def _from(start: int, blocks: Iterator[bytes]) -> Iterator[bytes]:
