@@ -77,17 +77,13 @@ def iteration_of_name(source: str) -> int | None:
     return _number(_ITERATION_NAME, reversed(Path(source).parts[-_DEPTH - 1 :]))
 
 
-def by_number(path: Path) -> list[str | int]:
-    """Files in order: rank10 after rank9, which is the order of ranks that none declares."""
-    return _parts(path.name)
-
-
 def _number(pattern: re.Pattern[str], parts: Iterable[str]) -> int | None:
     return next((int(numbers[-1]) for part in parts if (numbers := pattern.findall(part))), None)
 
 
-def _parts(text: str) -> list[str | int]:
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", text)]
+def _by_number(name: object) -> list[str | int]:
+    """The key that sorts rank10 after rank9, which is the order of ranks that none declares."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", str(name))]
 
 
 def _expanded(path: str | Path) -> list[Path]:
@@ -97,7 +93,7 @@ def _expanded(path: str | Path) -> list[Path]:
     if first is None or is_url(path) or plain.exists():
         return [plain]
     root = next(parent for parent in plain.parents if not _GLOB.search(str(parent)))
-    return sorted(root.glob(str(plain.relative_to(root))), key=lambda parent: _parts(str(parent))) or [plain]
+    return sorted(root.glob(str(plain.relative_to(root))), key=_by_number) or [plain]
 
 
 def _contents(path: Path) -> list[Path] | None:
@@ -109,13 +105,13 @@ def _contents(path: Path) -> list[Path] | None:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted((p for p in folder.iterdir() if p.is_file() and is_trace_name(p.name)), key=by_number)
+    return sorted((p for p in folder.iterdir() if p.is_file() and is_trace_name(p.name)), key=_by_number)
 
 
 def _folders(folder: Path, depth: int) -> list[Path]:
     """All folders below, each before what is in it."""
     folders = []
-    for below in sorted((p for p in folder.iterdir() if p.is_dir()), key=by_number):
+    for below in sorted((p for p in folder.iterdir() if p.is_dir()), key=_by_number):
         folders += [below, *(_folders(below, depth - 1) if depth > 1 else ())]
     return folders
 
@@ -155,7 +151,7 @@ def _by_order(files: Sequence[Path], ranks: Sequence[int]) -> dict[str, tuple[Pa
         return {}
     so_far: Counter[int] = Counter()
     number = [0] * len(files)
-    for position in sorted(range(len(files)), key=lambda position: _parts(str(files[position]))):
+    for position in sorted(range(len(files)), key=lambda position: _by_number(files[position])):
         so_far[ranks[position]] += 1
         number[position] = so_far[ranks[position]]
     return _grouped(files, number)
@@ -165,8 +161,7 @@ def _grouped(files: Sequence[Path], keys: Sequence[object]) -> dict[str, tuple[P
     groups: dict[object, list[Path]] = {}
     for file, key in zip(files, keys, strict=True):
         groups.setdefault(key, []).append(file)
-    chosen = sorted(groups, key=lambda key: _parts(str(key)))
-    return {str(key): tuple(groups[key]) for key in chosen}
+    return {str(key): tuple(groups[key]) for key in sorted(groups, key=_by_number)}
 
 
 def _shape(name: str) -> str:

@@ -45,10 +45,6 @@ class Declared:
         end_ns = meta.base_time_ns + max(ends, default=meta.origin_ns)
         return cls(meta.source, meta.rank, start_ns, end_ns, meta.world_size, sketch(trace), meta.events)
 
-    def alike(self, other: Declared) -> float:
-        """Which part of the names of both programs is in both; 1 where neither has any."""
-        return shared_part(self.program, other.program)
-
 
 def sketch(trace: Trace) -> tuple[int, ...]:
     """The least hashes of the names of ops and kernels: two sketches share about as much as the names do."""
@@ -103,9 +99,8 @@ def _conflicting_ranks(first: Declared, other: Declared) -> UnreadableTrace:
     """The error for two recordings of one rank: two jobs, or one program recorded twice."""
     names = first.source, other.source
     problem = "two traces of rank {}: {} and {}".format(first.rank, *names)
-    part = first.alike(other)
-    places = _apart(*names)
-    each, compare = (text.format(*map(shlex.quote, places)) for text in (_EACH, _COMPARE))
+    part = shared_part(first.program, other.program)
+    each, compare = (text.format(*map(shlex.quote, _apart(*names))) for text in (_EACH, _COMPARE))
     if first.world_size != other.world_size:
         sizes = f"one of {first.world_size} ranks, one of {other.world_size}"
         return UnreadableTrace(f"{problem}: these are of two jobs, {sizes}", remedy=each)

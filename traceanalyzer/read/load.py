@@ -217,7 +217,7 @@ def _file_traces(read: Callable[[str | Path], Trace], path: str | Path) -> list[
 
 
 def traces_of_layout(layout: Layout, file_traces: Reader[T]) -> tuple[list[T], list[Skipped]]:
-    """(traces of a job's files, files of folders that are no trace); raises what `load_job` raises."""
+    """(traces of a job's files, files of folders that are no trace); raises as `load_job`."""
     skipped: list[Skipped] = []
     return list(_traces(layout, file_traces, skipped)), skipped
 

@@ -22,8 +22,8 @@ from traceanalyzer.read.text.batches import Batches
 from traceanalyzer.read.text.source import STDIN, Source
 
 Event = dict[str, Any]
+# Puts an event back as it was; returns the mark of its rank, None where it has none.
 Restore = Callable[[Event], Hashable]
-"""Puts an event back as it was; returns the mark of its rank, None where it has none."""
 
 _LABEL = regex(r"\[([A-Z]+[0-9]{1,6}(?:-[A-Z]+[0-9]{1,6})*|Unknown)\] (.*)$", re.DOTALL)
 _PART = regex(r"([A-Z]+)([0-9]+)")
@@ -44,18 +44,16 @@ class Merged(UnreadableTrace):
 def refuse_merged(source: Source, collector: Collector) -> None:
     """Raises Merged: the file is one, and can be read again; UnreadableTrace: it is one, and was a pipe."""
     restore = restore_of(collector)
-    if restore is not None and source.name == Source(STDIN).name:
+    if restore is None:
+        return
+    if source.name == Source(STDIN).name:
         problem = "holds merged traces, for which it has to be read twice"
         raise UnreadableTrace(problem, where=source.name, remedy="Save it to a file and pass that.")
-    if restore is not None:
-        raise Merged(source.name, restore)
+    raise Merged(source.name, restore)
 
 
 def refuse_unmarked(trace: Trace) -> None:
-    """
-
-    Raises UnreadableTrace: launches of several processes share their correlation ids, so that no work has one launch.
-    """
+    """Raises UnreadableTrace: processes share correlation ids of their launches, so that no work has one launch."""
     calls = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
     pid = ints(trace.lanes.cpu, "pid")
     if "mtia_runtime" in texts_of(trace.lanes.cpu, "category"):
@@ -73,13 +71,11 @@ def refuse_unmarked(trace: Trace) -> None:
             f"holds the launches of {len(pids) + 1} processes, and {shared:,} correlation ids are of several of them: "
             "traces of several ranks that were merged without a mark"
         )
-        raise UnreadableTrace(problem, where=trace.meta.source, remedy=_APART)
-
-
-_APART = (
-    "Pass each rank's own file, or their folder. Merged files are read where they are marked as SGLang, TraceLens "
-    "(TraceFusion) and Triton-distributed mark them."
-)
+        remedy = (
+            "Pass each rank's own file, or their folder. Merged files are read where they are marked as SGLang, "
+            "TraceLens (TraceFusion) and Triton-distributed mark them."
+        )
+        raise UnreadableTrace(problem, where=trace.meta.source, remedy=remedy)
 
 
 def split(source: Source, restore: Restore, finish: Callable[[Batches, Collector], Trace]) -> list[Trace]:

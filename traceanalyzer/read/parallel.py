@@ -10,6 +10,7 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import IO, Any
 
 import numpy as np
@@ -192,15 +193,16 @@ def work(out: IO[bytes], path: str, batch_bytes: int, start: int, stop: int | No
 
 def send(part: Part, collector: Collector, out: IO[bytes]) -> None:
     """Write a part, group by group, freeing each: it is never in memory twice."""
-    _dump((part.begin, part.end, part.whole.envelope.header), out)
-    _dump((list(collector.heads), collector.events, collector.counts(), collector.declared), out)
-    _dump(len(collector.groups), out)
+    dump = partial(pickle.dump, file=out, protocol=pickle.HIGHEST_PROTOCOL)
+    dump((part.begin, part.end, part.whole.envelope.header))
+    dump((list(collector.heads), collector.events, collector.counts(), collector.declared))
+    dump(len(collector.groups))
     while collector.groups:
         key = next(iter(collector.groups))
         group = collector.groups.pop(key)
         codes = {name: list(shared.codes) for name, shared in group.shared.items()}
         group.settle_starts()
-        _dump((key, group.rows, codes, group.buffers), out)
+        dump((key, group.rows, codes, group.buffers))
 
 
 def receive(collector: Collector, stream: IO[bytes]) -> tuple[int, int | None, dict[str, Any]]:
@@ -226,7 +228,3 @@ def receive(collector: Collector, stream: IO[bytes]) -> tuple[int, int | None, d
 def _translation(values: list[Any], codes: Codes) -> np.ndarray[Any, np.dtype[np.int32]]:
     """Code there -> code here."""
     return np.array([codes[value] for value in values], np.int32)
-
-
-def _dump(message: Any, out: IO[bytes]) -> None:
-    pickle.dump(message, out, protocol=pickle.HIGHEST_PROTOCOL)

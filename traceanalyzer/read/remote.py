@@ -8,12 +8,10 @@ from typing import Any, cast
 from traceanalyzer.model.errors import BadOption, TraceAnalyzerError, UnreadableTrace
 from traceanalyzer.version import install_command
 
-_SCHEME = "://"
-
 
 def is_url(path: Any) -> bool:
     """Whether fsspec is to read it."""
-    return _SCHEME in str(path)
+    return "://" in str(path)
 
 
 def as_path(path: str | Path) -> Path:
