@@ -45,7 +45,7 @@ def test_a_part_has_the_events_between_two_bytes(
     read = part(tmp_path, batch_bytes, start, stop)
     assert [next(iter(event)) for event in events(read)] == list(expected)
     assert (read.begin, read.end) == (begin, end)
-    assert (read.whole.events, read.whole.damage) == (len(expected), [])
+    assert (read.events, read.damage) == (len(expected), [])
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 4, 100])

@@ -40,7 +40,7 @@ def pieces(path: Path, bounds: list[int | None], batch_bytes: int = WINDOW) -> t
     style = Batches(Source(path)).style()
     first, collector = Part(Source(path), batch_bytes, 0, bounds[1], style), Collector()
     for batch in first.batches():
-        collector.add(batch, first.whole.text_of_batch)
+        collector.add(batch, first.text_of_batch)
     end = first.end
     for start, stop in pairwise(bounds[1:]):
         assert start is not None
@@ -50,7 +50,7 @@ def pieces(path: Path, bounds: list[int | None], batch_bytes: int = WINDOW) -> t
         begin, after, header = receive(collector, out)
         assert begin == end
         end = after
-        first.whole.envelope.header |= header
+        first.envelope.header |= header
     return first, collector
 
 
@@ -65,7 +65,7 @@ def test_any_parts_and_windows_give_the_same(data: st.DataObject, tmp_path_facto
     middle = [2_000 * k + offset for k in sorted(data.draw(st.sets(inner, min_size=1, max_size=4)))]
     batch_bytes = data.draw(st.integers(1_000, size))
     part, collector = pieces(path, [0, *middle, None], batch_bytes)
-    assert_same(finished(part.whole, collector), load_file(path, jobs=1))
+    assert_same(finished(part, collector), load_file(path, jobs=1))
 
 
 @pytest.mark.of_shared(wanted=one_of_each_writer)
@@ -212,7 +212,7 @@ def test_metadata_costs_little_to_hand_over(tmp_path: Path) -> None:
     work(out, str(path), WINDOW, path.stat().st_size // 2, None, Batches(Source(path)).style())
     assert len(out.getvalue()) < path.stat().st_size / 100
     part, collector = pieces(path, [0, path.stat().st_size // 2, None])
-    assert_same(finished(part.whole, collector), load_file(path, jobs=1))
+    assert_same(finished(part, collector), load_file(path, jobs=1))
 
 
 def test_metadata_after_events_comes_from_the_last_part(

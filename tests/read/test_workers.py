@@ -31,7 +31,7 @@ def read_part(path: Path, start: int, stop: int | None) -> tuple[Part, Collector
     part = Part(Source(path), WINDOW, start, stop, Batches(Source(path)).style())
     collector = Collector()
     for batch in part.batches():
-        collector.add(batch, part.whole.text_of_batch)
+        collector.add(batch, part.text_of_batch)
     return part, collector
 
 

@@ -36,34 +36,27 @@ class _NoRepairs(Repairs):
         raise Unsplittable
 
 
-class Part:
+class Part(Batches):
     """Batches of the events between two bytes of a file.
 
     Attributes:
         begin: byte after the last event of the part before; 0 for the first part.
         end: byte after the last event of this part; None for the last part.
-        whole: the reader of the file, which this part leads from `begin` to `end`.
     """
 
     def __init__(self, source: Source, batch_bytes: int, start: int, stop: int | None, style: Style) -> None:
-        self.begin = start
+        super().__init__(source, batch_bytes, _NoRepairs())
+        self.envelope.form, self._separator = style
+        self.begin, self._stop = start, stop
         self.end: int | None = None
-        self.whole = Batches(source, batch_bytes, _NoRepairs())
-        self.whole.envelope.form = style.envelope
-        self._stop = stop
-        self._separator = style.separator
 
     def batches(self) -> Iterator[Batch]:
         """Lists of raw events in file order. Raises Unsplittable: the part is not plain events from end to end."""
-        blocks = self.whole.blocks(self.begin)
-        text = self._entered(blocks) if self.begin else self.whole.opened(blocks)
-        text.separator = self._separator
-        self.whole.text = text
-        if self._stop is None:
-            yield from self.whole.until_the_end(blocks)
-        else:
-            yield from self.whole.batches_by(self._take, blocks)
-        if self.whole.damage or (self._stop is not None and self.end is None):
+        blocks = self.blocks(self.begin)
+        self.text = self._entered(blocks) if self.begin else self.opened(blocks)
+        self.text.separator = self._separator
+        yield from self.until_the_end(blocks) if self._stop is None else self.taken(blocks)
+        if self.damage or (self._stop is not None and self.end is None):
             raise Unsplittable
 
     def _entered(self, blocks: Iterator[bytes]) -> EventText:
@@ -82,23 +75,24 @@ class Part:
                 return text
         raise Unsplittable
 
-    def _take(self) -> Batch:
+    def take(self) -> Batch:
         """As of the whole file, up to the first separator at or after `stop`."""
-        text = self.whole.text
-        stop = (self._stop or 0) - text.offset
-        if stop >= len(text):
-            batch = self.whole.take()
-            if self.whole.ended:  # the list of events is closed before the next part begins
+        if self._stop is None:
+            return super().take()
+        stop = self._stop - self.text.offset
+        if stop >= len(self.text):
+            batch = super().take()
+            if self.ended:  # the list of events is closed before the next part begins
                 raise Unsplittable
             return batch
-        cut = text.first_cut(max(stop, 0))
+        cut = self.text.first_cut(max(stop, 0))
         if cut is None:
             return []
-        events = text.parse(cut)
+        events = self.text.parse(cut)
         if isinstance(events, Failure):
             raise Unsplittable
-        self.whole.end_at(cut)
-        self.end = text.offset + cut
+        self.end_at(cut)
+        self.end = self.text.offset + cut
         return events
 
 
@@ -134,17 +128,17 @@ def read_in_parts(
         with workers([(path, batch_bytes, *bounds[k : k + 2], style) for k in range(1, parts)]) as outputs:
             first, collector = Part(Source(path), batch_bytes, 0, bounds[1], style), Collector()
             for batch in first.batches():
-                collector.add(batch, first.whole.text_of_batch)
-                progress(first.whole.source, first.whole.events)
+                collector.add(batch, first.text_of_batch)
+                progress(first.source, first.events)
             end = first.end
             for output in outputs:
                 begin, after, header = receive(collector, output)
                 if begin != end:
                     return None
-                first.whole.envelope.header |= header
+                first.envelope.header |= header
                 end = after
-        first.whole.events = collector.events
-        return first.whole, collector
+        first.events = collector.events
+        return first, collector
     except (Unsplittable, TraceAnalyzerError, OSError, EOFError, pickle.UnpicklingError):
         return None
 
@@ -185,7 +179,7 @@ def work(out: IO[bytes], path: str, batch_bytes: int, start: int, stop: int | No
     part, collector = Part(Source(path), batch_bytes, start, stop, style), Collector()
     try:
         for batch in part.batches():
-            collector.add(batch, part.whole.text_of_batch)
+            collector.add(batch, part.text_of_batch)
     except TraceAnalyzerError as error:
         raise Unsplittable from error
     send(part, collector, out)
@@ -194,7 +188,7 @@ def work(out: IO[bytes], path: str, batch_bytes: int, start: int, stop: int | No
 def send(part: Part, collector: Collector, out: IO[bytes]) -> None:
     """Write a part, group by group, freeing each: it is never in memory twice."""
     dump = partial(pickle.dump, file=out, protocol=pickle.HIGHEST_PROTOCOL)
-    dump((part.begin, part.end, part.whole.envelope.header))
+    dump((part.begin, part.end, part.envelope.header))
     dump((list(collector.heads), collector.events, collector.counts(), collector.declared))
     dump(len(collector.groups))
     while collector.groups:

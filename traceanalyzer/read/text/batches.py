@@ -5,7 +5,7 @@ nested object; after a `]`, where the list is over; anywhere else, where the dat
 events. Text without a cut is looked at again when it has doubled, so that the time stays linear.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from traceanalyzer.model.errors import UnreadableTrace
@@ -125,7 +125,7 @@ class Batches:
         self.envelope.close(bytes(rest), end + 1)
 
     def _to_list_end(self, blocks: Iterator[bytes]) -> Iterator[Batch]:
-        yield from self.batches_by(self.take, blocks)
+        yield from self.taken(blocks)
         if not self.ended:
             yield from self._handed(self._last())
         if not self.ended:
@@ -133,15 +133,15 @@ class Batches:
             message = f"the file ends at byte {end:,}, before the list of events is closed"
             self._truncated.append(Damage("truncated", message, byte_offset=end))
 
-    def batches_by(self, take: Callable[[], Batch], blocks: Iterator[bytes]) -> Iterator[Batch]:
+    def taken(self, blocks: Iterator[bytes]) -> Iterator[Batch]:
         """What `take` takes as often as the text is long enough for it, and at the end what is left."""
         for block in blocks:
             self.text.extend(block)
             if len(self.text) >= self._wanted_bytes:
-                yield from self._handed(take())
+                yield from self._handed(self.take())
             if self.ended:
                 return
-        while not self.ended and (batch := take()):
+        while not self.ended and (batch := self.take()):
             yield from self._handed(batch)
 
     def take(self) -> Batch:
