@@ -106,7 +106,7 @@ class MemoryView:
             raise Unavailable("no memory events", "record with profile_memory=True")
         frame = trace.memory[names == "[memory]"]
         frame = frame.sort_values(["start_ns", "event_id"], kind="stable", ignore_index=True)
-        owners = pd.DataFrame(dict(zip(_OWNER, _owners(trace, frame), strict=True)))
+        owners = _owners(trace, frame)
         kind, index = ints(frame, "device_type"), ints(frame, "device")
         allocators = {*zip(kind.tolist(), index.tolist(), strict=True)}
         gpus_first = sorted(allocators, key=lambda device: (device[0] == 0, device))
@@ -114,10 +114,7 @@ class MemoryView:
         return cls(devices, _calls(trace), int((names == "[OutOfMemory]").sum()))
 
 
-_OWNER = ("op", "python", "phase")
-
-
-def _owners(trace: Trace, frame: pd.DataFrame) -> tuple[Names, Names, Names]:
+def _owners(trace: Trace, frame: pd.DataFrame) -> pd.DataFrame:
     """Names of the innermost op and the innermost line of python in which each event happened, and its phase."""
     at, thread = ints(frame, "start_ns"), threads_of(frame)
     ops = trace.cpu[trace.cpu["category"].isin(["cpu_op", "user_annotation"])]
@@ -125,14 +122,14 @@ def _owners(trace: Trace, frame: pd.DataFrame) -> tuple[Names, Names, Names]:
     phase = np.full(len(frame), _FORWARD, dtype=object)
     for name, begins in _PHASES.items():
         phase[_names_at(ops[ops["name"].str.startswith(begins)], at, thread, "") != ""] = name
-    if not trace.meta.rows.get("python"):
-        return op, np.full(len(frame), NO_LINE, dtype=object), phase
-    lines = [name for name in trace.python["name"].cat.categories if _SOURCE_LINE.search(str(name))]
-    python = trace.python[trace.python["name"].isin(lines)]
-    return op, _names_at(python, at, thread, NO_LINE), phase
+    line = np.full(len(frame), NO_LINE, dtype=object)
+    if trace.meta.rows.get("python"):
+        lines = [name for name in trace.python["name"].cat.categories if _SOURCE_LINE.search(str(name))]
+        line = _names_at(trace.python[trace.python["name"].isin(lines)], at, thread, NO_LINE)
+    return pd.DataFrame({"op": op, "python": line, "phase": phase})
 
 
-def _names_at(rows: pd.DataFrame, at: Rows, thread: Rows, missing: str) -> NDArray[np.object_]:
+def _names_at(rows: pd.DataFrame, at: Rows, thread: Rows, missing: str) -> Names:
     start = ints(rows, "start_ns")
     inside = running_at(start, start + ints(rows, "dur_ns"), threads_of(rows), at, thread)
     names = np.append(rows["name"].astype(object).to_numpy(), missing)

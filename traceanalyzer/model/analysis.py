@@ -5,8 +5,9 @@ An index says what it needs in the signature of its `build`, as rules do:
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting, work: DeviceWork | None) -> Self: ...
 
-`Trace`, `Window` and other indexes are given by their type; `X | None` is None where X is unavailable. What needs
-no `Window`, itself or through others, is shared by all windows of a trace.
+`Trace`, `Window` and other indexes are given by their type; `X | None` is None where X is unavailable. It raises
+`Unavailable` where the trace lacks what it needs. What needs no `Window`, itself or through others, is shared by all
+windows of a trace.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from functools import cache, partial
 from threading import Lock, RLock, local
 from time import perf_counter_ns
 from types import NoneType
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from traceanalyzer.model.arrays import frozen
 from traceanalyzer.model.errors import Unavailable
@@ -33,15 +34,6 @@ class Window:
     """What the user asked to be analysed: [start_ns, end_ns), times as in the frames; None for all of it."""
 
     asked_ns: tuple[int, int] | None = None
-
-
-class Index(Protocol):
-    """Something computed once from a trace and read-only after.
-
-    Raises Unavailable: from `build`, when the trace lacks what the index needs.
-    """
-
-    build: Callable[..., Any]
 
 
 class GivenByJob:

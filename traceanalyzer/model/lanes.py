@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from threading import RLock
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,6 @@ from numpy.typing import NDArray
 from traceanalyzer.model.arrays import Floats
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.schema import FRAMES, Column, Storage
-
-if TYPE_CHECKING:
-    from typing import TypeAlias
 
 NULL_INT = np.iinfo(np.int64).min  # stands for null inside numpy arrays; never printed, never in a frame
 NULL_INT32 = np.iinfo(np.int32).min  # the same, in a column that is stored in 32 bits

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,7 @@ from traceanalyzer.model.device_times import IDLE, DeviceBusy, DeviceTime, Regio
 from traceanalyzer.model.finding import Confidence, Finding, Outcome, Severity
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.step_times import MeasuredStep, Saving, StepEstimate
-
-if TYPE_CHECKING:
-    from traceanalyzer.model.trace import Meta
+from traceanalyzer.model.trace import Meta
 
 
 @dataclass(frozen=True, slots=True)
