@@ -18,7 +18,7 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.lanes import NULL_INT, NULL_INT32, Coded, Columns, Narrow, Table
 from traceanalyzer.model.text_queries import cached_predicate, regex, rows_with_codes
-from traceanalyzer.model.texts import ClosedTexts, Texts, shifted
+from traceanalyzer.model.texts import ClosedTexts, Texts
 from traceanalyzer.model.trace import Trace, codes, codes_at, floats, ints, ints_at, matching, texts_of
 from traceanalyzer.rule.views import Calls
 
@@ -252,7 +252,6 @@ def test_a_text_of_another_table_stands_where_there_is_none() -> None:
     assert NAMES.or_else(other).values().tolist() == ["bmm", "call", "mm", "bmm", "add"]
     assert other.or_else(NAMES).values().tolist() == ["bmm", "call", "call", "bmm", "launch"]
     assert Texts.none(2).or_else(Texts.none(2)).values().tolist() == [None, None]
-    assert shifted(np.array([0, -1, 2]), 5).tolist() == [5, -1, 7]
 
 
 def test_texts_are_selected_by_positions_and_masks() -> None:

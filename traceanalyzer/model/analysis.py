@@ -84,7 +84,6 @@ def _need(hint: Any) -> Need:
 
 @cache
 def index_needs(kind: type) -> Mapping[str, Need]:
-    """What an index is built from."""
     return needs_of(kind.build)  # type: ignore[attr-defined]
 
 

@@ -47,7 +47,6 @@ class Severity(StrEnum):
         return list(Severity)[min(self.rank + 1, len(Severity) - 1)]
 
     def at_most(self, most: Severity) -> Severity:
-        """The lower one of both."""
         return max(self, most, key=lambda level: level.rank)
 
 
@@ -146,7 +145,6 @@ class Finding:
         return self.advice.startswith(NOTHING_TO_DO)
 
     def is_of(self, rank: int | None) -> bool:
-        """Whether this rank has it."""
         return rank in self.ranks if self.ranks else rank == self.rank
 
     def __repr__(self) -> str:

@@ -44,7 +44,6 @@ class Table(NamedTuple):
     values: Values
 
     def wide(self) -> Values:
-        """As int64 or float64."""
         codes = self.codes.astype(np.intp)  # narrow codes are looked up three times slower
         return self.values[codes]
 
@@ -55,7 +54,6 @@ class Narrow(NamedTuple):
     values: NDArray[np.int32] | NDArray[np.uint32]
 
     def wide(self) -> NDArray[np.int64]:
-        """As int64."""
         wide = self.values.astype(np.int64)
         if self.values.dtype == np.int32:
             np.putmask(wide, self.values == NULL_INT32, NULL_INT)
@@ -209,42 +207,37 @@ class Lane:
         return Lane(self._name, frame=self.frame().copy())
 
 
-class Lanes:
-    """The lanes of one trace, columns as `schema` declares them for the frame of that name, in order of event_id."""
-
-    def __init__(self, lanes: Mapping[str, Lane]) -> None:
-        """By the names of their frames; those that are left out have none."""
-        self._lanes = dict(lanes)
+class Lanes(dict[str, Lane]):
+    """The lanes of one trace by name, columns as `schema` declares them for that frame, in order of event_id."""
 
     @property
     def cpu(self) -> Columns:
-        return self._lanes["cpu"].columns()
+        return self["cpu"].columns()
 
     @property
     def gpu(self) -> Columns:
-        return self._lanes["gpu"].columns()
+        return self["gpu"].columns()
 
     @property
     def python(self) -> Columns:
-        return self._lanes["python"].columns()
+        return self["python"].columns()
 
     @property
     def memory(self) -> Columns:
-        return self._lanes["memory"].columns()
+        return self["memory"].columns()
 
     @property
     def counters(self) -> Columns:
-        return self._lanes["counters"].columns()
+        return self["counters"].columns()
 
     def frame(self, name: str) -> pd.DataFrame:
-        """One of them as a pandas frame."""
-        return self._lanes[name].frame()
+        return self[name].frame()
 
     def but(self, frames: Mapping[str, pd.DataFrame]) -> Lanes:
         """The same with other frames in place of some."""
-        return Lanes(self._lanes | {name: Lane(name, frame=frame) for name, frame in frames.items()})
+        return Lanes(self | {name: Lane(name, frame=frame) for name, frame in frames.items()})
 
     def refresh_from_frames(self) -> None:
         """Rebuild columns from frames that may have been modified."""
-        for lane in self._lanes.values():
+        for lane in self.values():
             lane.refresh_from_frames()

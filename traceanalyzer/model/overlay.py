@@ -101,7 +101,6 @@ class Overlay:
     drift: Drift = NO_DRIFT
 
     def evened(self, drift: Drift) -> Overlay:
-        """The overlay with the times of a clock without that drift."""
         even = drift.all_evened
         slices = [replace(one, start_ns=even(one.start_ns), end_ns=even(one.end_ns)) for one in self.slices]
         counters = [replace(one, at_ns=even(one.at_ns)) for one in self.counters]

@@ -29,7 +29,6 @@ def sizes_of(text: str) -> tuple[int, ...]:
 
 
 def elements_of(shape: tuple[int, ...]) -> int:
-    """How many elements a tensor of that shape has."""
     return min(math.prod(shape), _MOST)
 
 

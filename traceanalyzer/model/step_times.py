@@ -147,7 +147,6 @@ def measured_step(metadata: Mapping[str, Any]) -> MeasuredStep | None:
 
 
 def _has_workers(recording: Mapping[str, Any]) -> bool:
-    """Whether the steps before the recorded ones took batches from workers."""
     value: Any = recording
     for name in ("measured", "before", "loader", "workers"):
         value = value.get(name) if isinstance(value, Mapping) else None

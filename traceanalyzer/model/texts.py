@@ -93,7 +93,8 @@ class Texts:
     def or_else(self, other: Texts) -> Texts:
         """These texts, and the other's where there is none; both of the same shape."""
         names = np.concatenate((self.names, other.names))
-        return Texts(np.where(self.there, self.code, shifted(other.code, len(self.names))), names)
+        others = np.where(other.there, other.code + len(self.names), -1)
+        return Texts(np.where(self.there, self.code, others), names)
 
     def values(self) -> NDArray[np.object_]:
         """A text for each row, with its repetitions: str, or None where there is no text; object (rows,)."""
@@ -148,8 +149,3 @@ class ClosedTexts(Texts):
         if unknown := sorted({str(text) for text in texts} - set(self.names.tolist())):
             raise ValueError(f"none is called {', '.join(unknown)}; there are {', '.join(self.names)}")
         return chosen
-
-
-def shifted(code: Rows, by: int) -> Rows:
-    """Codes into a longer list of names; -1 stays."""
-    return np.where(code >= 0, code + by, -1)

@@ -139,7 +139,6 @@ class _Nodes:
     tensors: dict[str, array[int]] = field(default_factory=lambda: {name: array("q") for name in _OF_TENSOR})
 
     def add(self, node: dict[str, Any]) -> None:
-        """Append one node, and its tensors if it is an op."""
         attributes = {entry["name"]: entry["value"] for entry in node["attrs"]}
         name, given, schema = node["name"], node["inputs"], attributes.get("op_schema") or ""
         values = zip(given["values"], given["types"], strict=True)

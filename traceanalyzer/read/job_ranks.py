@@ -119,12 +119,12 @@ def _apart(first: str, other: str) -> tuple[str, str]:
     return first, other
 
 
-def _named(traces: Sequence[Declared]) -> list[Declared]:
+def _named(traces: Sequence[Declared]) -> Sequence[Declared]:
     """The traces; where several declare no rank and the names of their files tell them apart, with these ranks."""
     ranks = [rank_of_name(one.source) if one.rank is None else one.rank for one in traces]
     unnamed = sum(declared.rank is None for declared in traces)
     if unnamed < 2 or None in ranks or len(set(ranks)) < len(ranks):
-        return list(traces)
+        return traces
     return [replace(declared, rank=rank) for declared, rank in zip(traces, ranks, strict=True)]
 
 

@@ -64,7 +64,6 @@ def dialect_of(header: Mapping[str, Any], collector: Collector, cpu: Columns, gp
 
 
 def _names(lane: Columns, category: str) -> list[str]:
-    """The distinct names of the rows of one category."""
     used = distinct(narrow_codes(lane, "name")[matching(lane, "category", category.__eq__)])
     return [str(name) for name in texts_of(lane, "name")[used]]
 

@@ -111,7 +111,6 @@ work(sys.stdout.buffer, *pickle.load(sys.stdin.buffer))
 
 
 def parts_of(source: Source, jobs: int | None) -> int:
-    """How many processes are worth it for this file."""
     size = source.plain_bytes() if sys.executable else None
     return max(1, min(jobs or cores(), (size or 0) // WORTH_BYTES))
 

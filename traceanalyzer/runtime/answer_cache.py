@@ -45,7 +45,6 @@ class AnswerCache:
         self._pool, self._place_of = pool, place_of
 
     def run(self, tasks: Sequence[Task], told: Callable[[Task], None]) -> dict[str, Any]:
-        """As `Pool` has it."""
         keys = {task.key: hashlib.sha256(_code() + task.questions()).digest() for task in tasks}
         places = {one.key: None if one.once else self._place_of(Path(one.key), ".answers") for one in tasks}
         answers: dict[str, Any] = {}
@@ -64,7 +63,6 @@ class AnswerCache:
         return answers | given
 
     def close(self) -> None:
-        """End the processes."""
         self._pool.close()
 
 

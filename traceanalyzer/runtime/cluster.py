@@ -37,7 +37,6 @@ class Cluster:
         self._owner: dict[str, str] = {}
 
     def run(self, tasks: Sequence[Task], told: Callable[[Task], None]) -> dict[str, Any]:
-        """As `Pool` has it."""
         from distributed import as_completed
 
         known = self._client.scheduler_info(n_workers=-1)["workers"]

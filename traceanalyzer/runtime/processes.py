@@ -42,7 +42,6 @@ class Processes:
         self._owner: dict[str, Worker] = {}
 
     def run(self, tasks: Sequence[Task], told: Callable[[Task], None]) -> dict[str, Any]:
-        """As `Pool` has it."""
         waiting: dict[Worker | None, deque[_Batch]] = {one: deque() for one in (None, *self.workers)}
         for owner, queue in waiting.items():
             owned = [task for task in tasks if self._owner.get(task.key) is owner]
@@ -91,7 +90,6 @@ class Processes:
             return [error] * len(batch)
 
     def close(self) -> None:
-        """End the processes."""
         for worker in self.workers:
             worker.end()
 
@@ -114,11 +112,9 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Number of the process."""
         return self._process.pid or 0
 
     def submit(self, batch: _Batch) -> None:
-        """Ask for the answers."""
         try:
             self.connection.send(batch)
         except OSError:  # it ended while it had nothing to do
@@ -142,12 +138,10 @@ class Worker:
         return list(answers)
 
     def restart(self) -> None:
-        """Begin again, without what the process knew."""
         self.end()
         self._begin()
 
     def end(self) -> None:
-        """Whatever it does, it ends."""
         self._process.kill()
         self._process.join()
         self.connection.close()
@@ -155,7 +149,6 @@ class Worker:
 
 @contextmanager
 def _environment() -> Iterator[None]:
-    """The variables that a process begins with."""
     before = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     os.environ.update(_ENVIRONMENT)
     try:

@@ -279,7 +279,6 @@ class Collector:
             return np.array([self.heads[quirks.head_of(event)] for event in events], np.int32)
 
     def group(self, frame: str, category: str, keys: frozenset[str]) -> RowGroup:
-        """The group of these rows, made when first asked for."""
         if (frame, category, keys) not in self.groups:
             self.groups[frame, category, keys] = RowGroup(FRAMES[frame], category, keys)
         return self.groups[frame, category, keys]

@@ -41,7 +41,6 @@ class _Span(NamedTuple):
     high: int
 
     def starts(self, group: RowGroup) -> NDArray[np.bool_]:
-        """Whether each row starts within."""
         start = group.array("start")
         within: NDArray[np.bool_] = (start >= self.low) & (start <= self.high)
         return within

@@ -105,7 +105,6 @@ class Shared:
         self._get = getter(*keys)
 
     def pack(self, args: Sequence[Args]) -> bytes:
-        """Codes of the rows, int32."""
         texts = map(orjson.dumps, map(self._get, args))
         return struct.pack(f"{len(args)}i", *map(self.codes.__getitem__, texts))
 

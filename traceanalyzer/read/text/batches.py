@@ -176,7 +176,6 @@ class Batches:
         return self._repairs.mend(text, self.text.offset)
 
     def end_at(self, cut: int) -> None:
-        """What is wanted ends there."""
         self.ended, self._cut = True, cut
 
     def _handed(self, batch: Batch) -> Iterator[Batch]:

@@ -103,7 +103,6 @@ def closing_of(text: bytes) -> bytes:
 
 
 def depth_of(text: bytes) -> int:
-    """How many brackets are open at most."""
     return max((int(brackets.depth.max(initial=0)) for brackets in walk(text)), default=0)
 
 

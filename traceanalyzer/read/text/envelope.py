@@ -72,7 +72,6 @@ class Envelope:
         self._read(b"{" + rest.strip().removeprefix(b","), "after", offset)
 
     def _end_of_object(self, rest: bytes) -> int | None:
-        """The index after the object's closing brace."""
         for key in outer_keys(rest, b'"traceEvents"', depth=1):
             if _list_of("traceEvents").match(rest, key):
                 remedy = "Two traces were joined: pass each in a file of its own."

@@ -110,7 +110,6 @@ class EventText:
         self.offset += end
 
     def array_end(self, before: int) -> int:
-        """The index of the last closing bracket before an index."""
         return self._buffer.rfind(b"]", 0, before + 1) - 1
 
     def likely_array_end(self) -> int | None:

@@ -128,7 +128,6 @@ class Source:
         return UnreadableTrace(f"cannot be read: {(error.strerror or str(error)).lower()}", where=self.name)
 
     def _packed(self, file: IO[bytes], first: bytes, size: int) -> Iterator[bytes]:
-        """The file as it is."""
         block = first
         while block:
             yield block
@@ -218,7 +217,6 @@ def is_regular(path: str | Path) -> bool:
 
 
 def is_archive(first: bytes) -> bool:
-    """Whether a file that begins so is a tar archive."""
     return first[_MARK] == b"ustar"
 
 
@@ -259,7 +257,6 @@ class _Pipe:
         self._rest = b""
 
     def read(self, size: int) -> bytes:
-        """At most so many bytes; none at the end."""
         if not self._rest:
             self._rest = next(self._blocks, b"")
         data, self._rest = self._rest[:size], self._rest[size:]
