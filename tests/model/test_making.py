@@ -17,7 +17,6 @@ from traceanalyzer.model import interpreter, lanes
 from traceanalyzer.model.analysis import Analysis, Window
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.interpreter import threads_for
-from traceanalyzer.model.overlay import Counter, Overlay, Slices
 from traceanalyzer.model.report import Report
 from traceanalyzer.model.trace import Trace, ints
 
@@ -159,11 +158,3 @@ def test_package_installs_drawing_at_first_use_of_a_name(monkeypatch: pytest.Mon
     assert vars(traceanalyzer)["Finding"] is traceanalyzer.Finding
     assert Report.drawn is not None
     assert dir(traceanalyzer) == sorted(traceanalyzer.__all__)
-
-
-def test_what_is_drawn_says_its_name_and_size() -> None:
-    at = np.arange(1_200)
-    track = Slices("Idle", at, at + 1, at * 0, ["a"], [{}])
-    counter = Counter("power", at, at / 2, "W")
-    assert (repr(track), repr(counter)) == ("Slices('Idle', 1,200)", "Counter('power', 1,200)")
-    assert repr(Overlay(None, "t.json", 0, (track, track), (counter,))) == "Overlay('t.json', 2,400 slices)"

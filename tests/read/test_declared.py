@@ -9,9 +9,17 @@ import pytest
 from traceanalyzer.model.lanes import NULL_INT32, Narrow, Table
 from traceanalyzer.model.schema import Storage
 from traceanalyzer.model.trace import NULL_INT
-from traceanalyzer.read.columns.collector import FATES, Events, args_of, durations_of, fates_of, starts_ns, starts_of
-from traceanalyzer.read.columns.declared import Declared
-from traceanalyzer.read.columns.frames import categorical, first_of, looked_up, narrowed, ranks_of_ids, stored
+from traceanalyzer.read.columns.collector import (
+    FATES,
+    Declared,
+    Events,
+    args_of,
+    durations_of,
+    fates_of,
+    starts_ns,
+    starts_of,
+)
+from traceanalyzer.read.columns.frames import categorical, first_of, looked_up, narrowed, stored
 
 SPAN = {"cat": "Trace", "name": "PyTorch Profiler (0)", "dur": 3.0}
 
@@ -194,11 +202,6 @@ def test_codes_are_as_narrow_as_their_number_allows(size: int) -> None:
     codes = narrowed(np.array([-1, max(size - 1, 0)], np.int32), size)
     assert codes.tolist() == [-1, max(size - 1, 0)]
     assert codes.dtype.itemsize == (1 if size < 128 else 2 if size < 32_768 else 4)
-
-
-@pytest.mark.parametrize("ids", [[], [0], [3, 1, 2], [1_000_000, 5, 70], [31, 0], [32, 0]])
-def test_ids_are_ranked_whether_they_lie_close_or_far_apart(ids: list[int]) -> None:
-    assert ranks_of_ids(np.array(ids, np.uint32)).tolist() == [sorted(ids).index(one) for one in ids]
 
 
 def test_values_are_looked_up_and_code_minus_one_is_none() -> None:

@@ -11,8 +11,7 @@ from tests.support.merged_traces import fused, labelled, rank_trace, shifted, wr
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.errors import UnreadableTrace
 from traceanalyzer.read import merged
-from traceanalyzer.read.columns.collector import Collector
-from traceanalyzer.read.columns.declared import Declared
+from traceanalyzer.read.columns.collector import Collector, Declared
 from traceanalyzer.read.load import load_job
 from traceanalyzer.read.merged import restore_of, shifted_back, unfused, unlabelled
 from traceanalyzer.read.text.batches import Batches

@@ -83,9 +83,6 @@ class Columns:
     def __len__(self) -> int:
         return self._rows
 
-    def __repr__(self) -> str:
-        return f"Columns({self._rows:,} rows)"
-
     def column(self, name: str) -> Values | Coded:
         stored = self._kept(name)
         # It is made anew each time: it is asked for twice.

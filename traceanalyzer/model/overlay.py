@@ -43,9 +43,6 @@ class Slices:
     def __len__(self) -> int:
         return len(self.start_ns)
 
-    def __repr__(self) -> str:
-        return f"Slices({self.name!r}, {len(self):,})"
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counter:
@@ -56,9 +53,6 @@ class Counter:
     value: Floats
     unit: str
     about: str = ""
-
-    def __repr__(self) -> str:
-        return f"Counter({self.name!r}, {len(self.at_ns):,})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +99,3 @@ class Overlay:
         slices = [replace(one, start_ns=even(one.start_ns), end_ns=even(one.end_ns)) for one in self.slices]
         counters = [replace(one, at_ns=even(one.at_ns)) for one in self.counters]
         return replace(self, slices=tuple(slices), counters=tuple(counters), drift=drift)
-
-    def __repr__(self) -> str:
-        return f"Overlay({self.source!r}, {sum(map(len, self.slices)):,} slices)"

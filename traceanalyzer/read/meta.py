@@ -7,7 +7,6 @@ from typing import Any
 from traceanalyzer.model.arrays import distinct, numbered
 from traceanalyzer.model.lanes import Columns
 from traceanalyzer.model.schema import BUSY_CATEGORIES, CPU
-from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import NULL_INT, Damage, Device, Meta, ints, matching, narrow_codes, texts_of
 from traceanalyzer.read.columns.collector import Collector
 from traceanalyzer.read.columns.quirks import AUTOGRAD_PID
@@ -15,7 +14,6 @@ from traceanalyzer.read.text.batches import Batches
 
 _FLAGS = {"record_shapes": "shapes", "with_stack": "stacks", "with_flops": "flops"}
 _FLAGS |= {"with_modules": "modules", "profile_memory": "memory"}
-_VERSION_KEYS = regex(r"version$")
 _READ_ELSEWHERE = {"deviceProperties", "distributedInfo", "baseTimeNanoseconds", "traceEvents", *_FLAGS}
 
 
@@ -41,7 +39,7 @@ def build_meta(batches: Batches, collector: Collector, cpu: Columns, gpu: Column
         devices=_devices(header.get("deviceProperties"), gpu),
         rank=_integer(distributed.get("rank")),
         world_size=_integer(distributed.get("world_size")),
-        versions={k: str(v) for k, v in sorted(header.items()) if _VERSION_KEYS.search(k)},
+        versions={k: str(v) for k, v in sorted(header.items()) if k.endswith("version")},
         capabilities=_capabilities(header, collector),
         anomalies=dict(sorted(collector.anomalies.items())),
         unknown_categories=dict(sorted(collector.unknown_categories.items())),

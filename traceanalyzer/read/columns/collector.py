@@ -10,6 +10,7 @@ import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,13 @@ from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Mask
 from traceanalyzer.model.schema import CATEGORIES, FRAMES, MTIA_WORK, OTHER_CATEGORIES
+from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import NULL_INT
 from traceanalyzer.read.columns import quirks
 from traceanalyzer.read.columns.corrections import drop_misplaced
-from traceanalyzer.read.columns.declared import Declared
 from traceanalyzer.read.columns.packing import UNFIT, Args, Codes, Event, RowGroup, Rows, getter
-from traceanalyzer.read.columns.times import MAX_TS_US, start_ns, starts_from_text, us_to_ns
+from traceanalyzer.read.columns.quirks import as_text, lane_number
+from traceanalyzer.read.columns.times import MAX_TS_US, durations_ns, start_ns, starts_from_text, us_to_ns
 
 Starts = NDArray[Any]
 Positions = NDArray[np.intp]
@@ -82,9 +84,9 @@ def starts_of(batch: Sequence[Any], text: Callable[[], bytes]) -> Starts:
     int64 in ns, NULL_INT where there is none; shape (events,)."""
     try:
         us = _packed(map(_get_ts, batch), len(batch))
+        largest = np.abs(us).max(initial=0.0)
     except UNFIT:
-        return np.array([start_ns(event) for event in batch], np.int64)
-    largest = np.abs(us).max(initial=0.0)
+        largest = np.inf
     if not largest < MAX_TS_US:
         return np.array([start_ns(event) for event in batch], np.int64)
     if largest > LARGEST_EXACT_US and not np.array_equal(us, np.floor(us)):
@@ -112,6 +114,9 @@ def durations_of(frame: str, events: Sequence[Event]) -> NDArray[np.float64]:
     return np.zeros(len(events)) if instant else _packed(map(_get_dur, events), len(events))
 
 
+_GPU = regex(r"GPU (\d{1,4})\b")
+MAX_DEVICE = 1023  # of what a row calls its device; kineto numbers GPUs from 0, ROCm by agent
+_MAX_PID = 63  # that is a device's ordinal rather than a process
 _KNOWN = {category for _, category in CATEGORIES.values()} | {MTIA_WORK}
 _FIRST_NAMED_LANE = -1000
 _NEVER = np.iinfo(np.int64).max
@@ -121,6 +126,58 @@ _MENDED_TOGETHER = 8  # rows: mending one takes as long as packing a hundred
 _MAX_CATEGORIES = 200  # foreign ones that keep their names
 _OTHERS = FATES.index(("counted", OTHERS))
 _get_head = getter("name", "pid", "tid")
+
+
+@dataclass(slots=True)
+class Declared:
+    """What the metadata events (ph M) and the profiler's own marks say, kept as what is used of it.
+
+    Attributes:
+        threads: "pid/tid" -> name, as declared last.
+        processes: pid as text -> name and labels, as declared last.
+        window_ns: the span that the profiler says it recorded, as declared first.
+    """
+
+    threads: dict[str, str] = field(default_factory=dict)
+    processes: dict[str, dict[str, str]] = field(default_factory=dict)
+    window_ns: tuple[int, int] | None = None
+
+    def add(self, event: dict[str, Any], start: int) -> None:
+        name, args = event.get("name"), event.get("args")
+        if event.get("cat") == "Trace":
+            self.window_ns = self.window_ns or _window(event, start)
+        elif name == "thread_name" and isinstance(args, dict):
+            lane = f"{as_text(event.get('pid'))}/{as_text(event.get('tid'))}"
+            self.threads[lane] = as_text(args.get("name", "")).strip()
+        elif name in ("process_name", "process_labels") and isinstance(args, dict):
+            label = as_text(args.get("name") or args.get("labels") or "")
+            self.processes.setdefault(as_text(event.get("pid")), {})[name] = label
+
+    def update(self, later: Declared) -> None:
+        self.threads |= later.threads
+        for pid, labels in later.processes.items():
+            self.processes.setdefault(pid, {}).update(labels)
+        self.window_ns = self.window_ns or later.window_ns
+
+    def device_of(self, pid: Any) -> int | None:
+        """The GPU whose rows have this pid: as its process is called, else the pid itself where that is an ordinal."""
+        labels = self.processes.get(as_text(pid), {})
+        texts = [labels.get("process_labels", ""), labels.get("process_name", "")]
+        for text in [*texts, pid if isinstance(pid, str) else ""]:
+            if match := _GPU.match(text):
+                return int(match.group(1))
+        number = lane_number(pid)
+        return number if 0 <= number <= _MAX_PID and texts[0] != "CPU" else None
+
+
+def _window(event: dict[str, Any], start: int) -> tuple[int, int] | None:
+    if not as_text(event.get("name")).startswith("PyTorch Profiler"):
+        return None
+    try:
+        length, impossible = durations_ns(np.array([float(event["dur"])]))
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return None if impossible or start == NULL_INT else (start, start + int(length[0]))
 
 
 class Collector:
@@ -307,12 +364,12 @@ class Collector:
     def _number_lanes(self) -> None:
         """Names of pids, then of tids, count down in order of their first rows, however the file was cut."""
         heads = list(self.heads)
-        if all(quirks.lane_number(value) != NULL_INT for head in heads for value in head[1:]):
+        if all(lane_number(value) != NULL_INT for head in heads for value in head[1:]):
             return
         first = np.full(len(heads), _NEVER)
         for group in self.groups.values():
             np.minimum.at(first, group.array("head"), group.array("id").astype(np.int64))
         order = [code for code in np.argsort(first, kind="stable").tolist() if first[code] != _NEVER]
         for value in (heads[code][position] for position in (1, 2) for code in order):
-            if quirks.lane_number(value) == NULL_INT:
-                self.lanes.setdefault(quirks.as_text(value), _FIRST_NAMED_LANE - len(self.lanes))
+            if lane_number(value) == NULL_INT:
+                self.lanes.setdefault(as_text(value), _FIRST_NAMED_LANE - len(self.lanes))

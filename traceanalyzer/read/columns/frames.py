@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from traceanalyzer.model.arrays import places_of
 from traceanalyzer.model.lanes import NULL_INT32, Coded, Columns, Narrow, Table
 from traceanalyzer.model.schema import FRAMES, Column, Storage
 from traceanalyzer.model.trace import NULL_INT
-from traceanalyzer.read.columns.collector import Collector
-from traceanalyzer.read.columns.declared import MAX_DEVICE
+from traceanalyzer.read.columns.collector import MAX_DEVICE, Collector
 from traceanalyzer.read.columns.demangle import demangled
 from traceanalyzer.read.columns.packing import RowGroup
 from traceanalyzer.read.columns.quirks import FOLDED, as_json, as_text, coerced, lane_number
@@ -48,7 +48,7 @@ class _Gather:
         self.groups = groups
         self.rows = sum(group.rows for group in groups)
         ids = [group.array("id") for group in groups] or [np.empty(0, np.uint32)]
-        places = ranks_of_ids(np.concatenate(ids))
+        places = places_of(np.argsort(np.concatenate(ids), kind="stable"), self.rows)[:-1]
         ends = np.cumsum([group.rows for group in groups], dtype=np.int64).tolist()
         self._places = [places[end - group.rows : end] for group, end in zip(groups, ends, strict=True)]
 
@@ -77,13 +77,6 @@ class _Gather:
                 out[places] = group.array(name) + offset if offset else group.array(name)
                 del group.buffers[name]
         return out
-
-
-def ranks_of_ids(ids: NDArray[np.uint32]) -> NDArray[np.intp]:
-    """How many ids are less than each; no id comes twice."""
-    ranks = np.empty(len(ids), np.intp)
-    ranks[np.argsort(ids, kind="stable")] = np.arange(len(ids))
-    return ranks
 
 
 def _from_heads(name: str, gather: _Gather, collector: Collector, columns: dict[str, Any]) -> dict[str, Any]:

@@ -200,7 +200,6 @@ def _up_to_damage(stream: Any, data: bytes) -> Iterator[bytes]:
 # A name that begins with "._" is a file's attributes as macOS packs them.
 _EXECUTION_TRACE = regex(r"\.et\.json(\.\w+)?$")
 _TRACE_NAME = regex(r"^(?!\._).*\.json(\.gz|\.zst)?$", re.IGNORECASE)
-_MARK = slice(257, 262)
 _OPENED_BYTES = 64 << 10
 _REMEDY = "Pass an archive of one .json, .json.gz or .json.zst; or unpack it and pass the folder."
 
@@ -217,7 +216,7 @@ def is_regular(path: str | Path) -> bool:
 
 
 def is_archive(first: bytes) -> bool:
-    return first[_MARK] == b"ustar"
+    return first[257:262] == b"ustar"
 
 
 def only_trace(blocks: Iterator[bytes], where: str, plain: Callable[[IO[bytes]], Iterator[bytes]]) -> Iterator[bytes]:
