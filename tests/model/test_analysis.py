@@ -13,7 +13,7 @@ from tests.support.cached_reports import loaded
 from tests.support.fixtures import FIXTURES
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model import analysis as module
-from traceanalyzer.model.analysis import Analysis, Need, Window, depends_on_window, needs_of
+from traceanalyzer.model.analysis import Analysis, Need, Window, all_needs, needs_of
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.interpreter import side_by_side
@@ -80,7 +80,7 @@ def test_windows_share_indexes_that_ignore_them(analysis: Analysis) -> None:
     """Directly or through another index."""
     other = analysis.within((200, 300))
     kinds = Trace, Rowwise, Nowhere, Without, Window, Within, Last
-    assert [depends_on_window(one) for one in kinds] == [False] * 4 + [True] * 3
+    assert [Window in all_needs(one) for one in kinds] == [False] * 4 + [True] * 3
     assert other.index(Rowwise) is analysis.index(Rowwise)
     assert (analysis.index(Last).within.asked, other.index(Last).within.asked) == ((100, 900), (200, 300))
     assert analysis.index(Within) is analysis.index(Last).within

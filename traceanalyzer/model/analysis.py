@@ -88,17 +88,11 @@ def index_needs(kind: type) -> Mapping[str, Need]:
 
 
 @cache
-def depends_on_window(kind: type) -> bool:
-    """Whether the index, or one that it needs, looks at the window that was asked for."""
-    return Window in _all_needs(kind)
-
-
-@cache
-def _all_needs(kind: type) -> frozenset[type]:
+def all_needs(kind: type) -> frozenset[type]:
     """The index and all that it needs, directly or not."""
     if kind in (Window, Trace):
         return frozenset((kind,))
-    return frozenset((kind,)).union(*(_all_needs(need.kind) for need in index_needs(kind).values()))
+    return frozenset((kind,)).union(*(all_needs(need.kind) for need in index_needs(kind).values()))
 
 
 class _Within(local):
@@ -165,7 +159,7 @@ class Analysis:
 
         Raises Unavailable: the trace lacks what the index needs; raised again at every call.
         """
-        cache_of_kind = self._own if depends_on_window(kind) else self._shared  # type: ignore[arg-type]
+        cache_of_kind = self._own if Window in all_needs(kind) else self._shared  # type: ignore[arg-type]
         if kind not in cache_of_kind:
             self._build(kind, cache_of_kind)
         built = cache_of_kind[kind]
@@ -194,7 +188,7 @@ class Analysis:
         Those that need most others come first: their chain is what the others are built beside.
         """
         if self.threads > 1:
-            first = sorted(dict.fromkeys(kinds), key=lambda kind: (-len(_all_needs(kind)), kind.__name__))
+            first = sorted(dict.fromkeys(kinds), key=lambda kind: (-len(all_needs(kind)), kind.__name__))
             side_by_side([partial(self._attempt, kind) for kind in first], self.threads)
 
     def _attempt(self, kind: type) -> None:

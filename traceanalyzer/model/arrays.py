@@ -58,8 +58,7 @@ def no_rows() -> Rows:
 def distinct(values: NDArray[Value]) -> NDArray[Value]:
     """The values sorted, each once; `np.unique` hashes them, ten times slower for many, and imports `numpy.ma`."""
     ordered = np.sort(values)
-    unique: NDArray[Value] = ordered[starts_of_runs(ordered)]
-    return unique
+    return np.asarray(ordered[starts_of_runs(ordered)])
 
 
 def distinct_pairs(first: Rows, second: Rows) -> tuple[Rows, Rows]:
@@ -194,16 +193,14 @@ def quantile_within(number: Rows, values: NDArray[Value], share: float) -> NDArr
     group, _ = numbered(number)
     count = np.bincount(group)
     place = np.cumsum(count) - count + (share * (count - 1)).astype(np.int64)
-    found: NDArray[Value] = values[np.lexsort((values, group))][place][group]
-    return found
+    return np.asarray(values[np.lexsort((values, group))][place][group])
 
 
 def median_of(number: Rows, values: NDArray[Any]) -> NDArray[np.float64]:
     """Median of the values of each number from 0 to the largest, all of which occur; float64."""
     count = np.bincount(number)
     ordered, first = values[np.lexsort((values, number))], np.cumsum(count) - count
-    middle: NDArray[np.float64] = (ordered[first + (count - 1) // 2] + ordered[first + count // 2]) / 2
-    return middle
+    return np.asarray((ordered[first + (count - 1) // 2] + ordered[first + count // 2]) / 2)
 
 
 def medians_of_kinds(kind: Rows, values: NDArray[Any], among: Mask, kinds: int, least: int) -> Floats:

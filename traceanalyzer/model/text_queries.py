@@ -66,5 +66,4 @@ def rows_with_codes(wanted: NDArray[np.bool_], code: NDArray[np.signedinteger[An
     matches = wanted.nonzero()[0]
     if len(matches) == 1:  # nearly all questions: narrow codes are compared 60 times faster than looked up
         return np.asarray(code == int(matches[0]))
-    mask: NDArray[np.bool_] = np.append(wanted, False).take(code, mode="wrap")
-    return mask
+    return np.asarray(np.append(wanted, False).take(code, mode="wrap"))

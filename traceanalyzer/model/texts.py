@@ -105,8 +105,7 @@ class Texts:
         table = np.zeros(len(self.names) + 1, np.int64)
         for code in self.occurring():
             table[code] = number_of(str(self.names[code]))
-        numbers: Rows = table[self.code]
-        return numbers
+        return np.asarray(table[self.code])
 
     def distinct(self) -> list[str]:
         """The texts that occur, sorted."""

@@ -64,12 +64,9 @@ def exporter_of(header: Mapping[str, Any], categories: Iterable[str], processes:
     return None
 
 
-LOOKED_AT_BYTES = 512  # beyond the longest of these marks
-
-
 def format_of(content: bytes) -> Format | None:
     """What a file is that begins with these bytes; None where it may be JSON, or is not known."""
-    first = content[:LOOKED_AT_BYTES]
+    first = content[:512]  # beyond the longest of these marks
     if first[:1] in (b"{", b"[") and first[1:2] != b"\0":  # as nearly all: no expression need be compiled
         return None
     formats = (Format(**fields) for fields in _known()["format"])

@@ -29,7 +29,6 @@ _LABEL = regex(r"\[([A-Z]+[0-9]{1,6}(?:-[A-Z]+[0-9]{1,6})*|Unknown)\] (.*)$", re
 _PART = regex(r"([A-Z]+)([0-9]+)")
 _NAMED = regex(r".*_rank[0-9]{1,6}$", re.DOTALL)
 _SHIFT = 100_000_000  # between the pids of two ranks, as Triton-distributed and Flux merge
-_FUSED = frozenset({"rank", "pid_raw"})
 _MAX_RANK = 999_999
 
 
@@ -110,7 +109,7 @@ def restore_of(collector: Collector) -> Restore | None:
     moved = any(isinstance(pid, int) and pid > _SHIFT // 2 for pid in pids)
     if names and all(map(_NAMED.match, names)) and moved:
         return shifted_back
-    if any(group.keys >= _FUSED for group in collector.groups.values()):
+    if any(group.keys >= {"rank", "pid_raw"} for group in collector.groups.values()):
         return unfused
     return None
 

@@ -42,8 +42,7 @@ class _Span(NamedTuple):
 
     def starts(self, group: RowGroup) -> NDArray[np.bool_]:
         start = group.array("start")
-        within: NDArray[np.bool_] = (start >= self.low) & (start <= self.high)
-        return within
+        return np.asarray((start >= self.low) & (start <= self.high))
 
 
 def drop_misplaced(groups: Groups, recorded: tuple[int, int] | None) -> Counter[str]:
@@ -134,9 +133,6 @@ def _renumbered(lane: Columns, rows: NDArray[np.bool_]) -> Columns:
     return _unlinked(lane, rows).but("correlation", numbers)
 
 
-_ERAS = ("torch 1.12", "torch 2.1", "torch 2.4")
-
-
 def without_false_links(cpu: Columns, gpu: Columns, dialect: str) -> tuple[Columns, Columns]:
     """Both lanes with null for external ids that name no op; the lanes themselves where there are none.
 
@@ -144,7 +140,7 @@ def without_false_links(cpu: Columns, gpu: Columns, dialect: str) -> tuple[Colum
     other op's id by chance (fixed in kineto 2024-02 to 2024-10). Such an id is believed where that op was running on
     the calling thread when the call was made.
     """
-    if not dialect.startswith(_ERAS):
+    if not dialect.startswith(("torch 1.12", "torch 2.1", "torch 2.4")):
         return cpu, gpu
     calls, work = _doubtful(cpu), _doubtful(gpu)
     believed = np.zeros(len(cpu), np.bool_)
@@ -155,8 +151,7 @@ def without_false_links(cpu: Columns, gpu: Columns, dialect: str) -> tuple[Colum
 
 def _doubtful(lane: Columns) -> NDArray[np.bool_]:
     external = ints(lane, "external_id")
-    doubtful: NDArray[np.bool_] = (external == ints(lane, "correlation")) & (external != NULL_INT)
-    return doubtful
+    return np.asarray((external == ints(lane, "correlation")) & (external != NULL_INT))
 
 
 def _made_within_its_op(cpu: Columns, calls: NDArray[np.intp]) -> NDArray[np.bool_]:
@@ -170,8 +165,7 @@ def _made_within_its_op(cpu: Columns, calls: NDArray[np.intp]) -> NDArray[np.boo
     named = ops[np.minimum(np.searchsorted(external[ops], external[calls]), len(ops) - 1)]
     end = start + ints(cpu, "dur_ns")
     running = (start[named] <= start[calls]) & (start[calls] < end[named])
-    believed: NDArray[np.bool_] = running & (external[named] == external[calls]) & (tid[named] == tid[calls])
-    return believed
+    return np.asarray(running & (external[named] == external[calls]) & (tid[named] == tid[calls]))
 
 
 def _unlinked(lane: Columns, rows: NDArray[np.bool_]) -> Columns:
