@@ -182,10 +182,7 @@ def _freed_by(address: Rows, size: Rows) -> Rows:
 
 
 def _uses(phase: Names, freed: Rows) -> Names:
-    """What blocks are for, by the phases in which they are allocated and freed.
-
-    Backward frees what forward keeps for it; gradients outlive it, and what the optimizer never frees is its state.
-    """
+    """What blocks are for: backward frees what forward keeps for it, gradients outlive it, optimizer state stays."""
     until = np.append(phase, _NEVER)[freed]
     uses = {
         "activations": (phase == _FORWARD) & (until == _BACKWARD),

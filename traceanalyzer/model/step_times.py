@@ -154,10 +154,7 @@ def _has_workers(recording: Mapping[str, Any]) -> bool:
 
 
 def _usual(recording: Mapping[str, Any], part: str) -> tuple[float, ...]:
-    """Means of the thirds of a part's steps, without the few that take far longer; empty where steps are not listed.
-
-    The replay leaves such steps out as well: an evaluation after every tenth step is no part of the usual step.
-    """
+    """Means of the thirds of a part's steps, without the few that the replay leaves out as well; empty without any."""
     measured = recording.get("measured")
     of_part = measured.get(part) if isinstance(measured, Mapping) else None
     times = _times(of_part.get("step_ms")) if isinstance(of_part, Mapping) else ()

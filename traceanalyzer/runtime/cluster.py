@@ -40,18 +40,17 @@ class Cluster:
         from distributed import as_completed
 
         known = self._client.scheduler_info(n_workers=-1)["workers"]
-        futures = {self._submitted(task, known): task for task in tasks}
+        futures: dict[Any, Task] = {}
+        for task in tasks:
+            owner = self._owner.get(task.key)
+            where = {"workers": [owner], "allow_other_workers": True} if owner in known else {}
+            futures[self._client.submit(answered, task, self._states, pure=False, **where)] = task
         answers: dict[str, Any] = {}
         for future in as_completed(list(futures), loop=self._client.loop, raise_errors=False):
             task = futures[future]
             answers[task.key] = self._answer(future, task)
             told(task)
         return answers
-
-    def _submitted(self, task: Task, known: Any) -> Any:
-        owner = self._owner.get(task.key)
-        where = {"workers": [owner], "allow_other_workers": True} if owner in known else {}
-        return self._client.submit(answered, task, self._states, pure=False, **where)
 
     def _answer(self, future: Any, task: Task) -> Any:
         from distributed import KilledWorker
