@@ -44,9 +44,6 @@ class Verdict:
         return "; ".join(f"{label}: {text}" for label, text in self.lines.items())
 
 
-NO_VERDICT = Verdict()
-
-
 @dataclass(frozen=True, slots=True)
 class Fault:
     """Findings that one change of the program removes.
@@ -223,7 +220,7 @@ class JobReport:
     together: StepEstimate | None = None
     culprits: tuple[int, ...] = ()
     verdict: str = ""
-    summary: Verdict = NO_VERDICT
+    summary: Verdict = field(default_factory=Verdict)
     slowdown: Slowdown | None = None
     as_peers: Mapping[str, StepEstimate] | None = None
     unavailable: Mapping[str, str] | None = None
@@ -324,7 +321,7 @@ class TraceReport:
     measured: MeasuredStep | None = None
     waiting_ns: int | None = None
     verdict: str = ""
-    summary: Verdict = NO_VERDICT
+    summary: Verdict = field(default_factory=Verdict)
     parts: Mapping[str, float] = field(default_factory=dict)
     parts_of: str = ""
     cpu_use: Mapping[str, float] = field(default_factory=dict)

@@ -37,8 +37,6 @@ _get_category, _get_ts, _get_dur, _get_args = (getter(key) for key in ("cat", "t
 OTHERS = "of another rank"
 _FATE_OF_FLOW = {name: ("counted", f"flow:{name}") for name in _FLOWS}
 FATES = [("", ""), ("counted", OTHERS), *_FATE_OF_FLOW.values(), *sorted(set(CATEGORIES.values()))]
-
-
 # Category as exported -> index into FATES; a Counter has 0 for others.
 _FATE_OF = Counter[Any]({name: FATES.index(fate) for name, fate in (CATEGORIES | _FATE_OF_FLOW).items()})
 
