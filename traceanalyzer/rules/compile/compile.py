@@ -53,7 +53,7 @@ class Limits:
     limits=Limits,
     causes=("recompilation", "tiny-regions", "graph-breaks", "eager-ops", "guards", "not-replayed"),
 )
-def compile(calls: Calls, idle: IdleTime, work: Work, steps: Steps, limits: Limits) -> Iterator[Hits]:
+def compile(calls: Calls, idle: IdleTime, steps: Steps, limits: Limits) -> Iterator[Hits]:
     """Compiled code is compiled again in the loop, is interrupted by eager ops, or takes longer to enter than to run.
 
     What it looks for:
@@ -83,37 +83,36 @@ def compile(calls: Calls, idle: IdleTime, work: Work, steps: Steps, limits: Limi
     one kernel, and gives it the time of the longest.
     Source: "Dealing with Recompilations"; measured on an H200 with torch 2.11.
     """
-    rows = calls[calls.name.meets(is_compilation)]
-    compilations = rows[~rows.parent.inside(rows) & (rows.step >= 0)]
-    regions = regions_of(calls)
+    compilations = calls[calls.name.meets(is_compilation)].outermost()
+    compilations = compilations[compilations.step >= 0]
+    regions = calls[calls.name.matches(_REGION) & (calls.step >= 0)]
     if len(compilations) == 0 and len(regions) == 0:
         raise Unavailable("nothing in the trace is compiled by torch.compile")
     if (compilations.step > 0).any():
-        several = len(distinct(compilations.step)) > 1
-        yield _recompilation_hits(
-            compilations if several else compilations[compilations.step > 0], regions, idle, limits, sure=several
-        )
+        yield _recompilation_hits(compilations, regions, idle, limits)
     yield from _guard_hits(calls, idle, steps, limits)
     yield from _graph_hits(calls, regions, idle)
-    yield from _eager_hits(calls, regions, work, limits)
+    yield from _eager_hits(calls, regions, limits)
     yield from _overhead(calls, regions, limits)
 
 
-def _recompilation_hits(compilations: Calls, regions: Calls, idle: IdleTime, limits: Limits, *, sure: bool) -> Hits:
-    version, frame = newest_version(regions)
+def _recompilation_hits(compilations: Calls, regions: Calls, idle: IdleTime, limits: Limits) -> Hits:
+    steps = len(distinct(compilations.step))
+    # Counted from 1.
+    version, frame = max(((version + 1, frame) for frame, version in _region_numbers(regions)), default=(0, 0))
     return Hits(
         occurrences=compilations,
         cause="recompilation",
         lost=LostTime.idle_within(idle, compilations.start_ns, compilations.end_ns),
         fix=DropSpans(compilations.start_ns, compilations.end_ns),
-        confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
+        confidence=Confidence.HIGH if steps > 1 else Confidence.MEDIUM,
         message="code is compiled again {in_steps}: {in_a_step} of CPU time in each of these steps"
         + ("; frame {frame} has been compiled {version} times since the program began" if version > 1 else ""),
         advice="TORCH_LOGS=recompiles shows which guard fails. If a size changes, use dynamic=True, mark_dynamic, "
         "or padding to a few sizes. If a Python number changes, make it a tensor.",
         evidence={
             "compiling_ns": compilations.total_ns,
-            "in_a_step_ns": compilations.total_ns // len(distinct(compilations.step)),
+            "in_a_step_ns": compilations.total_ns // steps,
             "frame": frame,
             "version": version,
             "over_limit": version >= limits.max_versions,
@@ -122,7 +121,6 @@ def _recompilation_hits(compilations: Calls, regions: Calls, idle: IdleTime, lim
 
 
 def _guard_hits(calls: Calls, idle: IdleTime, steps: Steps, limits: Limits) -> Iterator[Hits]:
-    """Hits for guards that are checked before each call of compiled code."""
     lookups = calls[calls.name.matches(_LOOKUP) & (calls.step >= 0)].outermost()
     if not len(lookups) or lookups.total_ns < limits.min_guard_share * steps.window_ns:
         return
@@ -159,7 +157,6 @@ def _graph_hits(calls: Calls, regions: Calls, idle: IdleTime) -> Iterator[Hits]:
         cause="not-replayed",
         lost=LostTime.idle_within(idle, lost.start_ns, lost.end_ns),
         fix=Replace(lost.start_ns, lost.end_ns, gpu_ns, _REPLAY_NS),
-        confidence=Confidence.HIGH,
         message="compiled regions ask for a CUDA graph, as with mode='reduce-overhead', {times_a_step}, but none is "
         "replayed: each launches {kernels} kernels one by one",
         advice="TORCH_LOGS=perf_hints prints why no graph is replayed. Usual reasons: an input is changed in place "
@@ -169,32 +166,34 @@ def _graph_hits(calls: Calls, regions: Calls, idle: IdleTime) -> Iterator[Hits]:
     )
 
 
-def _eager_hits(calls: Calls, regions: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
+def _eager_hits(calls: Calls, regions: Calls, limits: Limits) -> Iterator[Hits]:
     """Hits for pointwise kernels that regions launch outside their compiled code."""
     every, run = eager_runs(calls, regions)
-    for device in distinct(every.device).tolist():
-        chosen = every.device == device
-        eager_work, number = every[chosen], np.unique(run[chosen], return_inverse=True)[1]
+    for eager_work, gpu_share in every.device_shares():
+        number = np.unique(run[np.isin(every.entries, eager_work.entries)], return_inverse=True)[1]
         longest = np.zeros(int(number.max()) + 1)
         np.maximum.at(longest, number, eager_work.dur_ns)
         total = np.bincount(number, weights=eager_work.dur_ns)
-        share = float((total - longest).sum()) / max(work[work.device == device].total_ns, 1)
-        if share < limits.min_eager_share:
+        if gpu_share * float((total - longest).sum()) / max(eager_work.total_ns, 1) < limits.min_eager_share:
             continue
         rest = eager_work[~eager_work.op.name.matches(r"^triton_")]
+        # Regions within others that launch only this work follow a break and go with it.
+        inner = regions[regions.parent.inside(regions)]
+        launched, owner = inner.launched()
+        staying = owner[~np.isin(launched.entries, eager_work.entries)]
+        resumed = inner[~np.isin(np.arange(len(inner)), staying)]
         yield Hits(
             occurrences=eager_work,
             cause="eager-ops",
             lost=LostTime.excess(eager_work, np.asarray(eager_work.dur_ns * (1 - longest / total)[number], np.int64)),
-            fix=(Fuse(eager_work.entries, number, longest), Drop(resumed_regions(regions, eager_work).rows)),
-            confidence=Confidence.HIGH,
+            fix=(Fuse(eager_work.entries, number, longest), Drop(resumed.rows)),
             message="graph breaks: compiled regions run {left} outside their compiled code, kernel by kernel; with the "
             "compiled kernels next to them {gpu} of all GPU work{where}",
             advice="TORCH_LOGS=graph_breaks shows what breaks the graph: torch.compiler.disable, print, a value on the "
             "host, or a call that dynamo does not trace. Without the break one kernel does all of this.",
             evidence={
                 **gpu_time_evidence(eager_work),
-                "gpu_share": eager_work.total_ns / max(work[work.device == device].total_ns, 1),
+                "gpu_share": gpu_share,
                 "left": rest.op.name.sums(rest.dur_ns),
                 "runs": len(total),
             },
@@ -203,7 +202,7 @@ def _eager_hits(calls: Calls, regions: Calls, work: Work, limits: Limits) -> Ite
 
 def _overhead(calls: Calls, regions: Calls, limits: Limits) -> Iterator[Hits]:
     """Hits for CPU time of regions, if a step enters several or their CPU time exceeds their GPU time."""
-    frames, times = frames_of(regions), times_of(calls, regions)
+    frames, times = len({frame for frame, _ in _region_numbers(regions)}), times_of(calls, regions)
     if len(regions) <= frames:  # each is entered once, which loads and sets up what later calls find
         return
     # Without the profiler, entering takes 50 µs and 13 µs more for each kernel; H200, torch 2.11.
@@ -254,22 +253,8 @@ def _gaps(calls: Calls, chosen: Mask | bool = True) -> intervals.Set:
     return intervals.union(calls.end_ns[:-1][follows], calls.start_ns[1:][follows])
 
 
-def regions_of(calls: Calls) -> Calls:
-    """The compiled regions in the steps."""
-    return calls[calls.name.matches(_REGION) & (calls.step >= 0)]
-
-
-def newest_version(regions: Calls) -> tuple[int, int]:
-    """(version, frame) of the region with most versions, counted from 1; zeros without regions."""
-    return max(((version + 1, frame) for frame, version in _region_numbers(regions)), default=(0, 0))
-
-
-def frames_of(regions: Calls) -> int:
-    """Number of frames of the regions. Each one after a model's first is a graph break."""
-    return len({frame for frame, _ in _region_numbers(regions)})
-
-
 def _region_numbers(regions: Calls) -> list[tuple[int, int]]:
+    """(frame, version) of each region; each frame after a model's first is a graph break."""
     matches = [_REGION.match(name) for name in regions.name.distinct()]
     return [(int(match["frame"]), int(match["version"])) for match in matches if match]
 
@@ -316,12 +301,3 @@ def eager_runs(calls: Calls, regions: Calls) -> tuple[Work, Rows]:
     uncompiled = np.bincount(run, weights=eager & pointwise & ~copied)
     chosen = pointwise & (np.bincount(run) >= _SHORT)[run] & (uncompiled > 0)[run]
     return kernels[chosen], run[chosen]
-
-
-def resumed_regions(regions: Calls, kernels: Work) -> Calls:
-    """Regions within others that launch only this work: they follow a break and go with it."""
-    inner = regions[regions.parent.inside(regions)]
-    launched, owner = inner.launched()
-    rest = owner[~np.isin(launched.entries, kernels.entries)]
-    chosen: Calls = inner[~np.isin(np.arange(len(inner)), rest)]
-    return chosen
