@@ -102,7 +102,9 @@ def exposed_communication(
     for name, collectives in every.by(what):
         members = np.flatnonzero(what.one_of(name))
         exposed, on_device = _of(lost, members), arrivals[members]
-        serial = _serialised(collectives, exposed, hidden)
+        alone = exposed.sums(len(collectives)) >= _WHOLE * collectives.dur_ns
+        # Nothing computes beside these, while queued kernels of another stream wait for them.
+        serial = np.flatnonzero(np.isin(collectives.entries, hidden.after) & alone)
         if 2 * collectives.dur_ns[serial].sum() >= collectives.total_ns:
             yield _serialised_hits(collectives[serial], name, _of(exposed, serial))
         elif collectives.dur_ns[on_device.measured].sum() >= limits.min_measured_share * collectives.total_ns:
@@ -117,15 +119,7 @@ def _of(lost: LostTime, members: Rows) -> LostTime:
     return replace(part, owner=np.searchsorted(members, part.owner), spans=None)
 
 
-def _serialised(collectives: Work, lost: LostTime, hidden: HiddenWaits) -> Rows:
-    """Positions of collectives beside which nothing computes, while queued kernels of another stream wait for them."""
-    awaited = np.isin(collectives.entries, hidden.after)
-    exposed = lost.sums(len(collectives)) >= _WHOLE * collectives.dur_ns
-    return np.flatnonzero(awaited & exposed)
-
-
 def _serialised_hits(collectives: Work, name: str, lost: LostTime) -> Hits:
-    """Hits for collectives that the order of the launches keeps from overlapping."""
     return Hits(
         occurrences=collectives,
         named_by=name,

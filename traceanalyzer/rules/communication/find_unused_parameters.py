@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from traceanalyzer.replay.edits import Drop
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, rule
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Unavailable, rule
 
 _SEARCH = r"search_unused_parameters$"
 _DDP = r"^DistributedDataParallel\.forward"
@@ -26,11 +26,10 @@ def find_unused_parameters(calls: Calls) -> Iterator[Hits]:
     """
     if not calls.name.matches(_DDP).any():
         raise Unavailable("no DistributedDataParallel in the trace")
-    collectives = calls[calls.name.matches(_SEARCH)]
+    searches = calls[calls.name.matches(_SEARCH)]
     yield Hits(
-        occurrences=collectives,
-        lost=LostTime.none(),
-        fix=Drop(collectives.rows),
+        occurrences=searches,
+        fix=Drop(searches.rows),
         confidence=Confidence.MEDIUM,
         info=True,
         message="DistributedDataParallel searches for unused parameters {times_a_step} (find_unused_parameters=True)",

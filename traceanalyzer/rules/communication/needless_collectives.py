@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, rank_within
+from traceanalyzer.model.arrays import Mask, distinct, pick
 from traceanalyzer.replay.edits import Drop, DropWork
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Work, rule
 from traceanalyzer.timeline.collective_waits import collectives_of
@@ -125,52 +125,37 @@ def _buffers(calls: Calls, members: Work, work: Work) -> Iterator[Hits]:
 
 def _each_tensor(small: Work, calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Small collectives of one op in a row. One collective could replace each run."""
-    kernels = np.sort(work.of_kind("compute").launch.start_ns)
+    kernels_ns, reads_ns = (np.sort(work.of_kind(kind).launch.start_ns) for kind in ("compute", "copy_d2h"))
     for op, collectives in small.by(small.outer_op.name):
         collectives = collectives[np.argsort(collectives.launch.start_ns, kind="stable")]
+        kernels, reads = (np.diff(np.searchsorted(ns, collectives.launch.start_ns)) for ns in (kernels_ns, reads_ns))
+        # A long pause or another step begins a new run.
+        goes_on = (kernels <= limits.max_kernels_between) & (np.diff(collectives.step) == 0)
         norm = _NORM in op
-        is_later = rank_within(_runs(collectives, kernels, limits.max_kernels_between)) > 0
-        later = collectives if norm else collectives[is_later]
-        if len(later) >= (limits.min_small_times - 1) * len(distinct(collectives.step)):
-            between = calls[:0] if norm else _read_between(calls, collectives, is_later, kernels)
-            logged = not norm and _all_read(collectives, is_later, work)
-            yield _told(op, later, collectives if logged else later, between, norm, limits)
+        later = collectives if norm else collectives[np.append(False, goes_on)]
+        if len(later) < (limits.min_small_times - 1) * len(distinct(collectives.step)):
+            continue
+        # For logging, every value is copied to the host before the next collective of its run.
+        logged = not norm and bool((reads[goes_on] > 0).all())
+        dropped = (collectives if logged else later).outer_op.distinct()
+        between = calls[:0] if norm else _read_between(calls, collectives.outer_op, goes_on & (kernels == 0))
+        yield Hits(
+            occurrences=later,
+            named_by=op,
+            fix=Drop(np.append(dropped.rows, between.rows)),
+            confidence=Confidence.MEDIUM,
+            evidence={
+                **({} if norm else {"elements": limits.max_small_elements}),
+                "lines": later.line.sums(later.dur_ns),
+            },
+            **(_NORMS if norm else _LOGGED if logged else _STACKABLE),
+        )
 
 
-def _runs(collectives: Work, kernels: Rows, most: int) -> Rows:
-    """Number of each collective's run. A long pause or another step begins a new run."""
-    before = np.searchsorted(kernels, collectives.launch.start_ns)
-    begins = (np.diff(before) > most) | (np.diff(collectives.step) != 0)
-    return np.cumsum(np.concatenate(([0], begins)))
-
-
-def _read_between(calls: Calls, collectives: Work, is_later: Mask, kernels: Rows) -> Calls:
-    """Copies to the host between the collectives of a run, if no kernel is launched between."""
-    ops = collectives.outer_op
-    bare = is_later[1:] & (np.diff(np.searchsorted(kernels, collectives.launch.start_ns)) == 0)
+def _read_between(calls: Calls, ops: Calls, bare: Mask) -> Calls:
+    """Copies to the host between these ops and the next ones of their run, where no kernel is launched between."""
     begin, end, thread = ops.end_ns[:-1][bare], ops.start_ns[1:][bare], ops.thread[1:][bare]
     done = calls[calls.is_top_op | (calls.is_call & ~calls.op.there)]
     place = np.searchsorted(begin, done.start_ns, side="right") - 1
     within = (place >= 0) & (done.start_ns < pick(end, place)) & (done.thread == pick(thread, place))
     return done[within]
-
-
-def _all_read(collectives: Work, is_later: Mask, work: Work) -> bool:
-    """True if every value is copied to the host before the next collective of its run, as for logging."""
-    read = np.sort(work.of_kind("copy_d2h").launch.start_ns)
-    copies = np.diff(np.searchsorted(read, collectives.launch.start_ns))
-    return bool((copies[is_later[1:]] > 0).all())
-
-
-def _told(op: str, needless: Work, dropped: Work, between: Calls, norm: bool, limits: Limits) -> Hits:
-    texts = _NORMS if norm else _STACKABLE if len(dropped) == len(needless) else _LOGGED
-    elements = {} if norm else {"elements": limits.max_small_elements}
-    return Hits(
-        occurrences=needless,
-        named_by=op,
-        lost=LostTime.all_of(needless),
-        fix=Drop(between.joined((dropped.outer_op.distinct(), between)).rows),
-        confidence=Confidence.MEDIUM,
-        evidence={**elements, "lines": needless.line.sums(needless.dur_ns)},
-        **texts,
-    )

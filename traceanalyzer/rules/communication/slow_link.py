@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.job.links import RankLinks, SlowLink
+from traceanalyzer.job.links import RankLinks
 from traceanalyzer.job.loads import RankLoads
-from traceanalyzer.model.arrays import Rows, distinct
+from traceanalyzer.model.arrays import distinct
 from traceanalyzer.replay.edits import Resize
 from traceanalyzer.replay.peer_comparison import LATE_SHARE, late_share
 from traceanalyzer.rule import Claims, Hits, LostTime, Unavailable, Work, rule
@@ -39,32 +39,29 @@ def slow_link(
     # over equally fast links, the ranks' ends of one collective differ by at most 3 % of its transfer time
     for link in links.slow:
         collectives = work[np.isin(work.entries, link.entry)]
-        if len(collectives):
-            yield _hits(collectives, link, without_waiting(collectives, waits), step_ns)
-
-
-def _hits(collectives: Work, link: SlowLink, transfer_ns: Rows, step_ns: float) -> Hits:
-    more_ns = link.more_ns[find(link.entry, collectives.entries)]
-    more = float(more_ns.sum()) / max(len(distinct(collectives.step)), 1)
-    names = " and ".join(map(str, link.ranks))
-    pair = link.group is None
-    return Hits(
-        occurrences=collectives,
-        named_by=f"ranks {names}" if pair else link.group,
-        cause="pair" if pair else "group",
-        lost=LostTime.excess(collectives, more_ns),
-        of_job=True,
-        fix=Resize(collectives.entries, (transfer_ns - more_ns).astype(np.float64)),
-        message="{where}: {what} {count} times, {part} longer than over the other links, {more} a step",
-        advice="Check what connects these ranks: nvidia-smi nvlink --status, nvidia-smi topo -m, errors and speed of "
-        "the network cards (ibstat, ethtool), and nccl-tests between the two hosts or devices. NCCL_DEBUG=INFO says "
-        "which transport NCCL took: without peer access data goes through the host.",
-        evidence={
-            "where": f"link between ranks {names}" if pair else f"group {link.group}",
-            "what": link.collective or "exchanges",
-            "part": f"{link.part:.0%}".replace("%", " %"),
-            "more_ns": round(more),
-            "longer_times": 1 + link.part,
-            LATE_SHARE: late_share(more, more, step_ns) if step_ns else 0.0,
-        },
-    )
+        if not len(collectives):
+            continue
+        more_ns = link.more_ns[find(link.entry, collectives.entries)]
+        more = float(more_ns.sum()) / max(len(distinct(collectives.step)), 1)
+        names = " and ".join(map(str, link.ranks))
+        pair = link.group is None
+        yield Hits(
+            occurrences=collectives,
+            named_by=f"ranks {names}" if pair else link.group,
+            cause="pair" if pair else "group",
+            lost=LostTime.excess(collectives, more_ns),
+            of_job=True,
+            fix=Resize(collectives.entries, (without_waiting(collectives, waits) - more_ns).astype(np.float64)),
+            message="{where}: {what} {count} times, {part} longer than over the other links, {more} a step",
+            advice="Check what connects these ranks: nvidia-smi nvlink --status, nvidia-smi topo -m, errors and speed "
+            "of the network cards (ibstat, ethtool), and nccl-tests between the two hosts or devices. NCCL_DEBUG=INFO "
+            "says which transport NCCL took: without peer access data goes through the host.",
+            evidence={
+                "where": f"link between ranks {names}" if pair else f"group {link.group}",
+                "what": link.collective or "exchanges",
+                "part": f"{link.part:.0%}".replace("%", " %"),
+                "more_ns": round(more),
+                "longer_times": 1 + link.part,
+                LATE_SHARE: late_share(more, more, step_ns) if step_ns else 0.0,
+            },
+        )

@@ -12,7 +12,7 @@ from traceanalyzer.model.units import format_bytes, format_ns
 from traceanalyzer.regions.regions import Regions
 from traceanalyzer.replay.peer_comparison import LATE_SHARE, ExcessOverPeers
 from traceanalyzer.replay.step_breakdown import gap_of
-from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Unavailable, Work, rule
+from traceanalyzer.rule import Calls, Claims, Hits, Unavailable, Work, rule
 
 # Places in a message.
 _NAMED = 3
@@ -61,7 +61,6 @@ def straggler(
         occurrences=extra_calls,
         named_by=gap_of(names[0]) or names[0],
         cause=straggler_cause(lag, names[0]),
-        lost=LostTime.none(),
         of_job=True,
         fix=lag.edit,
         message=straggler_message(
