@@ -1,13 +1,13 @@
 """Copies that only change the layout of tensors."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct
+from traceanalyzer.model.arrays import Mask, Rows, distinct
 from traceanalyzer.replay.edits import DropWork, Insert, Resize
 from traceanalyzer.roofline.gpus import Gpus, Peaks
 from traceanalyzer.roofline.lower_bounds import bound_of, reached_ns
@@ -16,7 +16,7 @@ from traceanalyzer.rule.consistency import ASSUMED
 from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.ops.strides import adds_transposed, layout_of, turned_layout, turns
-from traceanalyzer.tensors.signatures import Shape, Signature, signatures_of, tensors
+from traceanalyzer.tensors.signatures import Shape, Signature, shape_text, signatures_of, tensors
 from traceanalyzer.timeline import kernel_families as families
 
 # cause -> (message, advice)
@@ -116,9 +116,15 @@ def strided_copy(
     concatenations = work.name.matches(families.CONCATENATION) | by_cat
     growing = growing_cats(work, concatenations, limits.grown_times)
     moved = work[copied & ~by_cat]
-    times, in_order = write_counts(moved, inputs), order_kept(moved, inputs) == 1
-    once = (times == 1) & ~writes_slices(moved, inputs)
-    passed_on = once & ~in_order & carried(moved, inputs)
+    times, in_order = write_counts(moved, inputs), inputs.meets(_keeps_order)[moved.entries]
+    # Where no strides are recorded, whoever asks for copy_ itself, or for `x[i] = y`, is taken to write a part.
+    whole = inputs.meets(_is_whole)[moved.entries] | ~moved.outer_op.name.one_of("aten::copy_")
+    once = (times == 1) & whole
+    # A sum has the strides of its inputs: one transposed view before the first residual connection transposes what
+    # all layers read.
+    added = {layout_of(op, 0) for op in inputs.signatures if adds_transposed(op)}
+    read_on = inputs.meets(lambda op: op.name == "aten::copy_" and layout_of(op, 1) in added)[moved.entries]
+    passed_on = once & ~in_order & read_on
     for cause, copies in (
         ("growing-buffer", work[growing]),
         ("concatenation", work[concatenations & ~growing & (work.op.there | ~growing.any())]),
@@ -132,8 +138,7 @@ def strided_copy(
         for on_device, share in copies.device_shares(least):
             hits = _hits(cause, on_device, inputs, share, flow, limits)
             if cause == "repetition":
-                readers = readers_of(on_device, work, inputs, gpus, limits.memory_share)
-                hits = _read_once(hits, on_device, *readers)
+                hits = with_readers(hits, on_device, work, inputs, gpus, limits.memory_share)
             if cause == "carried":
                 hits = replace(hits, evidence={**hits.evidence, **turned_at(calls, on_device, inputs)})
             yield hits
@@ -144,9 +149,11 @@ def _hits(cause: str, copies: Work, inputs: WorkInputs, share: float, flow: Flow
     joins = grows or cause == "concatenation"  # its inputs are written in place: an op and a small write stay
     stays = np.minimum(copies.dur_ns, limits.append_ns if joins else 0)
     certain = grows or cause == "carried" or (flow is not None and flow.is_read_once(copies.op))
-    sure = (order_kept(copies, inputs) == 0) | copies.outer_op.name.matches(_ASKED)
+    turned = inputs.meets(lambda op: _keeps_order(op) is False)[copies.entries]
+    sure = turned | copies.outer_op.name.matches(_ASKED)
     guessed = cause == "transposition" and 2 * copies[sure].total_ns < copies.total_ns
     what, advice = TEXTS[cause]
+    last = inputs.signatures[int(inputs.number[copies.entries[-1]])]
     in_place = (Resize(copies.entries, stays.astype(np.float64)), Insert(copies.op.distinct().rows, _VIEWS_NS))
     return Hits(
         occurrences=copies,
@@ -160,27 +167,12 @@ def _hits(cause: str, copies: Work, inputs: WorkInputs, share: float, flow: Flow
             **gpu_time_evidence(copies),
             "gpu_share": share,
             "spent_ns": copies.total_ns,
-            "new": appended_shape(copies) if grows else "",
+            "new": shape_text(min(tensors(last), key=math.prod)) if grows else "",
             "often": write_count_text(copies, inputs) if cause == "repetition" else "",
             **({ASSUMED: "the order of dimensions"} if guessed else {}),
         },
         normal_share=limits.usual_share if cause == "concatenation" else 0.0,
         fault_key="transposed-tensor" if cause == "carried" else "",
-    )
-
-
-def _read_once(hits: Hits, copies: Work, readers: Work, copy: Rows, needed_ns: Floats) -> Hits:
-    """The hits, with the ops that read the repeated data."""
-    if len(readers) == 0:
-        return hits
-    excess_ns = np.asarray(readers.dur_ns - needed_ns, np.int64)
-    read = LostTime.excess(readers, excess_ns, copy)
-    return replace(
-        hits,
-        lost=LostTime.joined([LostTime.excess(copies, copies.dur_ns), read]),
-        fix=(DropWork(copies.entries), Resize(readers.entries, needed_ns)),
-        message=hits.message + ". {readers} reads all that is written, and takes {read} longer for it",
-        evidence={**hits.evidence, "readers": next(iter(op_times(readers))), "read_ns": int(excess_ns.sum())},
     )
 
 
@@ -197,7 +189,7 @@ def write_counts(copies: Work, inputs: WorkInputs) -> Rows:
     An expanded dimension has stride 0. Where no strides are recorded, the op that the user called may say that it
     repeats: then `SEVERAL`.
     """
-    times = _of_each(copies, inputs, _write_count)
+    times = np.array([_write_count(op) for op in inputs.signatures], np.int64)[inputs.number[copies.entries]]
     by_name = np.where(copies.outer_op.name.matches(_REPEATING), SEVERAL, 1)
     return np.where(times < 0, by_name, times)
 
@@ -209,31 +201,6 @@ def write_count_text(copies: Work, inputs: WorkInputs) -> str:
     return "several times" if most == SEVERAL else "twice" if most == 2 else f"{most:,} times"
 
 
-def order_kept(copies: Work, inputs: WorkInputs) -> Rows:
-    """1 if a copy keeps the order of dimensions, 0 if it changes it, -1 if its strides are not recorded."""
-    return _of_each(copies, inputs, _order_kept)
-
-
-def writes_slices(copies: Work, inputs: WorkInputs) -> Mask:
-    """Which of the copies the program asks for with copy_ or `x[i] = y` and write no tensor as a whole; bool (copies,).
-
-    Where no strides are recorded, whoever asks for copy_ itself is taken to write a part.
-    """
-    part = _of_each(copies, inputs, lambda op: not _is_whole(op)) == 1
-    return np.asarray(copies.outer_op.name.one_of("aten::copy_") & part)
-
-
-def carried(copies: Work, inputs: WorkInputs) -> Mask:
-    """Which of the copies read a transposed tensor whose layout additions hand on, bool (copies,).
-
-    A sum has the strides of its inputs: one transposed view before the first residual connection transposes what all
-    layers read. Images in channels_last are left out, since their convolutions want that layout.
-    """
-    added = {layout_of(op, 0) for op in inputs.signatures if adds_transposed(op)}
-    reads = _of_each(copies, inputs, lambda op: op.name == "aten::copy_" and layout_of(op, 1) in added)
-    return np.asarray(reads == 1)
-
-
 def turned_at(calls: Calls, copies: Work, inputs: WorkInputs) -> dict[str, str]:
     """Evidence: the line whose transpose() or permute() makes the layout that these copies read."""
     read = {layout_of(inputs.signatures[which], 1) for which in distinct(inputs.number[copies.entries]).tolist()}
@@ -242,11 +209,6 @@ def turned_at(calls: Calls, copies: Work, inputs: WorkInputs) -> dict[str, str]:
     makes = np.array([turned_layout(op) in read for op in signatures], bool)[number]
     line = next(iter(views[makes].line.sums(views[makes].dur_ns)), "")
     return {"turned": f" (made at {line})", "turned_at": line} if line else {"turned": ""}
-
-
-def _of_each(copies: Work, inputs: WorkInputs, value: Callable[[Signature], int]) -> Rows:
-    """What the function returns for the op of each copy, int64 (copies,)."""
-    return np.array([value(op) for op in inputs.signatures], np.int64)[inputs.number[copies.entries]]
 
 
 def _write_count(op: Signature) -> int:
@@ -260,11 +222,12 @@ def _write_count(op: Signature) -> int:
     return min(max(times, 1), _MAX_COUNT)
 
 
-def _order_kept(op: Signature) -> int:
+def _keeps_order(op: Signature) -> bool | None:
+    """Whether a copy keeps the order of dimensions, None if its strides are not recorded."""
     written, read = (layout_of(op, position) for position in (0, 1))
     if op.name != "aten::copy_" or written is None or read is None or written[0] != read[0] or not any(read[1]):
-        return -1
-    return int(_dimension_order(*written) == _dimension_order(*read))
+        return None
+    return _dimension_order(*written) == _dimension_order(*read)
 
 
 def _is_whole(op: Signature) -> bool:
@@ -291,15 +254,9 @@ def growing_cats(work: Work, concatenations: Mask, times: float) -> Mask:
     return growing
 
 
-def appended_shape(work: Work) -> str:
-    """Shape of the input that the last cat appended, such as `8x1x64`."""
-    number, signatures = signatures_of(work.events.trace, work.op.rows)
-    return "x".join(map(str, min(_input_shapes(signatures[int(number[-1])]), key=math.prod)))
-
-
-def _growth(op: Signature, times: float) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+def _growth(op: Signature, times: float) -> tuple[Shape, Shape] | None:
     """(shape of a cat's largest input, shape of its result) if the other inputs are small; else None."""
-    largest, *small_inputs = sorted(_input_shapes(op), key=math.prod, reverse=True) or [[]]
+    largest, *small_inputs = sorted(tensors(op), key=math.prod, reverse=True) or [()]
     small = 0 < times * sum(map(math.prod, small_inputs)) <= math.prod(largest)
     if not small or any(len(other) != len(largest) for other in small_inputs):
         return None
@@ -307,13 +264,8 @@ def _growth(op: Signature, times: float) -> tuple[tuple[int, ...], tuple[int, ..
     if len(differ) != 1:
         return None
     (dim,) = differ
-    result = [*largest[:dim], largest[dim] + sum(other[dim] for other in small_inputs), *largest[dim + 1 :]]
-    return tuple(largest), tuple(result)
-
-
-def _input_shapes(op: Signature) -> list[list[int]]:
-    tensors = op.dims[0] if op.dims and isinstance(op.dims[0], list) else []
-    return [shape for shape in tensors if isinstance(shape, list)]
+    joined = largest[dim] + sum(other[dim] for other in small_inputs)
+    return largest, (*largest[:dim], joined, *largest[dim + 1 :])
 
 
 # Products of few rows with many: their queries, or rows, of a group fold into one product. Pointwise ops are left out:
@@ -347,12 +299,8 @@ class Repeated:
         return same and not self.kept.isdisjoint(shape[-3:]) and self.repeated.isdisjoint(shape)
 
 
-def readers_of(
-    copies: Work, work: Work, inputs: WorkInputs, gpus: Gpus, least_share: float
-) -> tuple[Work, Rows, Floats]:
-    """(the readers' work, which copy each reads by its position, the time of each in ns if it read all data once).
-
-    Readers are attention and products, bound by memory, that are the next to read what each of the copies wrote.
+def with_readers(hits: Hits, copies: Work, work: Work, inputs: WorkInputs, gpus: Gpus, least_share: float) -> Hits:
+    """The hits, with attention and products, bound by memory, that are the next to read what each of the copies wrote.
 
     Args:
         least_share: of the memory's peak rate, that such an op reaches.
@@ -374,8 +322,18 @@ def readers_of(
             needed = _needed_ns(op, spared, int(work.dur_ns[reader]), gpus[int(work.device[reader])].peaks, least_share)
             if needed is not None:
                 reads.append((reader, position, needed))
-    readers, read = (np.array([item[which] for item in reads], np.int64) for which in (0, 1))
-    return work[readers], read, np.array([needed for _, _, needed in reads], np.float64)
+    if not reads:
+        return hits
+    place_of, copy_of, needed_ns = map(np.array, zip(*reads, strict=True))
+    readers = work[place_of]
+    excess_ns = (readers.dur_ns - needed_ns).astype(np.int64)
+    return replace(
+        hits,
+        lost=LostTime.joined([LostTime.excess(copies, copies.dur_ns), LostTime.excess(readers, excess_ns, copy_of)]),
+        fix=(DropWork(copies.entries), Resize(readers.entries, needed_ns)),
+        message=hits.message + ". {readers} reads all that is written, and takes {read} longer for it",
+        evidence={**hits.evidence, "readers": next(iter(op_times(readers))), "read_ns": int(excess_ns.sum())},
+    )
 
 
 def _next_readers(copies: Work, reading: Work, takes: Rows) -> list[tuple[int, int, int]]:
