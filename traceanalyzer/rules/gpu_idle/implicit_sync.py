@@ -1,7 +1,7 @@
 """Ops that wait until the GPU returns a value or a size."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,21 +38,13 @@ _SENT_ONCE = (
 _COUNTED = r"nonzero|nonzero_numpy|where|argwhere|_?unique\w*|bincount|repeat_interleave|combinations"
 
 
-@dataclass(frozen=True, slots=True)
-class Awaited:
-    """A kind of blocking op.
+class Awaited(NamedTuple):
+    """A kind of blocking op."""
 
-    Attributes:
-        ops: pattern of the names that the user calls; None if names do not decide.
-        why: the end of a sentence about the op.
-        advice: the remedy, in the imperative.
-        only_reads: the op does nothing else, and goes where nobody needs the value.
-    """
-
-    ops: str | None
+    ops: str | None  # pattern of the names that the user calls; None if names do not decide
     why: str
     advice: str
-    only_reads: bool = False
+    only_reads: bool = False  # it does nothing else, and goes where nobody needs the value
 
 
 KINDS = {

@@ -83,26 +83,29 @@ def scheduler_gap(
     start, once = lasting.standing_out(limits.min_steps, limits.spike_times)
     if start.any():
         text = TEXTS["start"]
-        yield _hits(lasting[start], "start", text.happened, text.advice, Confidence.HIGH, info=True)
+        yield _hits(lasting[start], "start", text.happened, text.advice)
     recurring, single = lasting[~once & ~start], lasting[once & ~start]
     for (cause, mark), gaps in recurring.by(recurring.cause, _optimizers(recurring, calls)):
         optimizer = mark and mark.partition("#")[2]
-        sure = Confidence.LOW if cause in ("unknown", "waiting") else Confidence.HIGH
         rare = _steps_with_gaps(gaps, same=cause == _JITTER) < limits.min_steps_share * len(steps)
         rare &= len(steps) >= limits.min_steps
         ready = cause == "data-loading" and median(gaps.call.dur_ns) < limits.max_fetch_ns
-        info = cause in NOT_THE_CODE or only_profiled(forecast) or rare or bool(ready)
-        what, advice = _describe(cause, gaps, optimizer, ready=bool(ready), rare=rare)
+        what, advice = _describe(cause, gaps, optimizer, ready=ready, rare=rare)
         advice = busy_advice(advice) if is_busy(forecast) and cause not in NOT_THE_CODE else advice
-        usual = limits.usual_share if cause in _USUAL else 0.0
-        hits = _hits(gaps, cause, what, advice, sure, info=info, optimizer=optimizer, usual=usual)
-        frequent = limits.min_steps_share if len(steps) >= limits.min_steps else 0.0
-        yield replace(hits, recurring_share=frequent)
+        yield replace(
+            _hits(gaps, cause, what, advice),
+            named_by=optimizer,
+            confidence=Confidence.LOW if cause in ("unknown", "waiting") else Confidence.HIGH,
+            info=cause in NOT_THE_CODE or only_profiled(forecast) or rare or ready,
+            normal_share=limits.usual_share if cause in _USUAL else 0.0,
+            recurring_share=limits.min_steps_share if len(steps) >= limits.min_steps else 0.0,
+            max_severity=Severity.MEDIUM if cause == _STRETCHED else Severity.HIGH,
+        )
     for cause, gaps in single.by(single.cause):
         what = TEXTS.get(cause, ELSE).happened
         what += "; this happens in one step only, so it may be the profiler or chance"
         advice = "Record longer before you change anything: it may not recur."
-        yield _hits(gaps, f"{cause}-once", what, advice, Confidence.HIGH, info=True)
+        yield _hits(gaps, f"{cause}-once", what, advice)
 
 
 def _describe(cause: str, gaps: IdleTime, optimizer: str | None, *, ready: bool, rare: bool) -> tuple[str, str]:
@@ -132,38 +135,22 @@ def _optimizers(gaps: IdleTime, calls: Calls) -> Texts:
     return Texts(np.where(within & gaps.cause.one_of(*BETWEEN_OPS), codes, -1), marks.name.names)
 
 
-def _hits(
-    gaps: IdleTime,
-    cause: str,
-    what: str,
-    advice: str,
-    sure: Confidence,
-    *,
-    info: bool,
-    optimizer: str | None = None,
-    usual: float = 0.0,
-) -> Hits:
+def _hits(gaps: IdleTime, cause: str, what: str, advice: str) -> Hits:
     names = gaps.op.name
     ops = names if names.there.all() else names.or_else(gaps.launch.op.name)
     by_ops = " during {ops:of this idle time}" if cause == _JITTER else " before {ops:of this idle time}"
     return Hits(
         occurrences=gaps,
-        named_by=optimizer,
         cause=cause,
         message="{in_steps}, the GPU is idle" + by_ops * (cause == _JITTER or bool(ops.there.any())) + f": {what}",
         advice=advice,
-        confidence=sure,
         evidence={"largest_gap_ns": int(gaps.dur_ns.max()), "ops": ops},
-        info=info,
-        normal_share=usual,
-        max_severity=Severity.MEDIUM if cause == _STRETCHED else Severity.HIGH,
+        info=True,
     )
 
 
 def _steps_with_gaps(gaps: IdleTime, *, same: bool) -> int:
     """Number of steps with a gap; if `same`, the most steps in which one call was delayed."""
-    if not same:
-        return len(distinct(gaps.step))
-    place = gaps.held_up_at()
+    place = gaps.held_up_at() if same else np.zeros(len(gaps), np.int64)
     _, first = grouped([place, gaps.step])
     return int(np.bincount(place[first]).max(initial=0))

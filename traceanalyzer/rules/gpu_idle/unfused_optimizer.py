@@ -7,13 +7,11 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, distinct
+from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.text_queries import regex
-from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Unavailable, rule
-from traceanalyzer.timeline.calls_and_work import Work
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Unavailable, Work, rule
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
 
 # torch 2.4 and later have a fused CUDA implementation of these.
@@ -81,25 +79,20 @@ def unfused_optimizer(calls: Calls, idle: IdleTime, forecast: Forecast | None, l
     # neither the fused nor the foreach implementation supports sparse gradients
     sparse = calls[calls.name.matches(SPARSE)].index_of_enclosing(marks)
     is_done = names.matches(DONE) | launched.in_graph
-    is_done |= _by_lists(names, owner) | launched.kind.one_of("communication")
+    is_done |= launched.kind.one_of("communication")
     done = np.isin(np.arange(len(marks)), np.append(owner[is_done], sparse))
+    # Steps that are mostly something else than passes, and make their updates by lists already.
+    every = np.bincount(owner, minlength=len(marks))
+    lists = np.bincount(owner[names.matches(LISTS)], minlength=len(marks))
+    done |= (lists > 0) & (2 * lists <= every)
     # No compiler or fused kernel removes that a step reads back a value for many of its tensors.
-    reads = np.bincount(owner[launched.kind.one_of("copy_d2h")], minlength=len(marks))
-    done |= reads > _RARE * np.bincount(owner, minlength=len(marks))
+    done |= np.bincount(owner[launched.kind.one_of("copy_d2h")], minlength=len(marks)) > _RARE * every
     for name, step in marks.by(marks.name):
         within_step = np.isin(owner, np.flatnonzero(np.isin(marks.rows, step.rows) & ~done))
         if within_step.sum() >= limits.min_launches * max(len(distinct(owner[within_step])), 1):
             hits = _hits(name.split("#")[-1].split(".")[0], marks[distinct(owner[within_step])], idle, limits)
             low = 1.0 if forecast is None else forecast.saving(hits.edits()).low_share
             yield replace(hits, info=low < limits.min_sure_share)
-
-
-def _by_lists(names: Texts, owner: Rows) -> Mask:
-    """What belongs to steps that are mostly something else than passes, and make their updates by lists already."""
-    lists = names.matches(LISTS)
-    steps = int(owner.max(initial=-1)) + 1
-    by_lists, every = (np.bincount(owner[which], minlength=steps) for which in (lists, owner >= 0))
-    return np.asarray(((by_lists > 0) & (2 * by_lists <= every))[owner])
 
 
 def _hits(kind: str, marks: Calls, idle: IdleTime, limits: Limits) -> Hits:
@@ -141,25 +134,16 @@ def _hits(kind: str, marks: Calls, idle: IdleTime, limits: Limits) -> Hits:
 
 @dataclass(frozen=True, slots=True)
 class Implementation:
-    """What one step launches, on average.
+    """What one step launches, on average."""
 
-    Attributes:
-        foreach: ops that take all tensors at once.
-        passes: kernels for each tensor, or foreach ops.
-        tensors: how many there are; of foreach ops at most.
-        falls_back: `_foreach_` ops call an op for each tensor.
-        groups: how many parameter groups there are, if many.
-    """
-
-    foreach: bool
-    passes: float
-    tensors: float
-    falls_back: bool = False
-    groups: int = 0
+    foreach: bool  # by ops that take all tensors at once
+    passes: float  # kernels for each tensor, or foreach ops
+    tensors: float  # how many there are; of foreach ops at most
+    falls_back: bool = False  # `_foreach_` ops call an op for each tensor
+    groups: int = 0  # how many parameter groups there are, if many
 
     @classmethod
     def of(cls, work: Work, steps: int, limits: Limits) -> Self:
-        """The implementation by the launches of all steps."""
         if work.op.name.matches("_foreach_").mean() > _MOST:
             each = work.op.distinct()
             passes = max(len(each) / steps, 1.0)
@@ -182,7 +166,6 @@ class Implementation:
         return kernels, 0 if kind in FUSED else passes
 
     def advice(self, kind: str) -> str:
-        """Advice for an optimizer of this class."""
         if self.groups:
             fused = f", and pass {{fused=True to {kind}}}" if kind in FUSED else ""
             return f"Put parameters with equal options into one parameter group: each is updated by itself{fused}."

@@ -62,24 +62,16 @@ _VLLM = "In vLLM, remove enforce_eager=True: vLLM then captures CUDA graphs itse
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The part of a step that launches most.
+    """The part of a step that launches most."""
 
-    Attributes:
-        words: a noun phrase, `48 repetitions of one sequence of ops (a loop or layers; 31 ops each: aten::mul, ..)`.
-        share: of all launches of the steps.
-        layers: the repeats look like layers of a model.
-        placed: the words contain a line or an annotation.
-    """
-
-    words: str
+    words: str  # `48 repetitions of one sequence of ops (a loop or layers; 31 ops each: aten::mul, ..)`
     launches: int
-    share: float
-    layers: bool
-    placed: bool
+    share: float  # of all launches of the steps
+    layers: bool  # the repeats look like layers of a model
+    placed: bool  # the words contain a line or an annotation
 
     @property
     def evidence(self) -> dict[str, str | int | float]:
-        """Evidence of a finding."""
         return {"loop": self.words, "loop_launches": self.launches, "loop_part": self.share}
 
 
@@ -149,17 +141,11 @@ def _line(ops: Calls, launched: Rows) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A remedy for many launches.
+    """A remedy for many launches."""
 
-    Attributes:
-        name: "graph", "compile" or "batch".
-        fix: what the remedy does to the program; nothing of a larger batch, which makes no step shorter.
-        saved: what the step would be shorter by without these launches, however that is done; None without replay.
-    """
-
-    name: str
-    fix: Edit | tuple[()]
-    saved: Saving | None
+    name: str  # "graph", "compile" or "batch"
+    fix: Edit | tuple[()]  # nothing of a larger batch, which makes no step shorter
+    saved: Saving | None  # what these launches cost, however they are avoided; None without replay
     sure: Confidence
     advice: str
 
@@ -203,11 +189,8 @@ def remedy_of(
             appends = calls[calls.name.one_of("aten::cat")]
             grows = bool(appends.line.matches(r"transformers/cache_utils\.py").any())
             rest = _IN_THE_WAY.format(", and ".join(against)) if against else _STATIC.format(exception)
-            advice = (
-                _COMPILE.format(_FIXED_CACHE * grows, 100 * share, _GROWING * grows)
-                + rest
-                + differentiated_twice(eager)
-            )
+            advice = _COMPILE.format(_FIXED_CACHE * grows, 100 * share, _GROWING * grows) + rest
+            advice += differentiated_twice(eager)
             return Remedy("compile", compiled, gain, Confidence.MEDIUM, advice)
     if not against:
         return Remedy("graph", graph, saved(graph), Confidence.LOW, _ONE_STEP)

@@ -72,32 +72,31 @@ def repeated_calls(
     """
     outer = calls[calls.is_top_op & (calls.step >= 0)]
     marks = calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)]
-    groups = by_ops(repeats_of(outer[~outer.inside(marks)], work, limits))
-    chains = [chain_length_of(loops, flow) for loops in groups]
+    repeated = by_ops(repeats_of(outer[~outer.inside(marks)], work, limits))
+    groups = [(loops, chain_length_of(loops, flow)) for loops in repeated]
     inner = by_ops(
         part
-        for loops, length in zip(groups, chains, strict=True)
-        if confidence_of(loops, length, limits) is None
-        for part in _loops_within(loops, work, limits, needs_order=(length or 0) >= MIN_CHAIN)
+        for loops, chain in groups
+        if confidence_of(loops, chain, limits) is None
+        for part in _loops_within(loops, work, limits, needs_order=(chain or 0) >= MIN_CHAIN)
     )
     parts = by_ops(
         part
-        for loops, length in zip(groups, chains, strict=True)
-        if flow is not None and (length or 0) >= MIN_CHAIN
+        for loops, chain in groups
+        if flow is not None and (chain or 0) >= MIN_CHAIN
         for part in parts_beside_chain(loops, flow, limits)
     )
-    groups, chains = groups + inner, chains + [chain_length_of(loops, flow) for loops in inner]
-    groups, chains = groups + parts, chains + [0] * len(parts)
-    around = [_around(outer, loops) for loops in groups]
-    nodes = [_later_nodes(calls, each, loops) for each, loops in zip(around, groups, strict=True)]
-    sure = [confidence_of(loops, chain, limits) for loops, chain in zip(groups, chains, strict=True)]
+    groups += [(loops, chain_length_of(loops, flow)) for loops in inner] + [(loops, 0) for loops in parts]
+    around = [_around(outer, loops) for loops, _ in groups]
+    nodes = [_later_nodes(calls, inside, loops) for inside, (loops, _) in zip(around, groups, strict=True)]
+    sure = [confidence_of(loops, chain, limits) for loops, chain in groups]
     # The backward of a loop counts with that loop, and so does what calls backward in it.
-    counted = [np.empty(0, np.int64), *(each.ops.rows for each in nodes)]
-    for loops, inside, confidence in zip(groups, around, sure, strict=True):
+    counted = [np.empty(0, np.int64), *(later.ops.rows for later in nodes)]
+    for (loops, _), inside, confidence in zip(groups, around, sure, strict=True):
         if confidence and loops[0].calls_backward:
             counted.append(inside.ops.rows[~inside.ops.name.matches(ENGINE)])
     elsewhere = np.concatenate(counted)
-    for loops, inside, later, chain, confidence in zip(groups, around, nodes, chains, sure, strict=True):
+    for (loops, chain), inside, later, confidence in zip(groups, around, nodes, sure, strict=True):
         if confidence and np.isin(loops[0].ops.rows, elsewhere).mean() < MOST:
             yield _hits(loops, inside, later, idle, gpus, limits, confidence, known=chain is not None)
     yield from evaluation_hits(calls, outer, work, idle)

@@ -48,22 +48,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repeats:
-    """One loop within one step: its ops in order, the ops of one repeat, and the work that it launched.
-
-    Attributes:
-        end_ns: of the last op, or of an op after it that stacks the results.
-        collected: unbind or split comes before the loop, or stack or cat after it.
-        between: int64 (repeats - 1,), ops of other threads between the repeats: what calls backward in a loop.
-        part: whether these are some ops of each repeat only, which no later repeat needs.
-    """
+    """One loop within one step: its ops in order, the ops of one repeat, and the work that it launched."""
 
     ops: Calls
     period: int
     pieces: Work
-    end_ns: int
-    collected: bool
-    between: Rows
-    part: bool = False
+    end_ns: int  # of the last op, or of an op after it that stacks the results
+    collected: bool  # unbind or split comes before the loop, or stack or cat after it
+    between: Rows  # int64 (repeats - 1,), ops of other threads between the repeats: what calls backward in a loop
+    part: bool = False  # some ops of each repeat only, which no later repeat needs
 
     @property
     def place(self) -> Rows:
