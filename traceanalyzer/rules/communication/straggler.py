@@ -54,31 +54,25 @@ def straggler(
     extra_calls = Calls(calls.events, lag.rows)
     loading = calls[calls.name.matches(f"^{re.escape(_LOADS)}")]
     loads_data = len(extra_calls) > 0 and bool(extra_calls.inside(loading).all())
-    copied = _copied_bytes(extra_calls, work)
+    copied = _copied_bytes(extra_calls, work) if gap_of(names[0]) is None else 0
+    copied = copied if copied >= _COPIED_BYTES else 0
     region = region_around(regions, extra_calls.start_ns - bool(gap_of(names[0])))
-    copies = copied >= _COPIED_BYTES and gap_of(names[0]) is None
+    inside = ", inside the DataLoader's __next__" if loads_data else f" within {region}" * bool(region)
     yield Hits(
         occurrences=extra_calls,
         named_by=gap_of(names[0]) or names[0],
         cause=straggler_cause(lag, names[0]),
         of_job=True,
         fix=lag.edit,
-        message=straggler_message(
-            lag,
-            names,
-            more,
-            usual,
-            copied if copies else 0,
-            ", inside the DataLoader's __next__" if loads_data else f" within {region}" * bool(region),
-        ),
-        advice=_BY_WORKERS * loads_data + (_ON_DEVICE if copies else _ELSEWHERE),
+        message=straggler_message(lag, names, more, usual, copied, inside),
+        advice=_BY_WORKERS * loads_data + (_ON_DEVICE if copied else _ELSEWHERE),
         evidence={
             "more_ns": round(more),
             "peers_ns": round(usual),
             "ops": {name: round(ns) for name, ns in lag.cpu_ns.items()},
             "waits_ns": round(lag.waits_ns),
             LATE_SHARE: lag.late_share,
-            **({"copied_bytes": copied} if copies else {}),
+            **({"copied_bytes": copied} if copied else {}),
             **({"region": region} if region else {}),
         },
     )

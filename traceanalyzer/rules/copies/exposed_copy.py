@@ -122,7 +122,7 @@ def exposed_copy(
         remedy = to_device if kind == "copy_h2d" else else_where
         offloaded = kind == "copy_h2d" and _offloaded(lines)
         ops, sent_ns = _ops_on_host(calls, work, moves, limits)
-        purpose, advice, named = _purpose(moves, _reading_op(moves, called, converting), remedy, ops)
+        purpose, advice, named = _purpose(moves, called, converting, remedy, ops)
         if offloaded:
             purpose, advice, named = "", _IF_TOO_LARGE, {"copied": _OFFLOADED}
         back = sent_ns > 0
@@ -148,11 +148,16 @@ def exposed_copy(
         )
 
 
-def _purpose(copies: Work, reader: str, remedy: str, ops: Calls) -> tuple[str, str, dict[str, str]]:
+def _purpose(
+    copies: Work, called: CalledOps, converting: Rows, remedy: str, ops: Calls
+) -> tuple[str, str, dict[str, str]]:
     """(what the copies are for, as a part of a sentence; the remedy; the op that it names)."""
     upward = bool(copies.kind.one_of("copy_h2d").all())
     otherwise = f"Else: {remedy[0].lower()}{remedy[1:]}"
-    if reader and upward:
+    inputs = copies[converting >= 0]
+    readers = Calls(copies.events, called.of(inputs.launch.rows)).name.sums(inputs.dur_ns)
+    if readers and upward and 2 * inputs.total_ns >= copies.total_ns:
+        reader = next(iter(readers))
         keeps = f"Keep the inputs of {reader} on the device: each call copies them there. "
         return "; {reader} needs the data there", keeps + otherwise, {"reader": reader}
     worker = next(iter(ops.name.sums(ops.dur_ns)), "")
@@ -190,15 +195,6 @@ def _converting(copies: Work, called: CalledOps) -> Rows:
         above = np.where(moving, pick(nesting.parent, inner), -1)
     hidden = ops.there & ~ops.name.matches(_MOVES) & Calls(copies.events, inner).name.matches(_MOVES)
     return np.where(hidden, inner, -1)
-
-
-def _reading_op(copies: Work, called: CalledOps, converting: Rows) -> str:
-    """The op that copies its inputs, if such copies take most of the time; else empty."""
-    inside = converting >= 0
-    if 2 * copies[inside].total_ns < copies.total_ns:
-        return ""
-    ops = Calls(copies.events, called.of(copies.launch.rows[inside]))
-    return next(iter(ops.name.sums(copies.dur_ns[inside])), "")
 
 
 def _fix(copies: Work, awaiting: Rows, link_gbps: float | None) -> list[Edit]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, distinct, pick
+from traceanalyzer.model.arrays import distinct, pick
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, rule
@@ -43,7 +43,12 @@ def gradient_scaling(trace: Trace, calls: Calls, idle: IdleTime, limits: Limits)
     checks = checks[np.argsort(checks.start_ns, kind="stable")]
     outer = calls[calls.is_top_op]
     outer = outer[np.argsort(outer.start_ns, kind="stable")]
-    start = _preparation_ns(outer, checks, limits.max_ops_before)
+    # Right before a check a few ops convert the scale and invert it.
+    inverse = np.append(-1, np.flatnonzero(outer.name.one_of("aten::reciprocal")))
+    place = np.searchsorted(outer.start_ns, checks.start_ns)
+    last = inverse[np.searchsorted(inverse, place) - 1]
+    near = (last > 0) & (place - last <= limits.max_ops_before)
+    start = np.where(near, outer.start_ns[np.maximum(last - 1, 0)], checks.start_ns)
     check = np.searchsorted(start, outer.start_ns, side="right") - 1
     scaling = outer[outer.start_ns < pick(checks.end_ns, check, 0)]
     launched, owner = checks.launched()
@@ -59,12 +64,3 @@ def gradient_scaling(trace: Trace, calls: Calls, idle: IdleTime, limits: Limits)
         evidence={"kernels_ns": launched.total_ns},
         info=any(capability is not None and capability < _FIRST_WITH_BF16 for capability in capabilities),
     )
-
-
-def _preparation_ns(outer: Calls, checks: Calls, max_ops: int) -> Rows:
-    """Start of each check's preparation in ns: a few ops convert and invert the scale first."""
-    inverse = np.append(-1, np.flatnonzero(outer.name.one_of("aten::reciprocal")))
-    place = np.searchsorted(outer.start_ns, checks.start_ns)
-    last = inverse[np.searchsorted(inverse, place) - 1]
-    near = (last > 0) & (place - last <= max_ops)
-    return np.where(near, outer.start_ns[np.maximum(last - 1, 0)], checks.start_ns)

@@ -87,8 +87,10 @@ def scheduler_gap(
     recurring, single = lasting[~once & ~start], lasting[once & ~start]
     for (cause, mark), gaps in recurring.by(recurring.cause, _optimizers(recurring, calls)):
         optimizer = mark and mark.partition("#")[2]
-        rare = _steps_with_gaps(gaps, same=cause == _JITTER) < limits.min_steps_share * len(steps)
-        rare &= len(steps) >= limits.min_steps
+        # In how many steps there is a gap; of jitter, in how many one and the same call is delayed.
+        place = gaps.held_up_at() if cause == _JITTER else np.zeros(len(gaps), np.int64)
+        often = int(np.bincount(place[grouped([place, gaps.step])[1]]).max())
+        rare = len(steps) >= limits.min_steps and often < limits.min_steps_share * len(steps)
         ready = cause == "data-loading" and median(gaps.call.dur_ns) < limits.max_fetch_ns
         what, advice = _describe(cause, gaps, optimizer, ready=ready, rare=rare)
         advice = busy_advice(advice) if is_busy(forecast) and cause not in NOT_THE_CODE else advice
@@ -147,10 +149,3 @@ def _hits(gaps: IdleTime, cause: str, what: str, advice: str) -> Hits:
         evidence={"largest_gap_ns": int(gaps.dur_ns.max()), "ops": ops},
         info=True,
     )
-
-
-def _steps_with_gaps(gaps: IdleTime, *, same: bool) -> int:
-    """Number of steps with a gap; if `same`, the most steps in which one call was delayed."""
-    place = gaps.held_up_at() if same else np.zeros(len(gaps), np.int64)
-    _, first = grouped([place, gaps.step])
-    return int(np.bincount(place[first]).max(initial=0))

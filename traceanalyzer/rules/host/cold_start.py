@@ -63,13 +63,10 @@ def cold_start(
     # A stall that recurs in at least half of the later steps is no cold start.
     charged = idle.charged_to(*_FIRST).happening_once(limits.min_steps)
     charged = charged[charged.call.rows >= 0]
-    start, end, rows = (
-        np.concatenate((stalls.start_ns, late.start_ns, charged.start_ns)),
-        np.concatenate((stalls.end_ns, late.end_ns, charged.end_ns)),
-        np.concatenate((stalls.rows, late.rows, charged.call.rows)),
-    )
+    rows = np.concatenate((stalls.rows, late.rows, charged.call.rows))
     # A call may begin before the window, or end after it.
-    start, end = np.maximum(start, steps.window_start_ns), np.minimum(end, steps.window_end_ns)
+    start = np.maximum(np.concatenate((stalls.start_ns, late.start_ns, charged.start_ns)), steps.window_start_ns)
+    end = np.minimum(np.concatenate((stalls.end_ns, late.end_ns, charged.end_ns)), steps.window_end_ns)
     inside = start < end
     start, end, rows = start[inside], end[inside], rows[inside]
     spans = intervals.union(start, end)
@@ -79,17 +76,24 @@ def cold_start(
     lost = LostTime.idle_within(idle, *spans)
     steady = len(steps) >= limits.min_steps
     share = intervals.length(lost.merged()) / max(steps.window_ns, 1)
+    most = 2 * share >= 1
     usual = int(median(steps.durations_ns()[len(cold) :])) if steady else 0
     kinds = _by_kind(calls, once, activity, charged, late, steps)
+    if len(cold):
+        message = "the first recorded step takes {first} on the CPU, later steps take {usual} each (median)"
+    elif steady:
+        message = "stalls that do not recur leave the GPU idle for {total}"
+    else:
+        message = "most of the window is a cold start, {total}" if most else "a cold start takes {total} of the window"
     yield Hits(
         occurrences=longest,
         lost=lost,
         repeated_rows=True,  # one per stretch, by its longest call, which may have several
-        message=cold_start_message(cold, steady=steady, most=2 * share >= 1) + ": {kinds}",
+        message=message + ": {kinds}",
         advice="Warm up before measuring, schedule(wait=1, warmup=3): a normal step does not contain this time."
         if steady
         else "Record after a warm-up, schedule(wait=1, warmup=3, active=5)"
-        + (": this window says little about a normal step." if 2 * share >= 1 else "."),
+        + (": this window says little about a normal step." if most else "."),
         confidence=Confidence.HIGH if steady or np.isin(once.kind, _NAMED).any() else Confidence.MEDIUM,
         evidence={
             "stall_ns": intervals.length(spans),
@@ -100,14 +104,6 @@ def cold_start(
         },
         info=steady or share < limits.min_whole_share,
     )
-
-
-def cold_start_message(cold: Rows, *, steady: bool, most: bool) -> str:
-    if len(cold):
-        return "the first recorded step takes {first} on the CPU, later steps take {usual} each (median)"
-    if steady:
-        return "stalls that do not recur leave the GPU idle for {total}"
-    return "most of the window is a cold start, {total}" if most else "a cold start takes {total} of the window"
 
 
 def cold_steps(steps: Steps, activity: Activity, limits: Limits) -> Rows:

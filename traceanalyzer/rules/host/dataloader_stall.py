@@ -15,7 +15,7 @@ from traceanalyzer.model.trace import ints, matching
 from traceanalyzer.model.units import percent
 from traceanalyzer.replay.edits import Drop, DropSpans
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Work, rule
+from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, rule
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.steps import Steps
 
@@ -97,6 +97,9 @@ def dataloader_stall(
         once = few and bool((np.diff(waited) == 1).all())  # a few steps in a row
         launched, _ = same_waits.launched()
         on_device = len(launched) >= limits.min_launches * len(same_waits)
+        # A loader of tensors on the CPU does without the launches of kernels, and without the ops that copy.
+        copies = ~launched.kind.one_of("compute") & launched.op.there
+        needless = distinct(np.where(copies, launched.op.rows, launched.launch.rows))
         leaving = DropSpans(same_waits.start_ns, same_waits.end_ns, leaving_ns=_NEXT_NS)
         parts = _title_parts(functions, same_waits.total_ns, limits)
         where = "functions" if parts else "ops" * bool(spent)
@@ -109,7 +112,7 @@ def dataloader_stall(
             named_by=name,
             cause="on-device" if on_device else "",
             lost=LostTime.idle_within(idle, same_waits.start_ns, same_waits.end_ns),
-            fix=Drop(needless_on_device(launched).rows) if on_device else leaving,
+            fix=Drop(needless) if on_device else leaving,
             message="{by} leaves the GPU idle for {total_a_step} under the profiler; it takes {typical} each time "
             "(at most {largest}), {in_steps}"
             + (" (the others do not wait)" if once else "")
@@ -134,13 +137,6 @@ def _workers(saving: Saving) -> str:
     """How many processes load as fast as the steps run: a batch's time over that of the rest of a step."""
     many = saving.share * (_MANY_WORKERS + 1) >= _MANY_WORKERS
     return f"{_MANY_WORKERS} or more" if many else str(int(max(saving.share, 0.0) / (1 - saving.share)) + 1)
-
-
-def needless_on_device(launched: Work) -> Calls:
-    """What a loader of tensors on the CPU does without: the launches of its kernels, and the ops that copy."""
-    copies = ~launched.kind.one_of("compute")
-    rows = np.where(copies & launched.op.there, launched.op.rows, launched.launch.rows)
-    return Calls(launched.events, distinct(rows))
 
 
 def _title_parts(functions: Mapping[str, int], wait_ns: int, limits: Limits) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Mask, distinct, median
+from traceanalyzer.model.arrays import distinct, median
 from traceanalyzer.model.finding import Confidence
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.regions.regions import DropRegion
@@ -103,7 +103,9 @@ def host_gap(
     if len(steps) < limits.min_steps:
         members = members[~members.before_first_calls(limits.min_calls)]
     long = members.dur_ns >= limits.min_gap_ns * (2 if quiet.events.user_code.recorded else 1)
-    recurs = _recurs(members, steps, limits)
+    frequent = members.in_steps(members.place) >= limits.min_steps_share * len(steps)
+    pause = members.dur_ns >= limits.min_pause_ns
+    recurs = frequent | (pause & (len(distinct(members.step[pause])) > 1))
     least_ns = limits.min_cost_share * median(steps.durations_ns()) * len(steps)
     for line, pauses in _pauses_by_line(members[long & recurs], members[~long & recurs], steps, limits):
         if pauses.total_ns < least_ns:
@@ -184,15 +186,7 @@ def _single_pause_hits(pauses: CallsAfterCpuGaps, idle: IdleTime) -> Hits:
     )
 
 
-def _recurs(quiet: CallsAfterCpuGaps, steps: Steps, limits: Limits) -> Mask:
-    """True for pauses at a place that recurs in half of the steps, and for long pauses in several steps."""
-    frequent = quiet.in_steps(quiet.place) >= limits.min_steps_share * len(steps)
-    pause = quiet.dur_ns >= limits.min_pause_ns
-    return np.asarray(frequent | (pause & (len(distinct(quiet.step[pause])) > 1)))
-
-
 def evidence_of(pauses: CallsAfterCpuGaps) -> dict[str, Any]:
-    """Durations and places of the pauses."""
     return {
         "gap_ns": int(median(pauses.dur_ns)) if len(pauses) else 0,
         "largest_ns": int(pauses.dur_ns.max(initial=0)),

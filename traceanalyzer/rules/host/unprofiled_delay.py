@@ -130,7 +130,6 @@ def _competing_thread(unprofiled: Unprofiled, idle: IdleTime, pauses: CallsAfter
     return Hits(
         occurrences=stretches,
         cause="competing-thread",
-        lost=LostTime.all_of(stretches),
         fix=ShrinkGaps(pauses.start_ns, pauses.end_ns),
         message="the thread {name} computes for {thread} of the time and holds the interpreter's lock (GIL): "
         "the thread of the steps waits {lock} each time it needs the lock, and runs for {own} of the time",

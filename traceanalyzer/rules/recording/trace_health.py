@@ -87,9 +87,7 @@ def trace_health(
     elif work is not None:
         yield from _lost(calls, work, lost, steps, untimed, limits)
         yield from _clock_error(work, limits)
-    yield from _damaged(calls, trace)
-    yield from _short_kernels(calls, steps, limits)
-    yield from _left_out(calls, trace)
+    yield from _of_all(_first(calls), trace, steps, limits, has_ops=bool(calls.is_op.any()))
 
 
 def _health_hits(occurrences: Calls | Work, cause: str, message: str, advice: str, **evidence: object) -> Hits:
@@ -148,36 +146,30 @@ def _which(steps: Steps) -> str:
     return f"; {which} lost work: idle time there may not be idle, and means leave {them} out"
 
 
-def _damaged(calls: Calls, trace: Trace) -> Iterator[Hits]:
+def _of_all(first: Calls, trace: Trace, steps: Steps, limits: Limits, *, has_ops: bool) -> Iterator[Hits]:
+    """What is true of the recording as a whole: damage, too few steps, what was not recorded."""
     places = [damage.message for damage in trace.meta.damage]
     places += [f"{count:,} x {kind}" for kind, count in trace.meta.anomalies.items()]
     if places:
         message = "parts of the file could not be read: {places}"
         advice = "Export the trace again to a disk with free space; do not edit or cut it."
-        yield _health_hits(_first(calls), "damaged", message, advice, places=places)
-
-
-def _short_kernels(calls: Calls, steps: Steps, limits: Limits) -> Iterator[Hits]:
+        yield _health_hits(first, "damaged", message, advice, places=places)
     if steps.kind == "ProfilerStep" and steps.number[0] == 0:
         message = "recording began with the very first step: it contains one-time costs"
-        yield _health_hits(_first(calls), "no-warm-up", message, "Warm up: schedule(wait=1, warmup=3, active=5).")
-    first, last = steps.in_use
-    if last - first < limits.min_steps and not steps.asked:
+        yield _health_hits(first, "no-warm-up", message, "Warm up: schedule(wait=1, warmup=3, active=5).")
+    begin, end = steps.in_use
+    if end - begin < limits.min_steps and not steps.asked:
         message = "{steps_found}, which is too few to tell a recurring cost from a one-time cost"
-        rows = f"{last - first} step{'s' * (last - first > 1)} with work" if steps.marked else "no step marks"
-        advice = "Record at least 5 steps, with prof.step()."
-        yield _health_hits(_first(calls), "few-steps", message, advice, steps_found=rows)
-
-
-def _left_out(calls: Calls, trace: Trace) -> Iterator[Hits]:
+        found = f"{end - begin} step{'s' * (end - begin > 1)} with work" if steps.marked else "no step marks"
+        yield _health_hits(first, "few-steps", message, "Record at least 5 steps, with prof.step().", steps_found=found)
     shown = {
         "shapes": ("input shapes, which show how far each op is from its bound", "record_shapes=True"),
         "stacks": ("Python stacks, which name the user's line of each finding", "with_stack=True"),
     }
     absent = [shown[name] for name in shown if not trace.meta.capabilities.get(name)]
-    if absent and calls.is_op.any():
+    if absent and has_ops:
         missing, options = (
             joint.join(part) for joint, part in zip((", and ", " and "), zip(*absent, strict=True), strict=True)
         )
         advice = f"Pass {options} when you record."
-        yield _health_hits(_first(calls), "left-out", "not recorded: {missing}", advice, missing=missing)
+        yield _health_hits(first, "left-out", "not recorded: {missing}", advice, missing=missing)
