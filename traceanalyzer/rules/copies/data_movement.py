@@ -55,7 +55,7 @@ _DOES = {
     "reorderings": "puts all rows of a tensor in another order, again and again,",
     "graph-inputs": "copies inputs into the fixed buffers of a CUDA graph",
 }
-_ADVICE = {"copies": _AVOID, "gathers": _READ_IN_PLACE, "reorderings": _KEEP_ORDER, "graph-inputs": _STATIC}
+_ADVICE = {"reorderings": _KEEP_ORDER, "gathers": _READ_IN_PLACE, "graph-inputs": _STATIC, "copies": _AVOID}
 
 
 class Limits:
@@ -69,13 +69,7 @@ class Limits:
     shuffle of the data happens only once; chosen"""
 
 
-@rule(
-    since="0.1",
-    claims=Claims.CATCH_ALL,
-    min_share=0.03,
-    limits=Limits,
-    causes=("reorderings", "gathers", "graph-inputs", "copies"),
-)
+@rule(since="0.1", claims=Claims.CATCH_ALL, min_share=0.03, limits=Limits, causes=tuple(_ADVICE))
 def data_movement(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     """Much of the GPU's time goes into work that only moves or converts data.
 

@@ -1,6 +1,7 @@
 """Events that the recording lost or left out."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -28,26 +29,24 @@ class Limits:
 
 
 _SHOWN = 8  # numbers of steps in a message
+_FEWER = "Record fewer steps at a time, and check the free disk space."
+# cause -> remedy
+_ADVICE = {
+    "no-device-times": EXPORT_FIRST[0].upper() + EXPORT_FIRST[1:] + ".",
+    "no-device-records": "Stop other profilers (nsys, Nsight Compute, DCGM), allow profiling "
+    "(NVreg_RestrictProfilingToAdminUsers=0), and check that the driver fits torch's CUDA.",
+    "lost-work": _FEWER,
+    "truncated-device-lane": _FEWER,
+    "lost-launches": "Record all threads and the runtime's calls: ProfilerActivity.CPU from the process that launches.",
+    "clock-error": "Do not trust delays that are shorter than this. torch 2.4 and later align the clocks better.",
+    "damaged": "Export the trace again to a disk with free space; do not edit or cut it.",
+    "no-warm-up": "Warm up: schedule(wait=1, warmup=3, active=5).",
+    "few-steps": "Record at least 5 steps, with prof.step().",
+    "left-out": "Pass {} when you record.",
+}
 
 
-@rule(
-    since="0.1",
-    claims=Claims.RECORDING,
-    min_share=0.0,
-    limits=Limits,
-    causes=(
-        "no-device-times",
-        "no-device-records",
-        "lost-work",
-        "truncated-device-lane",
-        "lost-launches",
-        "clock-error",
-        "damaged",
-        "no-warm-up",
-        "few-steps",
-        "left-out",
-    ),
-)
+@rule(since="0.1", claims=Claims.RECORDING, min_share=0.0, limits=Limits, causes=tuple(_ADVICE))
 def trace_health(
     calls: Calls, work: Work | None, lost: LostRecords, trace: Trace, steps: Steps, limits: Limits
 ) -> Iterator[Hits]:
@@ -71,7 +70,6 @@ def trace_health(
             _first(calls),
             "no-device-times",
             "all {untimed} GPU records have the time 0: they lost their times when another profiler started",
-            EXPORT_FIRST[0].upper() + EXPORT_FIRST[1:] + ".",
             untimed=untimed,
         )
     elif work is None and lost.launches:
@@ -80,8 +78,6 @@ def trace_health(
             "no-device-records",
             "{launches} launches, but no work of a device: CUPTI or roctracer could not record (permissions, another "
             "profiler, or the driver)",
-            "Stop other profilers (nsys, Nsight Compute, DCGM), allow profiling "
-            "(NVreg_RestrictProfilingToAdminUsers=0), and check that the driver fits torch's CUDA.",
             launches=lost.launches,
         )
     elif work is not None:
@@ -90,8 +86,9 @@ def trace_health(
     yield from _of_all(_first(calls), trace, steps, limits, has_ops=bool(calls.is_op.any()))
 
 
-def _health_hits(occurrences: Calls | Work, cause: str, message: str, advice: str, **evidence: object) -> Hits:
-    return Hits(occurrences, message, advice, cause=cause, lost=LostTime.none(), evidence=evidence, info=True)
+def _health_hits(occurrences: Calls | Work, cause: str, message: str, **evidence: object) -> Hits:
+    lost = LostTime.none()
+    return Hits(occurrences, message, _ADVICE[cause], cause=cause, lost=lost, evidence=evidence, info=True)
 
 
 def _first(calls: Calls) -> Calls:
@@ -111,14 +108,12 @@ def _lost(calls: Calls, work: Work, lost: LostRecords, steps: Steps, untimed: in
         if lost.tail_ns > limits.max_tail_share * steps.window_ns:
             cause = "truncated-device-lane"
             message = "the device lane ends {tail} before the last launch: {missing} launches have no work"
-        advice = "Record fewer steps at a time, and check the free disk space."
         counts = {"missing": len(missing), "launches": lost.launches, "tail_ns": lost.tail_ns, "untimed": untimed}
-        yield _health_hits(missing, cause, message, advice, **counts)
+        yield _health_hits(missing, cause, message, **counts)
     if len(lost.entry) >= max(limits.min_lost_calls, limits.max_lost_share * len(work)) and lost.launches:
         rows = Work(work.events, lost.entry)
         message = "{missing} of {work} kernels and copies have no launch in the trace, so their ops are unknown"
-        advice = "Record all threads and the runtime's calls: ProfilerActivity.CPU from the process that launches."
-        yield _health_hits(rows, "lost-launches", message, advice, missing=len(rows), work=len(work))
+        yield _health_hits(rows, "lost-launches", message, missing=len(rows), work=len(work))
 
 
 def _clock_error(work: Work, limits: Limits) -> Iterator[Hits]:
@@ -130,9 +125,8 @@ def _clock_error(work: Work, limits: Limits) -> Iterator[Hits]:
             "{early} of {linked} kernels and copies start before their launch, by up to {worst}: the clocks of CPU and "
             "GPU disagree, so delays between CPU and GPU are wrong by up to this time"
         )
-        advice = "Do not trust delays that are shorter than this. torch 2.4 and later align the clocks better."
         counts = {"early": len(early), "linked": len(linked), "worst_ns": int(-early.delay_ns.min())}
-        yield _health_hits(early, "clock-error", message, advice, **counts)
+        yield _health_hits(early, "clock-error", message, **counts)
 
 
 def _which(steps: Steps) -> str:
@@ -151,17 +145,15 @@ def _of_all(first: Calls, trace: Trace, steps: Steps, limits: Limits, *, has_ops
     places = [damage.message for damage in trace.meta.damage]
     places += [f"{count:,} x {kind}" for kind, count in trace.meta.anomalies.items()]
     if places:
-        message = "parts of the file could not be read: {places}"
-        advice = "Export the trace again to a disk with free space; do not edit or cut it."
-        yield _health_hits(first, "damaged", message, advice, places=places)
+        yield _health_hits(first, "damaged", "parts of the file could not be read: {places}", places=places)
     if steps.kind == "ProfilerStep" and steps.number[0] == 0:
         message = "recording began with the very first step: it contains one-time costs"
-        yield _health_hits(first, "no-warm-up", message, "Warm up: schedule(wait=1, warmup=3, active=5).")
+        yield _health_hits(first, "no-warm-up", message)
     begin, end = steps.in_use
     if end - begin < limits.min_steps and not steps.asked:
         message = "{steps_found}, which is too few to tell a recurring cost from a one-time cost"
         found = f"{end - begin} step{'s' * (end - begin > 1)} with work" if steps.marked else "no step marks"
-        yield _health_hits(first, "few-steps", message, "Record at least 5 steps, with prof.step().", steps_found=found)
+        yield _health_hits(first, "few-steps", message, steps_found=found)
     shown = {
         "shapes": ("input shapes, which show how far each op is from its bound", "record_shapes=True"),
         "stacks": ("Python stacks, which name the user's line of each finding", "with_stack=True"),
@@ -171,5 +163,5 @@ def _of_all(first: Calls, trace: Trace, steps: Steps, limits: Limits, *, has_ops
         missing, options = (
             joint.join(part) for joint, part in zip((", and ", " and "), zip(*absent, strict=True), strict=True)
         )
-        advice = f"Pass {options} when you record."
-        yield _health_hits(first, "left-out", "not recorded: {missing}", advice, missing=missing)
+        hits = _health_hits(first, "left-out", "not recorded: {missing}", missing=missing)
+        yield replace(hits, advice=hits.advice.format(options))
