@@ -1,7 +1,5 @@
 """The CPU runs code without ops while the GPU waits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
