@@ -123,6 +123,14 @@ def test_a_barrier_and_a_receiver_always_wait(name: str) -> None:
     assert "and waits for another rank" in said["waiting"].message
 
 
+def test_estimated_waiting_is_told_with_whom_it_is_for() -> None:
+    slow, alike, quick = estimated([200, 200, 200, 900]), estimated([350] * 4), estimated([200] * 4)
+    told = "; {waiting_of_step} of this is probably waiting for "
+    assert slow["waiting"].message.endswith(f"{told}a rank that comes later")
+    assert alike["transfer"].message.endswith(f"{told}other ranks")
+    assert "waiting" not in quick["transfer"].message
+
+
 def test_advice_depends_on_traces_of_other_ranks() -> None:
     assert estimated([900], single=True)["waiting"].advice.startswith("Other ranks decide how long this one waits")
     assert estimated([900], single=False)["waiting"].advice.startswith("The rank that waits least is the late one")

@@ -10,25 +10,11 @@ from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.replay.peer_comparison import ExcessOverPeers, MatchPeers, RemainingShare
 from traceanalyzer.rule import Calls, Work
 from traceanalyzer.rule.hits import Hits
-from traceanalyzer.rules.communication.exposed_communication import late_rank_text
 from traceanalyzer.rules.communication.straggler import straggler
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 MS = 1_000 * US
 SORT = "aten::sort"
-
-
-@pytest.mark.parametrize(
-    ("kind", "waiting", "peers", "words"),
-    [
-        ("allreduce", 0, True, ""),
-        ("allreduce", 5, True, "; {waiting_of_step} of this is probably waiting for a rank that comes later"),
-        ("allreduce", 5, False, "; {waiting_of_step} of this is probably waiting for other ranks"),
-        ("barrier", 0, False, " and waits for another rank"),
-    ],
-)
-def test_estimated_waiting_is_told_with_whom_it_is_for(kind: str, waiting: int, peers: bool, words: str) -> None:
-    assert late_rank_text(kind, waiting=waiting, peers=peers) == words
 
 
 def said(

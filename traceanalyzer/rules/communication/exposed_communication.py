@@ -189,7 +189,9 @@ def waiting_hits(
             else "{by} runs {times_a_step} and takes {all_a_step}; "
         )
         waiting_ns = int((exposed_ns - moved_ns).sum())
-        late_text = late_rank_text(kind, waiting=waiting_ns, peers=peers)
+        whom = "a rank that comes later" if peers else "other ranks"
+        guess = f"; {{waiting_of_step}} of this is probably waiting for {whom}" * (waiting_ns > 0)
+        late_text = " and waits for another rank" if kind in ALL_WAITING else guess
         hits = _transfer_hits(
             *(part, name, members, part.dur_ns, moved_ns, limits),
             which + _overlap(exposed_ns, part.total_ns) + "{elsewhere}" + late_text,
@@ -245,7 +247,7 @@ def _overlap(exposed_ns: Rows, total_ns: int) -> str:
     return "during {exposed_of_step} of it, the GPU computes nothing"
 
 
-def advice(kind: str, collectives: Work, *, exposed_share: float = 1.0) -> str:
+def advice(kind: str, collectives: Work, *, exposed_share: float) -> str:
     """By what it is, such as "allreduce"; outside of the backward pass the next op usually needs the result."""
     if may_be_needless(kind, collectives):
         return (
@@ -269,16 +271,6 @@ def advice(kind: str, collectives: Work, *, exposed_share: float = 1.0) -> str:
             "that more of the transfer overlaps with the backward pass; larger ones need fewer launches."
         )
     return _ADVICE[kind] if backward else _AFTER_BACKWARD + _NEEDED
-
-
-def late_rank_text(kind: str, *, waiting: int, peers: bool) -> str:
-    """The end of a message about estimated waiting."""
-    if kind in ALL_WAITING:
-        return " and waits for another rank"
-    if not waiting:
-        return ""
-    whom = "a rank that comes later" if peers else "other ranks"
-    return f"; {{waiting_of_step}} of this is probably waiting for {whom}"
 
 
 def waited_by_rank(last: Rows, waited_ns: Rows) -> dict[str, int]:

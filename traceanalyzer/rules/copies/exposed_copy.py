@@ -182,10 +182,7 @@ def _causes(copies: Work, work: Work, called: CalledOps, waiting: Rows) -> Texts
 
 
 def _converting(copies: Work, called: CalledOps) -> Rows:
-    """Rows of the conversions inside ops that only need their inputs elsewhere; -1 for copies that the user called.
-
-    `x[index]` copies an index on the host to the device each time: kept there, it is not copied at all.
-    """
+    """Rows of the conversions inside ops whose inputs are elsewhere, as of `x[index]`; -1 for copies of the user's."""
     ops = Calls(copies.events, called.of(copies.launch.rows))
     inner = copies.launch.op.rows
     nesting = copies.events.nesting
@@ -283,10 +280,7 @@ def _ops_on_host(calls: Calls, work: Work, copies: Work, limits: Limits) -> tupl
 
 
 def _may_make(ops: Calls, copy: Work) -> Mask:
-    """Which ops on the host may make what is copied to the device; bool (ops,).
-
-    An op writes as many bytes as are copied. One whose result's size is unknown ends right before the copy.
-    """
+    """Which ops may make what is copied to the device: of its size; if unknown, they end right before; bool (ops,)."""
     number, signatures = signatures_of(ops.events.trace, ops.rows)
     fits = [_fits(op, int(copy.bytes[0])) for op in signatures]
     near = copy.launch.start_ns[0] - ops.end_ns <= ops.dur_ns

@@ -184,11 +184,7 @@ _REPEATING = r"^aten::(repeat|repeat_interleave|tile|expand_copy)$"
 
 
 def write_counts(copies: Work, inputs: WorkInputs) -> Rows:
-    """How often each copy writes each element of what it reads, int64 (copies,): mostly 1.
-
-    An expanded dimension has stride 0. Where no strides are recorded, the op that the user called may say that it
-    repeats: then `SEVERAL`.
-    """
+    """How often each copy writes each element of what it reads, or `SEVERAL` where only its name says so; int64."""
     times = np.array([_write_count(op) for op in inputs.signatures], np.int64)[inputs.number[copies.entries]]
     by_name = np.where(copies.outer_op.name.matches(_REPEATING), SEVERAL, 1)
     return np.where(times < 0, by_name, times)
@@ -300,11 +296,7 @@ class Repeated:
 
 
 def with_readers(hits: Hits, copies: Work, work: Work, inputs: WorkInputs, gpus: Gpus, least_share: float) -> Hits:
-    """The hits, with attention and products, bound by memory, that are the next to read what each of the copies wrote.
-
-    Args:
-        least_share: of the memory's peak rate, that such an op reaches.
-    """
+    """The hits, with attention and products, bound by memory, that are the next to read what each copy wrote."""
     times, numbers = write_counts(copies, inputs), inputs.number[copies.entries]
     reads: list[tuple[int, int, float]] = []
     for number in distinct(numbers).tolist():

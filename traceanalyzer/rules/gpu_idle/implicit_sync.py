@@ -223,10 +223,7 @@ def _fix(cause: str, reads: Calls, waiting: Calls, moved: Work, work: Work, make
 
 
 def _often_made(sends: Calls, outer: Calls, limits: Limits) -> DropSpans | None:
-    """The edit that removes all copies and the ops around them, where each is torch.tensor(data, device=...).
-
-    None where a step makes too few of them, so that the values of each may be new ones.
-    """
+    """The edit that removes all calls of torch.tensor(data, device=...); None of other copies, and of few a step."""
     outer, each_step = outer.in_order(), np.bincount(sends.step[sends.step >= 0])
     place = np.flatnonzero(np.isin(outer.rows, sends.rows))
     before, after = np.maximum(place - 1, 0), np.minimum(place + 1, len(outer) - 1)

@@ -200,11 +200,7 @@ def _between_text(place: str) -> str:
 
 
 def describe_pauses(pauses: CallsAfterCpuGaps, line: str | None) -> tuple[str, str, dict[str, Any], bool]:
-    """(message, advice, evidence, True if each pause is one call of the line's function).
-
-    Args:
-        line: the user's function that is open for most of each stretch; None without stacks.
-    """
+    """(message, advice, evidence, True if each pause is one call of the line's function); no line without stacks."""
     evidence = evidence_of(pauses) | {"functions": pauses.functions() if line else {}}
     calls_ns = pauses.calls_ns(line, _WHOLE) if line else np.empty(0, np.int64)
     if single := len(calls_ns) > 0:

@@ -214,7 +214,6 @@ def launch_bound(
 
 
 def _repeated_calls(leading: Leading | None) -> dict[str, Any]:
-    """Evidence about the function whose calls launch most of the step."""
     if leading is None or leading.repeated is None:
         return {}
     name, calls, launches = leading.repeated
@@ -222,7 +221,6 @@ def _repeated_calls(leading: Leading | None) -> dict[str, Any]:
 
 
 def _slow_launches(gaps: IdleTime) -> Hits:
-    """Hits for launches whose call takes long in the driver."""
     calls = gaps.launch.name.sums(gaps.dur_ns)
     return Hits(
         occurrences=gaps,
@@ -255,12 +253,7 @@ def _launching_ops(gaps: IdleTime) -> Texts:
 def launch_message(
     count: int, pace: int | None, part: Part | None, awaits: str, *, placed: bool, profiled: bool
 ) -> str:
-    """How much is launched, in which part of the program, and which launches the GPU waits for.
-
-    Args:
-        placed: the launches have no lines to list.
-        profiled: the GPU waits only because the profiler slows the CPU.
-    """
+    """How much is launched, and what the GPU waits for; `placed` launches have no lines, or their part has one."""
     whole = part is not None and part.launches >= count
     return (
         f"the CPU launches {{kernels}} kernel{'s' if count != 1 else ''} a step"
@@ -335,14 +328,9 @@ def _waits_between_launches(eager: Work, steps: Steps, waits_ns: Rows) -> float:
 
 
 def between_launches(idle: IdleTime, max_pause_ns: int, min_launch_share: float) -> IdleTime:
-    """Idle time inside ops and on the way from one to the next.
-
-    Args:
-        max_pause_ns: a way that takes longer is more than a way; twice that with stacks, whose recording takes time.
-        min_launch_share: part of all that inside ops; where it is less, what is between them is left out.
-    """
+    """Idle time inside ops and on the way from one to the next; only inside, if that is the smaller part."""
     inside = idle.cause.one_of(*_DISPATCHING)
-    pause_ns = max_pause_ns * (2 if idle.events.user_code.recorded else 1)
+    pause_ns = max_pause_ns * (2 if idle.events.user_code.recorded else 1)  # to record stacks takes time
     way = idle.cause.one_of(*_BETWEEN_OPS) & (idle.dur_ns <= pause_ns)
     launched = idle.has_next & ~idle.launch.name.matches(r"GraphLaunch")
     both = idle[(inside | way) & launched]

@@ -160,14 +160,7 @@ def remedy_of(
     min_pointwise_share: float,
     min_compile_share: float,
 ) -> Remedy:
-    """The remedy that the trace supports.
-
-    Args:
-        eager: the work in the steps that no graph launched.
-        repeats: a loop launches most of it, and its repeats may be independent.
-        min_pointwise_share: of the launches, that a compiler must be able to fuse.
-        min_compile_share: of the step, that this must save: of its replay only the sign can be trusted.
-    """
+    """The remedy that the trace supports for `eager` work; `repeats` of a loop that launches it may be independent."""
 
     def saved(edit: Edit) -> Saving | None:
         return None if forecast is None else forecast.saving([edit])

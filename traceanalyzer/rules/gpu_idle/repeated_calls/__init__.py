@@ -103,13 +103,10 @@ def repeated_calls(
 
 
 def _loops_within(loops: Sequence[Repeats], work: Work, limits: Limits, *, needs_order: bool) -> Iterator[Repeats]:
-    """Loops inside the repeats, as over experts in each layer of a model.
-
-    Where tensors show that the repeats need each other, they are any loops of equal shapes. Of other shapes, they may
-    be layers, unless they pick their rows.
-    """
+    """Loops inside the repeats, as over experts in each layer of a model."""
     for loop in loops:
         for part in loops_in(loop.ops, np.arange(len(loop.ops)) // loop.period, work, limits):
+            # Of changing shapes, they may be layers, unless they pick their rows.
             if _guess(part, limits) if part.shapes_change else needs_order:
                 yield part
 
@@ -144,11 +141,7 @@ def _spans(loops: Sequence[Repeats]) -> tuple[Rows, Rows]:
 
 
 def confidence_of(loops: Sequence[Repeats], chain: int | None, limits: Limits) -> Confidence | None:
-    """Confidence that the loops could be one call; None if they need their order, as launch-bound then says.
-
-    Args:
-        chain: as of `chain_length`.
-    """
+    """Confidence that the loops could be one call; None if they need their order, as launch-bound then says."""
     if any(map(_EXCLUDED.search, loops[0].names)) or (chain or 0) >= MIN_CHAIN:
         return None
     # In another step, some repeats of the same loop may take another branch.
@@ -190,11 +183,7 @@ def _hits(
     *,
     known: bool,
 ) -> Hits:
-    """Hits for loops of the same ops: one repeat of each, and of its later backward, does the work of all.
-
-    Args:
-        known: tensors show that no repeat needs the one before.
-    """
+    """One repeat of each loop, and of its later backward, does the work of all; if `known`, none needs another."""
     largest = max(loops, key=lambda loop: len(loop.pieces))
     ops = largest.ops.joined([loop.first_ops for loop in loops])
     repeats = [len(loop.first_ops) for loop in loops]
@@ -251,11 +240,8 @@ def _hits(
 
 
 def _grown_work(around: _OfRepeats, nodes: _OfRepeats, group: Rows, gpus: Gpus, floor_ns: int) -> Resize:
-    """The work of a repeat, or of a node, that does the work of all of its group.
-
-    A kernel of few blocks leaves most of the device empty. The same kernels of other repeats then fit next to it. The
-    start of a kernel, the floor, is paid once.
-    """
+    """The work of a repeat, or of a node, that does the work of all of its group."""
+    # A kernel of few blocks leaves room for those of other repeats. The start of a kernel, the floor, is paid once.
     pieces, owner = around.ops.joined([around.ops, nodes.ops]).launched()
     repeats = len(group) - len(nodes.ops)
     span = np.append(around.repeat, repeats + np.arange(len(nodes.ops)))[owner]
