@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Floats, distinct, grouped, medians_of_kinds
+from traceanalyzer.model.arrays import distinct, grouped, medians_of_kinds
 from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.rule import Claims, Confidence, Hits, Severity, Unavailable, Work, reduce_to, rule
 from traceanalyzer.timeline.collective_waits import collective_names, collectives_of
@@ -45,7 +45,11 @@ def slowed_by_communication(work: Work, limits: Limits) -> Iterator[Hits]:
     if len(compute) == 0:
         raise Unavailable("no compute beside its collectives")
     kind, first = grouped([compute.name.code, compute.text("grid").code, compute.text("block").code])
-    share = _covered_ns(compute, collectives) / np.maximum(compute.dur_ns, 1)
+    share = np.zeros(len(compute))
+    for device, others in collectives.by_device():
+        own, spans = compute.device == device, intervals.union(others.start_ns, others.end_ns)
+        covered_ns = intervals.covered(spans, compute.start_ns[own], compute.end_ns[own])
+        share[own] = covered_ns / np.maximum(compute.dur_ns[own], 1)
     beside = share >= limits.during_share
     alone, during = (
         medians_of_kinds(kind, compute.dur_ns, chosen, len(first), limits.min_executions)
@@ -71,13 +75,3 @@ def slowed_by_communication(work: Work, limits: Limits) -> Iterator[Hits]:
                 "alone_ns": round(float(alone[number])),
             },
         )
-
-
-def _covered_ns(compute: Work, collectives: Work) -> Floats:
-    """How much of each kernel's time collectives of its device cover; float64 (kernels,)."""
-    covered = np.zeros(len(compute))
-    for device in distinct(compute.device).tolist():
-        own, others = compute.device == device, collectives.device == device
-        spans = intervals.union(collectives.start_ns[others], collectives.end_ns[others])
-        covered[own] = intervals.covered(spans, compute.start_ns[own], compute.end_ns[own])
-    return covered

@@ -61,7 +61,10 @@ def small_buckets(calls: Calls, work: Work, waits: CollectiveWaits | None, limit
     """
     every = collectives_of(work)
     every = every[(every.step >= 0) & every.op.there]
-    arrivals, sizes = Arrivals.of(every, waits), _bytes(every)
+    arrivals, elements = Arrivals.of(every, waits), every.number_or_ops("in_elements")
+    kinds = every.text("comm_dtype").or_else(every.op.text("comm_dtype")).values()
+    width = np.array([_BYTES.get(str(kind).lower(), 4) for kind in kinds], np.int64)
+    sizes = np.maximum(elements, 0) * width  # 0 if unknown
     if not (sizes > 0).any():
         raise Unavailable("the sizes of its collectives are not recorded")
     by_hook = every.outer_op.name.matches(_REDUCER)
@@ -145,14 +148,6 @@ def _after_backward(calls: Calls, every: Work) -> Mask:
     np.maximum.at(last, nodes.step[nodes.step >= 0], nodes.end_ns[nodes.step >= 0])
     ends[last >= 0] = last[last >= 0]
     return np.asarray(every.launch.start_ns >= ends[every.step])
-
-
-def _bytes(collectives: Work) -> Rows:
-    """Bytes of each collective's input, 0 if unknown."""
-    elements = collectives.number_or_ops("in_elements")
-    kinds = collectives.text("comm_dtype").or_else(collectives.op.text("comm_dtype")).values()
-    width = np.array([_BYTES.get(str(kind).lower(), 4) for kind in kinds], np.int64)
-    return np.where(elements > 0, elements * width, 0)
 
 
 def larger_buckets(step: Rows, sizes: Rows, cap: int) -> tuple[Rows, Mask]:

@@ -25,25 +25,6 @@ _MOVES = (
 _GATHERS = r"^aten::(index_select|gather|take|take_along_dim|embedding|index|_unsafe_index)$"
 # One order of the data, whichever op changes it to and fro: fftshift, ifftshift, gradients.
 _SHIFTS = "aten::roll"
-_AVOID = (
-    "Find the op that needs this layout or dtype, and create the data that way. Or use a view, or let "
-    "{torch.compile} fuse conversions into the ops that read them. Strided views save less than "
-    "predicted, because ops read them more slowly."
-)
-_READ_IN_PLACE = (
-    "Let {torch.compile} fuse the gathers into the ops that read the result, or use one op that reads by index "
-    "(a sparse product, embedding_bag). Often the program needs its gathers, so the severity is only info."
-)
-_KEEP_ORDER = (
-    "Keep the order in a small index, and apply it when the result is read. Or reorder only the "
-    "part in which rows differ: what the exchanged rows have in common, such as the cross-attention cache of all "
-    "beams of one input, and what is not filled yet, can stay."
-)
-_STATIC = (
-    "Call torch._dynamo.mark_static_address(tensor) for inputs that keep their address from step to step: the CUDA "
-    "graph of {torch.compile} (mode='reduce-overhead' or 'max-autotune') then reads them where they are. "
-    "If the GPU is the limit, compile without a graph (mode='max-autotune-no-cudagraphs', or the default mode)."
-)
 _KEEPS = r"^aten::(index_select|index_copy_|copy_|clone|cat|zero_|fill_|to|b?mm|matmul|.*attention.*)$|^autograd::"
 # cuFFT overwrites the spectrum, so torch copies it first.
 _OVERWRITES = "aten::_fft_c2r"
@@ -55,7 +36,19 @@ _DOES = {
     "reorderings": "puts all rows of a tensor in another order, again and again,",
     "graph-inputs": "copies inputs into the fixed buffers of a CUDA graph",
 }
-_ADVICE = {"reorderings": _KEEP_ORDER, "gathers": _READ_IN_PLACE, "graph-inputs": _STATIC, "copies": _AVOID}
+_ADVICE = {
+    "reorderings": "Keep the order in a small index, and apply it when the result is read. Or reorder only the part in "
+    "which rows differ: what the exchanged rows have in common, such as the cross-attention cache of all beams of one "
+    "input, and what is not filled yet, can stay.",
+    "gathers": "Let {torch.compile} fuse the gathers into the ops that read the result, or use one op that reads by "
+    "index (a sparse product, embedding_bag). Often the program needs its gathers, so the severity is only info.",
+    "graph-inputs": "Call torch._dynamo.mark_static_address(tensor) for inputs that keep their address from step to "
+    "step: the CUDA graph of {torch.compile} (mode='reduce-overhead' or 'max-autotune') then reads them where they "
+    "are. If the GPU is the limit, compile without a graph (mode='max-autotune-no-cudagraphs', or the default mode).",
+    "copies": "Find the op that needs this layout or dtype, and create the data that way. Or use a view, or let "
+    "{torch.compile} fuse conversions into the ops that read them. Strided views save less than predicted, because ops "
+    "read them more slowly.",
+}
 
 
 class Limits:

@@ -51,10 +51,8 @@ KINDS = {
     "boolean-mask": Awaited(
         r"^aten::(index|masked_select|index_put_?|_index_put_impl_)$",
         "waits until the GPU has counted how many elements of its mask are True",
-        (
-            "Keep the shape: use torch.where(mask, x, other), masked_fill or a product with the mask, which also run "
-            "fewer kernels. If the mask stays the same, compute the indices once."
-        ),
+        "Keep the shape: use torch.where(mask, x, other), masked_fill or a product with the mask, which also run "
+        "fewer kernels. If the mask stays the same, compute the indices once.",
     ),
     "data-dependent-size": Awaited(
         rf"^aten::({_COUNTED})$",

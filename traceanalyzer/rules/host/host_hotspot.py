@@ -108,13 +108,19 @@ def _hits(calls: Calls, lost: LostTime, fix: DropSpans, key: str, parts: dict[st
     torchs = calls.main_one(calls.torchs, _MOST) if isinstance(calls, HostCalls) and not computes else None
     once = not computes and not again
     times = " {host_a_step} ({times_a_step})" if len(calls) > 1 else " {host}, once"
+    if key in parts:
+        subject = "{ops} compute on the CPU for"
+    elif computes:
+        subject = "{by} computes on the CPU" + ", with {ops}," * bool(parts) + " for"
+    else:
+        subject = "between ops, the Python code of {by} takes"
     all_idle = intervals.length(lost.merged()) >= _WHOLE * calls.total_ns
     return Hits(
         occurrences=calls,
         named_by=key,
         lost=lost,
         fix=fix,
-        message=_subject(key, parts, computes=computes)
+        message=subject
         + times
         + (f", most of it in {torchs}" if torchs else "")
         + "{at_lines}; nothing is launched then, and the GPU is idle "
@@ -125,15 +131,6 @@ def _hits(calls: Calls, lost: LostTime, fix: DropSpans, key: str, parts: dict[st
         | ({"ops": parts} if parts else {}),
         info=once,
     )
-
-
-def _subject(key: str, parts: dict[str, int], *, computes: bool) -> str:
-    """The begin of the message: what computes, or whose Python code runs."""
-    if key in parts:
-        return "{ops} compute on the CPU for"
-    if not computes:
-        return "between ops, the Python code of {by} takes"
-    return "{by} computes on the CPU, with {ops}, for" if parts else "{by} computes on the CPU for"
 
 
 def _advice(calls: Calls, key: str, parts: dict[str, int], torchs: str | None) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Rows, distinct, grouped
+from traceanalyzer.model.arrays import distinct, grouped
 from traceanalyzer.model.step_times import Saving
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.replay.edits import Edit
@@ -99,13 +99,16 @@ def _loop(outer: Calls, eager: Work, min_share: float) -> Part | None:
     largest = loops[int(np.argmax(launches))]
     # The same loop in other steps, and in backward.
     equal = np.abs(repeats - largest.repeats) <= 1
-    members = np.arange(largest.first, largest.end)
-    ops = round(len(members) / largest.repeats)
-    names = _names(outer[members], launched[members], largest.repeats, ops)
-    # An op that recurs and launches nothing marks no loop of launches.
+    members = outer[largest.first : largest.end]
+    ops, of_members = round(len(members) / largest.repeats), launched[largest.first : largest.end]
+    # Ops that recur and launch nothing mark no loop of launches.
+    counts, by_op = members.name.sums(np.ones(len(members), np.int64)), members.name.sums(of_members)
+    names = [name for name in by_op if by_op[name] and counts[name] >= _IN_EACH * largest.repeats]
     if not names:
         return None
-    line = _line(outer[members], launched[members])
+    names = names[: min(_SHOWN, max(ops, 1))]
+    lines = members.line.or_else(members.annotation).sums(of_members)
+    line = next((name for name, count in lines.items() if count > _IN_EACH * int(of_members.sum())), None)
     steps = max(len(distinct(eager.step)), 1)
     each_step = round(int(launches[equal].sum()) / steps)
     several = int(equal.sum()) > len(distinct(group[first[equal]]))
@@ -119,24 +122,9 @@ def _loop(outer: Calls, eager: Work, min_share: float) -> Part | None:
         f"{loop_text}about {ops:,} op{'s' * (ops != 1)} each: {', '.join(names)})" + (f" at {line}" if line else ""),
         each_step,
         min(int(launches[equal].sum()) / max(len(eager), 1), 1.0),
-        bool(outer[members].name.matches(_LAYERS).any()),
+        bool(members.name.matches(_LAYERS).any()),
         line is not None,
     )
-
-
-def _names(ops: Calls, launched: Rows, repeats: int, period: int) -> list[str]:
-    """The ops that launch most, among those in most repeats."""
-    counts = ops.name.sums(np.ones(len(ops), np.int64))
-    launches = ops.name.sums(launched)
-    usual = [name for name in launches if launches[name] and counts[name] >= _IN_EACH * repeats]
-    return usual[: min(_SHOWN, max(period, 1))]
-
-
-def _line(ops: Calls, launched: Rows) -> str | None:
-    """The line or annotation that launches most, None if no line launches at least half."""
-    lines = ops.line.or_else(ops.annotation).sums(launched)
-    least = _IN_EACH * int(launched.sum())
-    return next((name for name, count in lines.items() if count > least), None)
 
 
 @dataclass(frozen=True, slots=True)
