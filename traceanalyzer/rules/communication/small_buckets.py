@@ -140,14 +140,10 @@ def _widened(work: Work, late: Work) -> Calls:
 
 def _after_backward(calls: Calls, every: Work) -> Mask:
     """True for each collective that is launched outside of backward, after another one of its step."""
-    nodes = calls[calls.name.matches(_BACKWARD)]
-    if len(nodes) == 0:
-        return np.zeros(len(every), np.bool_)
-    ends = np.full(max(int(every.step.max()), int(nodes.step.max())) + 1, np.iinfo(np.int64).max)
-    last = np.full(len(ends), -1)
-    np.maximum.at(last, nodes.step[nodes.step >= 0], nodes.end_ns[nodes.step >= 0])
-    ends[last >= 0] = last[last >= 0]
-    return np.asarray(every.launch.start_ns >= ends[every.step])
+    nodes = calls[calls.name.matches(_BACKWARD) & (calls.step >= 0)]
+    end_ns = np.full(max(int(every.step.max()), int(nodes.step.max(initial=-1))) + 1, -1)
+    np.maximum.at(end_ns, nodes.step, nodes.end_ns)
+    return np.asarray((end_ns[every.step] >= 0) & (every.launch.start_ns >= end_ns[every.step]))
 
 
 def larger_buckets(step: Rows, sizes: Rows, cap: int) -> tuple[Rows, Mask]:

@@ -111,9 +111,7 @@ def host_gap(
         if intervals.length(LostTime.idle_within(idle, pauses.start_ns, pauses.end_ns).merged()) >= least_ns:
             lost = LostTime.idle_from(idle, pauses.start_ns, pauses.end_ns)
             dense = pauses.user_calls() * limits.dense_call_ns > pauses.total_ns
-            hits = _hits(pauses, lost, line, sure=len(steps) > 1, dense=dense)
-            hits = _with_iterations(hits, pauses, steps)
-            yield _without_call(hits if leading is None else with_region(hits, leading.named(line)), pauses)
+            yield _hits(pauses, lost, line, steps, leading, dense=dense)
     yield _single_pause_hits(members[long & ~recurs], idle)
 
 
@@ -128,44 +126,38 @@ def _pauses_by_line(
         yield line if 2 * spent > short.total_ns else None, short.main_places(_MINOR)
 
 
-def _hits(pauses: CallsAfterCpuGaps, lost: LostTime, line: str | None, *, sure: bool, dense: bool) -> Hits:
+def _hits(
+    pauses: CallsAfterCpuGaps, lost: LostTime, line: str | None, steps: Steps, leading: Leading | None, *, dense: bool
+) -> Hits:
     text, advice, evidence, single = describe_pauses(pauses, line)
-    return Hits(
+    text += _DENSE if dense else ""
+    between = between_marks(steps, pauses.events.nesting)
+    between_ns = int(intervals.covered(between, pauses.start_ns, pauses.end_ns).sum())
+    if between_ns >= _MOST * pauses.total_ns:
+        text += "; {between} a step of this lies between two iterations of the server"
+        advice = f"{_SCHEDULE} {advice}"
+        evidence |= {"between_ns": between_ns // len(steps)}
+    sure = single and len(steps) > 1
+    hits = Hits(
         occurrences=pauses,
         named_by=line,
         lost=lost,
         fix=ShrinkGaps(pauses.start_ns, pauses.end_ns),
         fault_key="stalled-thread",
-        message=text + (_DENSE if dense else ""),
+        message=text,
         advice=advice,
-        confidence=Confidence.LOW if dense else Confidence.HIGH if single and sure else Confidence.MEDIUM,
+        confidence=Confidence.LOW if dense else Confidence.HIGH if sure else Confidence.MEDIUM,
         evidence=evidence,
         related=(pauses.before,),
     )
-
-
-def _without_call(hits: Hits, pauses: CallsAfterCpuGaps) -> Hits:
-    """The hits with the saving of the call that the remedy replaces; at most all of the function goes."""
-    built_in = hits.evidence.get("built_in")
+    hits = hits if leading is None else with_region(hits, leading.named(line))
+    built_in = evidence.get("built_in")
     if built_in is None or idiom_of("calls", [built_in]) is None:
         return hits
+    # The remedy replaces this call; at most all of the function goes.
     calls = pauses.calls_of(built_in)
     most_part = pauses.total_ns / max(intervals.length(calls), 1)
     return replace(hits, fix=DropRegion(*calls, stall=True, most_part=most_part))
-
-
-def _with_iterations(hits: Hits, pauses: CallsAfterCpuGaps, steps: Steps) -> Hits:
-    """The hits with the remedy of a server that schedules between two iterations, if it does so in most pauses."""
-    between = between_marks(steps, pauses.events.nesting)
-    between_ns = int(intervals.covered(between, pauses.start_ns, pauses.end_ns).sum())
-    if between_ns < _MOST * pauses.total_ns:
-        return hits
-    return replace(
-        hits,
-        message=hits.message + "; {between} a step of this lies between two iterations of the server",
-        advice=f"{_SCHEDULE} {hits.advice}",
-        evidence={**hits.evidence, "between_ns": between_ns // len(steps)},
-    )
 
 
 def _single_pause_hits(pauses: CallsAfterCpuGaps, idle: IdleTime) -> Hits:
@@ -217,11 +209,10 @@ def describe_pauses(pauses: CallsAfterCpuGaps, line: str | None) -> tuple[str, s
         text = "a long pause without ops takes {gap}, {times_a_step}"
     caller = library_caller(pauses, line) if line else None
     evidence |= {"caller": caller} if caller else {}
-    advice = (
-        pause_advice(pauses, evidence, single=single)
-        if line is None or caller is None
-        else library_advice(pauses, line, caller)
-    )
+    if line is None or caller is None:
+        advice = pause_advice(pauses, evidence, single=single)
+    else:
+        advice = library_advice(pauses, line, caller)
     if torchs := pauses.main_one(pauses.torchs, _MOST):
         return text + f", most of this time in {torchs}", TORCH_CODE_ADVICE, evidence, False
     if line and not single and pauses.within_ns(line) < _WHOLE * pauses.total_ns:

@@ -82,21 +82,19 @@ def host_hotspot(
     for key, where in pauses[frequent].by(by[frequent]):
         ops, _ = where.ops()
         named = ops[ops.name.one_of(key)]
-        # Else the op is the longest of several.
-        single = named.total_ns >= limits.naming_share * ops.total_ns
-        named_calls = named if single else named[:0]
-        if len(named_calls):  # with calls of this name before the first launch, to which idle time is charged
+        held: Calls = where
+        if len(named) and named.total_ns >= limits.naming_share * ops.total_ns:  # else it is the longest of several
+            # with calls of this name before the first launch, to which idle time is charged
             rows = np.append(named.rows, charged.rows[charged.name.one_of(key)])
-            named_calls = Calls(calls.events, distinct(rows))
-        charged_calls: Calls = named_calls if len(named_calls) else where
-        lost = LostTime.idle_within(idle, charged_calls.start_ns, charged_calls.end_ns)
+            held = Calls(calls.events, distinct(rows))
+        lost = LostTime.idle_within(idle, held.start_ns, held.end_ns)
         if intervals.length(lost.merged()) >= worth_ns:
             computes = ops.total_ns >= limits.naming_share * where.total_ns
-            parts = {} if len(named_calls) or not computes else ops.name.sums(ops.dur_ns)
+            parts = ops.name.sums(ops.dur_ns) if held is where and computes else {}
             # What Python and libraries do between ops stays where those run on the device.
-            goes: Calls = ops if parts else charged_calls
+            goes = ops if parts else held
             fix = DropSpans(goes.start_ns, goes.end_ns, leaving_ns=_LAUNCH_NS if parts else 0.0)
-            hits = _hits(charged_calls, lost, fix, key, parts, len(steps) > 1)
+            hits = _hits(held, lost, fix, key, parts, len(steps) > 1)
             yield hits if leading is None else with_region(hits, leading.named(key))
 
 

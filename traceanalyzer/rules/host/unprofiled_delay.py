@@ -80,17 +80,15 @@ def unprofiled_delay(
     Source: six programs with these faults on an H200, torch 2.11.
     """
 
-    def much(hits: Hits | None) -> bool:
-        return hits is not None and hits.evidence[MEASURED_SHARE] >= limits.min_measured_share
+    def much(*found: Hits | None) -> list[Hits]:
+        return [hits for hits in found if hits and hits.evidence[MEASURED_SHARE] >= limits.min_measured_share]
 
-    found = (
+    yield from much(
         _garbage_collections(unprofiled, idle, pauses, limits),
         _competing_thread(unprofiled, idle, pauses, limits),
         _late_batches(unprofiled, work, calls, limits),
         _other_process(unprofiled, work, executions, limits),
-    )
-    known = list(filter(much, found)) or filter(much, [_uneven_steps(unprofiled, work, limits)])
-    yield from filter(None, known)
+    ) or much(_uneven_steps(unprofiled, work, limits))
 
 
 def _garbage_collections(
