@@ -81,8 +81,7 @@ def trace_health(
             launches=lost.launches,
         )
     elif work is not None:
-        yield from _lost(calls, work, lost, steps, untimed, limits)
-        yield from _clock_error(work, limits)
+        yield from _of_lanes(calls, work, lost, steps, untimed, limits)
     yield from _of_all(_first(calls), trace, steps, limits, has_ops=bool(calls.is_op.any()))
 
 
@@ -97,8 +96,10 @@ def _first(calls: Calls) -> Calls:
     return first[np.lexsort((first.name.ranks(), -first.end_ns))[:1]]
 
 
-def _lost(calls: Calls, work: Work, lost: LostRecords, steps: Steps, untimed: int, limits: Limits) -> Iterator[Hits]:
-    """Launches without work, somewhere or from some instant on, and work without launches."""
+def _of_lanes(
+    calls: Calls, work: Work, lost: LostRecords, steps: Steps, untimed: int, limits: Limits
+) -> Iterator[Hits]:
+    """Launches without work, somewhere or from some instant on, work without launches, and clocks that disagree."""
     missing = Calls(calls.events, lost.launch)
     if len(missing) >= max(limits.min_lost_calls, limits.max_lost_share * lost.launches):
         cause = "lost-work"
@@ -114,10 +115,6 @@ def _lost(calls: Calls, work: Work, lost: LostRecords, steps: Steps, untimed: in
         rows = Work(work.events, lost.entry)
         message = "{missing} of {work} kernels and copies have no launch in the trace, so their ops are unknown"
         yield _health_hits(rows, "lost-launches", message, missing=len(rows), work=len(work))
-
-
-def _clock_error(work: Work, limits: Limits) -> Iterator[Hits]:
-    """Work that starts before its launch: the two lanes' clocks disagree."""
     linked = work[work.delay_ns != NULL_INT]
     early = linked[linked.delay_ns < 0]
     if len(early) > limits.max_early_share * len(linked):

@@ -79,11 +79,6 @@ def launching_part(calls: Calls, eager: Work, min_share: float) -> Part | None:
     """The part that launches most `eager` work, as a loop over `min_share` of a thread's ops; None if none does."""
     outer = calls[calls.is_top_op & (calls.step >= 0)]
     outer = outer[~outer.inside(calls[calls.is_annotation & calls.name.matches(OPTIMIZER_MARK)])]
-    loop = _loop(outer, eager, min_share) if len(outer) else None
-    return loop if loop is not None and loop.share >= _MOST_NAMED else None
-
-
-def _loop(outer: Calls, eager: Work, min_share: float) -> Part | None:
     outer = outer[np.argsort(outer.start_ns, kind="stable")]
     group, _ = grouped([outer.step, outer.thread])
     order = np.argsort(group, kind="stable")
@@ -101,10 +96,11 @@ def _loop(outer: Calls, eager: Work, min_share: float) -> Part | None:
     equal = np.abs(repeats - largest.repeats) <= 1
     members = outer[largest.first : largest.end]
     ops, of_members = round(len(members) / largest.repeats), launched[largest.first : largest.end]
+    share = min(int(launches[equal].sum()) / max(len(eager), 1), 1.0)
     # Ops that recur and launch nothing mark no loop of launches.
     counts, by_op = members.name.sums(np.ones(len(members), np.int64)), members.name.sums(of_members)
     names = [name for name in by_op if by_op[name] and counts[name] >= _IN_EACH * largest.repeats]
-    if not names:
+    if not names or share < _MOST_NAMED:
         return None
     names = names[: min(_SHOWN, max(ops, 1))]
     lines = members.line.or_else(members.annotation).sums(of_members)
@@ -121,7 +117,7 @@ def _loop(outer: Calls, eager: Work, min_share: float) -> Part | None:
     return Part(
         f"{loop_text}about {ops:,} op{'s' * (ops != 1)} each: {', '.join(names)})" + (f" at {line}" if line else ""),
         each_step,
-        min(int(launches[equal].sum()) / max(len(eager), 1), 1.0),
+        share,
         bool(members.name.matches(_LAYERS).any()),
         line is not None,
     )
