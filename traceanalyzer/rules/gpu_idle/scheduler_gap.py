@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from traceanalyzer.idle.causes import BETWEEN_OPS, CAUSES, ELSE, NOT_THE_CODE, TEXTS
-from traceanalyzer.model.arrays import distinct, grouped, median, sums_of
+from traceanalyzer.model.arrays import grouped, median, sums_of
 from traceanalyzer.model.finding import NOTHING_TO_DO, Confidence, Severity
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.replay.saving import Forecast, is_busy, only_profiled
