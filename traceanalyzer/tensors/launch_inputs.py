@@ -10,13 +10,14 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, distinct, pick
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, numbered, pick
 from traceanalyzer.model.shapes import elements_of, product_of, sizes_of
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.tensors.ops.costs import ARITHMETIC, INDEX_BYTES, OpCost
 from traceanalyzer.tensors.signatures import Signature, signatures_of
+from traceanalyzer.timeline.calls_and_work import Work
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.mark_search import Attended, attended
 from traceanalyzer.timeline.nesting import Nesting
@@ -97,6 +98,11 @@ class WorkInputs:
     def meets(self, wanted: Callable[[Signature], object]) -> Mask:
         """Which entries of `DeviceWork` were launched by such an op; bool (work,)."""
         return np.array([bool(wanted(signature)) for signature in self.signatures], bool)[self.number]
+
+    def values(self, work: Work, value_of: Callable[[Signature], float]) -> Floats:
+        """Value of the op that launched each piece of work; float64 (pieces,)."""
+        number, occurring = numbered(self.number[work.entries])
+        return np.array([value_of(self.signatures[which]) for which in occurring.tolist()], np.float64)[number]
 
 
 def _paged_costs(

@@ -3,17 +3,19 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, distinct
+from traceanalyzer.model.arrays import distinct
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.roofline.gpus import Gpu, Gpus, first_of, speedup
 from traceanalyzer.roofline.lower_bounds import bound_of, least_ns
 from traceanalyzer.roofline.op_rates import shapes_of
-from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, clamp_to_floor, reduce_to, rule
-from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.roofline.peaks import Peaks
+from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, clamp_to_floor, gpu_time_evidence, rule
+from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import (
     ITEM_BYTES,
@@ -33,9 +35,8 @@ _WITH_TF32 = (
 )
 
 _CHOICE = (
-    "Decide this first. A numpy array is float64 by default, and everything computed from it becomes "
-    "float64. If float32 is precise enough, or if you can refine in float64 at the end, make the inputs "
-    "float32."
+    "Decide this first. A numpy array is float64 by default, and everything computed from it becomes float64. If "
+    "float32 is precise enough, or if you can refine in float64 at the end, make the inputs float32."
 )
 
 _ALL = "every floating tensor is float64, which may be deliberate: "
@@ -97,64 +98,48 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
     for device, pieces in work[wide & ~name.matches("multi_tensor_apply")].by_device():
         hits = _hits(pieces, inputs, gpus[device], tf32, limits)
         if chosen:
-            message = _ALL + hits.message
-            none = LostTime.none()
-            hits = replace(hits, cause="throughout", lost=none, info=True, advice=_CHOICE, message=message)
+            hits = replace(hits, cause="throughout", lost=LostTime.none(), info=True)
+            hits = replace(hits, message=_ALL + hits.message, advice=_CHOICE)
         yield hits
 
 
-def _at_peak_ns(pieces: Work, inputs: WorkInputs, gpu: Gpu) -> Floats:
-    """ns that copies, reductions and fused kernels take at the peak; 0 of other work, and where it is not known."""
-    if gpu.peaks is None:
-        return np.zeros(len(pieces))
-    number = inputs.number[pieces.entries]
-    at_peak = np.zeros(len(inputs.signatures))
-    for which in distinct(number).tolist():
-        bound = bound_of(op := inputs.signatures[which])
-        if bound is not None and bound.kind in _MOVES:
-            at_peak[which] = least_ns(bound, gpu.peaks, None)
-        elif bound is None and _FUSED.match(op.name):
-            arrays = (i for i, kind in enumerate(op.types) if kind in ITEM_BYTES and op.dims[i])
-            at_peak[which] = sum(map(op.bytes, arrays)) / gpu.peaks.gbps
-    return np.asarray(at_peak[number])
+def _at_peak_ns(op: Signature, peaks: Peaks | None) -> float:
+    """What a copy, a reduction or a fused kernel takes at the peak; 0 of other ops, and where it is not known."""
+    bound = bound_of(op)
+    if peaks is not None and bound is not None and bound.kind in _MOVES:
+        return float(least_ns(bound, peaks, None))
+    if peaks is None or bound is not None or not _FUSED.match(op.name):
+        return 0.0
+    return sum(op.bytes(i) for i, kind in enumerate(op.types) if kind in ITEM_BYTES and op.dims[i]) / peaks.gbps
 
 
-def _indexing_ns(pieces: Work, inputs: WorkInputs, gpu: Gpu) -> Floats:
-    """ns that working out places takes, whatever the type; 0 of kernels that need not."""
-    shapes = (tensors(op) for op in inputs.signatures)
-    sizes = (map(max, zip_longest(*map(reversed, shape), fillvalue=1)) for shape in shapes)
-    count = np.array(list(map(math.prod, sizes)))
-    each_ns = _PLACED_NS * _PLACED_SMS / (gpu.sms or _PLACED_SMS)
-    return np.where(pieces.name.matches(_PLACED), each_ns * count[inputs.number[pieces.entries]], 0.0)
+def _broadcast_elements(op: Signature) -> int:
+    return math.prod(map(max, zip_longest(*map(reversed, tensors(op)), fillvalue=1)))
 
 
 def _hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, tf32: bool, limits: Limits) -> Hits:
     casts = inputs.meets(widens_to_float64)[pieces.entries]
-    at_peak_ns, placed_ns = _at_peak_ns(pieces, inputs, gpu), _indexing_ns(pieces, inputs, gpu)
+    at_peak_ns = inputs.values(pieces, partial(_at_peak_ns, peaks=gpu.peaks))
+    placed_ns = _PLACED_NS * _PLACED_SMS / (gpu.sms or _PLACED_SMS) * inputs.values(pieces, _broadcast_elements)
     times = speedup(gpu, "matmul", "fp64", (tf32 and first_of(gpu, "tf32")) or "fp32")
     product = pieces.name.matches(families.GEMM_OR_CONVOLUTION)
     rate = np.where(at_peak_ns > 0, at_peak_ns / np.maximum(pieces.dur_ns, 1) / _FULL_RATE, 1.0)
     # Time that is not spent on moving bytes stays.
     moving = 1 - (1 - limits.moving_share) * np.minimum(rate, 1.0) ** 2
     needed = np.where(product, 1 / (times or limits.unknown_speedup), moving) * pieces.dur_ns
-    needed = np.maximum(needed, np.minimum(placed_ns, pieces.dur_ns))
+    needed = np.maximum(needed, np.where(pieces.name.matches(_PLACED), np.minimum(placed_ns, pieces.dur_ns), 0.0))
     first, source = _first(pieces[inputs.meets(mixes_float64)[pieces.entries]])
     where = f"before {first}, the first op that reads it" if first else "before the first op that reads it"
     return Hits(
         **reduce_to(pieces, np.where(casts, 0.0, clamp_to_floor(needed, pieces, limits.floor_ns))),
         of_format=True,
         message="work in float64 runs {times_a_step} and takes {spent_on_average}, in {ops}" + source,
-        advice=f"Convert the float64 tensor to float32 {where}: torch.from_numpy(a).float(), or dtype=torch.float32"
-        + "."
+        advice=f"Convert the float64 tensor to float32 {where}: torch.from_numpy(a).float(), or dtype=torch.float32."
         + (_WITH_TF32 if tf32 and product.any() else ""),
         confidence=Confidence.HIGH if first else Confidence.MEDIUM,
-        evidence={
-            **gpu_time_evidence(pieces),
-            "spent_ns": pieces.total_ns,
-            "first_op": first,
-            "casts": int(casts.sum()),
-            **(gpu.guess if product.any() else {}),
-        },
+        evidence=gpu_time_evidence(pieces)
+        | {"spent_ns": pieces.total_ns, "first_op": first, "casts": int(casts.sum())}
+        | (gpu.guess if product.any() else {}),
     )
 
 

@@ -1,14 +1,15 @@
 """Half-precision products with a dimension that loads cannot use."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from traceanalyzer.model.arrays import Rows
 from traceanalyzer.roofline.gpus import Gpu, Gpus, reached_flops_per_ns
 from traceanalyzer.roofline.lower_bounds import product_bytes_ns
-from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, gpu_time_evidence, rule
-from traceanalyzer.rule.hits import Numbers, clamp_to_floor, reduce_to
+from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, clamp_to_floor, gpu_time_evidence, rule
+from traceanalyzer.rule.hits import Numbers, reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.ops.table import flops_of
 from traceanalyzer.tensors.signatures import largest_odd_size
@@ -61,8 +62,7 @@ def misaligned_gemm(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
 
 
 def _hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
-    odd_size = [largest_odd_size(op, limits.aligned_elements) for op in inputs.signatures]
-    size = np.array(odd_size, np.int64)[inputs.number[pieces.entries]]
+    size = inputs.values(pieces, partial(largest_odd_size, multiple=limits.aligned_elements)).astype(np.int64)
     odd = sorted(set(size[size > 0].tolist()), key=lambda number: (-pieces.dur_ns[size == number].sum(), number))[:3]
     sizes = ", ".join(f"{size:,}" for size in odd)
     advice = "Pad the dimension that is not a multiple of 8 (a vocabulary, a number of classes)."
@@ -76,11 +76,8 @@ def _hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
     why = f"; {sizes} {which} of {limits.aligned_elements}" if odd else ""
     return Hits(
         **reduce_to(pieces, clamp_to_floor(_aligned_ns(pieces, size, inputs, gpu, limits), pieces, limits.floor_ns)),
-        message=(
-            "half-precision GEMMs run {times_a_step} in kernels with narrow loads and take {spent_on_average}, in "
-            "{kernels}{where}"
-        )
-        + why,
+        message="half-precision GEMMs run {times_a_step} in kernels with narrow loads and take {spent_on_average}, in "
+        "{kernels}{where}" + why,
         advice=advice,
         confidence=Confidence.HIGH if odd else Confidence.MEDIUM,
         evidence={**gpu_time_evidence(pieces), "spent_ns": pieces.total_ns, "sizes": odd, **gpu.guess},
@@ -90,11 +87,10 @@ def _hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
 def _aligned_ns(pieces: Work, size: Rows, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Numbers:
     """What each takes when aligned, by its operations if known; a small unaligned `size`, padded, is far larger."""
     guess = pieces.dur_ns / np.where(pieces.name.matches(_ODD), limits.speedup_odd, limits.speedup)
-    rate, number = reached_flops_per_ns(gpu, "matmul", "bf16", "fp16"), inputs.number[pieces.entries]
-    if not rate:
+    rate = reached_flops_per_ns(gpu, "matmul", "bf16", "fp16")
+    if not rate or gpu.peaks is None:
         return guess
-    flops = np.array([flops_of(op) for op in inputs.signatures], np.float64)
-    by_bytes = np.array([0.0 if gpu.peaks is None else product_bytes_ns(op, gpu.peaks) for op in inputs.signatures])
-    needed = np.maximum(flops / rate, by_bytes)[number]
-    needed = np.where(flops[number] > 0, np.minimum(needed, pieces.dur_ns), guess)
+    flops = inputs.values(pieces, flops_of)
+    needed = np.maximum(flops / rate, inputs.values(pieces, partial(product_bytes_ns, peaks=gpu.peaks)))
+    needed = np.where(flops > 0, np.minimum(needed, pieces.dur_ns), guess)
     return np.where((size > 0) & (size < limits.pad_to_elements), pieces.dur_ns, needed)

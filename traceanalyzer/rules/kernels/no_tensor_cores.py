@@ -1,10 +1,11 @@
 """Float32 products without tensor cores."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, grouped, sums_of
+from traceanalyzer.model.arrays import Floats, numbered, sums_of
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.roofline.gpus import Gpu, Gpus, first_of, speedup
 from traceanalyzer.roofline.lower_bounds import product_bytes_ns
@@ -80,9 +81,8 @@ def no_tensor_cores(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) 
     kinds = {"attention": attention, "convolution": convolution & ~attention, "matmul": ~convolution & ~attention}
     for kind, chosen in kinds.items():
         for pieces, share in slow[chosen].device_shares(limits.min_gpu_share):
-            device = int(pieces.device[0])
-            left_out = kind == "convolution" and bool((in_tf32.device == device).any())
-            yield _hits(kind, pieces, inputs, gpus[device], share, left_out, limits)
+            left_out = kind == "convolution" and bool((in_tf32.device == pieces.device[0]).any())
+            yield _hits(kind, pieces, inputs, gpus[int(pieces.device[0])], share, left_out, limits)
 
 
 def _hits(kind: str, pieces: Work, inputs: WorkInputs, gpu: Gpu, share: float, left_out: bool, limits: Limits) -> Hits:
@@ -105,8 +105,8 @@ def _hits(kind: str, pieces: Work, inputs: WorkInputs, gpu: Gpu, share: float, l
         "the kernels run {times_a_step} and take {gpu} of all GPU work, in {kernels}{where}",
         advice=advice,
         confidence=Confidence.HIGH if gpu.peaks else Confidence.MEDIUM,
-        evidence={**gpu_time_evidence(pieces), "what": kind, "gpu_share": share, "speedup": round(total, 1)}
-        | {"target": target}
+        evidence=gpu_time_evidence(pieces)
+        | {"what": kind, "gpu_share": share, "speedup": round(total, 1), "target": target}
         | gpu.guess,
     )
 
@@ -115,9 +115,9 @@ def _in_memory_ns(pieces: Work, inputs: WorkInputs, gpu: Gpu) -> Floats:
     """What each kernel's part of its op takes for the op's bytes, which no other arithmetic makes fewer."""
     if gpu.peaks is None:
         return np.zeros(len(pieces))
-    each = np.array([product_bytes_ns(op, gpu.peaks) for op in inputs.signatures])[inputs.number[pieces.entries]]
-    call, first = grouped([pieces.op.rows])
-    part = pieces.dur_ns / np.maximum(sums_of(call, pieces.dur_ns, len(first))[call], 1)
+    each = inputs.values(pieces, partial(product_bytes_ns, peaks=gpu.peaks))
+    call, calls = numbered(pieces.op.rows)
+    part = pieces.dur_ns / np.maximum(sums_of(call, pieces.dur_ns, len(calls))[call], 1)
     return np.asarray(np.minimum(each * part, pieces.dur_ns))
 
 
