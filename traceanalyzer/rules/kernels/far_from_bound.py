@@ -5,13 +5,12 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Floats, Rows, median, numbered, quantile_within, sums_of
+from traceanalyzer.model.arrays import Floats, Rows, median, numbered, quantile_within
 from traceanalyzer.replay.rewrites import Replace
 from traceanalyzer.roofline.gpus import Gpu, Gpus
 from traceanalyzer.roofline.lower_bounds import CONTENDED, bound_of
 from traceanalyzer.roofline.op_rates import call_times, shapes_of
-from traceanalyzer.rule import Claims, Confidence, Hits, Unavailable, Work, reduce_to, rule
+from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Unavailable, Work, reduce_to, rule
 from traceanalyzer.rule.evidence_texts import kernel_times
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.ops.strides import adds_transposed, stride_reason, worked_along
@@ -175,7 +174,7 @@ def far_from_bound(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -
 def _slow_hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, least_ns: float, limits: Limits) -> Iterator[Hits]:
     assert gpu.peaks is not None
     number, (call, _) = inputs.number[pieces.entries], numbered(pieces.op.rows)
-    spent = _taken(call, pieces)[call]
+    spent = LostTime.all_of(pieces, call).sums(int(call.max(initial=-1)) + 1)[call]
     reached, needed = call_times(number, pieces.name, inputs.signatures, gpu.peaks, inputs.recorded)
     target = np.maximum(reached, limits.floor_ns)[number]
     # The median: one slow call is not the rate of the op.
@@ -196,15 +195,6 @@ def _slow_hits(pieces: Work, inputs: WorkInputs, gpu: Gpu, least_ns: float, limi
             yield _hits(op, pieces[members], fixed[members], shape, worst_times, gpu.sms, limits)
 
 
-def _taken(call: Rows, pieces: Work) -> Rows:
-    """How long each call has kernels on the device, ns: those that run at once count once; int64 (calls,)."""
-    begin_ns, end_ns = pieces.start_ns.min(initial=0), pieces.end_ns.max(initial=0)
-    # Each call on a stretch of its own, so that one union serves all.
-    apart = call * (end_ns - begin_ns + 1)
-    start, end = intervals.union(pieces.start_ns - begin_ns + apart, pieces.end_ns - begin_ns + apart)
-    return sums_of(start // (end_ns - begin_ns + 1), end - start, int(call.max(initial=-1)) + 1)
-
-
 def _slow_by_geometry(kernels: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Elementwise kernels that take far longer than moving their elements does, by the grids of their launches."""
     elements = kernels.blocks * kernels.threads * elements_per_thread(kernels.name)
@@ -217,31 +207,28 @@ def _slow_by_geometry(kernels: Work, gpus: Gpus, limits: Limits) -> Iterator[Hit
         far = pieces.dur_ns > limits.geometry_times * needed
         for op, _ in pieces[far].by(pieces[far].op.name):
             members = far & pieces.op.name.one_of(op)
-            excess_ns = (pieces.dur_ns[members] - needed[members]).sum()
-            if excess_ns >= limits.min_gpu_share * on_device.total_ns:
-                yield _geometry_hits(op, pieces[members], needed[members])
-
-
-def _geometry_hits(op: str, pieces: Work, needed: Floats) -> Hits:
-    worst = int(np.argmax(pieces.dur_ns))
-    adds = bool(pieces.name.matches(_ADDS).all())
-    lines = lines_of(pieces).sums(pieces.dur_ns)
-    return Hits(
-        **reduce_to(pieces, needed),
-        named_by=op,
-        message="{by} takes {call} per call in {kernels}, but moving its elements needs only {needed}"
-        + (", from {lines}" if lines else "")
-        + (": many of its additions hit the same addresses, one after the other" if adds else ""),
-        advice=_ADD_FIRST if adds else f"{SHAPE}; {{ncu}} shows what the kernel waits for.",
-        confidence=Confidence.MEDIUM,
-        evidence={
-            "call_ns": int(pieces.dur_ns[worst]),
-            "needed_ns": int(needed[worst]),
-            "ratio": round(float(pieces.dur_ns[worst] / needed[worst])),
-            "kernels": kernel_times(pieces),
-            "lines": lines,
-        },
-    )
+            of_op, needed_ns = pieces[members], needed[members]
+            if (of_op.dur_ns - needed_ns).sum() < limits.min_gpu_share * on_device.total_ns:
+                continue
+            worst = int(np.argmax(of_op.dur_ns))
+            adds = bool(of_op.name.matches(_ADDS).all())
+            lines = lines_of(of_op).sums(of_op.dur_ns)
+            yield Hits(
+                **reduce_to(of_op, needed_ns),
+                named_by=op,
+                message="{by} takes {call} per call in {kernels}, but moving its elements needs only {needed}"
+                + (", from {lines}" if lines else "")
+                + (": many of its additions hit the same addresses, one after the other" if adds else ""),
+                advice=_ADD_FIRST if adds else f"{SHAPE}; {{ncu}} shows what the kernel waits for.",
+                confidence=Confidence.MEDIUM,
+                evidence={
+                    "call_ns": int(of_op.dur_ns[worst]),
+                    "needed_ns": int(needed_ns[worst]),
+                    "ratio": round(float(of_op.dur_ns[worst] / needed_ns[worst])),
+                    "kernels": kernel_times(of_op),
+                    "lines": lines,
+                },
+            )
 
 
 def _hits(

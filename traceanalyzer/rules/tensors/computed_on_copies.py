@@ -4,11 +4,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.arrays import distinct
+from traceanalyzer.model.arrays import distinct, pick
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.lower_bounds import REACHED
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, clamp_to_floor, reduce_to, rule
-from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, clamp_to_floor, gpu_time_evidence, reduce_to, rule
 from traceanalyzer.tensors.copies import Form, OnCopies, on_copies, steps_by_id, steps_by_size
 from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.ops.table import Kind, is_view, op_row
@@ -64,10 +63,9 @@ def computed_on_copies(calls: Calls, work: Work, gpus: Gpus, flow: Flow | None, 
         steps = steps_by_size(forms, number.tolist())
     else:
         makes = ~flow.recorded.backward[flow.number] & ~flow.view[flow.number]
-        recorded = dict(zip(flow.ops.rows[makes].tolist(), flow.number[makes].tolist(), strict=True))
-        joined = np.isin(ops.rows, list(recorded))
-        ops, number = ops[joined], number[joined]
-        steps = steps_by_id(forms, number.tolist(), flow, [recorded[row] for row in ops.rows.tolist()])
+        recorded = pick(flow.number[makes], ops.index_of_enclosing(flow.ops[makes]))
+        ops, number = ops[recorded >= 0], number[recorded >= 0]
+        steps = steps_by_id(forms, number.tolist(), flow, recorded[recorded >= 0].tolist())
     makers: dict[int, list[OnCopies]] = {}
     for one in on_copies(steps, limits.min_times_by_size if flow is None else limits.min_times):
         makers.setdefault(one.maker, []).append(one)
@@ -87,22 +85,22 @@ def computed_on_copies(calls: Calls, work: Work, gpus: Gpus, flow: Flow | None, 
 def _hits(
     cause: str, chosen: list[OnCopies], ops: Calls, calls: Calls, work: Work, gpus: Gpus, limits: Limits, *, exact: bool
 ) -> Iterator[Hits]:
-    needed = np.ones(len(ops) + 1)
-    needed[[one.position for one in chosen]] = [one.needed_share for one in chosen]
-    moved = np.zeros(len(ops) + 1)
+    places = np.array([one.position for one in chosen])
+    needed, moved = np.ones(len(ops) + 1), np.zeros(len(ops) + 1)
+    needed[places] = [one.needed_share for one in chosen]
     if cause == "product-of-copies":
         # A network's last result alone is copied.
-        moved[[one.position for one in chosen]] = [one.moved_bytes for one in chosen]
+        moved[places] = [one.moved_bytes for one in chosen]
     owner = work.op.index_of_enclosing(ops)
     recorder = recording_ops(calls, ops, work)
     owner = np.where(needed[owner] < 1, owner, recorder)
     moved *= _BACK_AND_FORTH if (needed[recorder] < 1).any() else 1
     # The sum that is a bias's gradient runs over all rows of what cat has joined.
     joined = np.zeros(len(ops) + 1, bool)
-    joined[[one.position for one in chosen if one.joined]] = True
+    joined[places] = [one.joined for one in chosen]
     products = work.op.name.meets(lambda name: op_row(name).kind is Kind.GEMM)
     on_copied = (needed[owner] < 1) & work.kind.one_of("compute") & (products | ~joined[owner])
-    steps = max(len(distinct(ops.step[np.array([one.position for one in chosen])])), 1)
+    steps = max(len(distinct(ops.step[places])), 1)
     largest = max(chosen, key=lambda one: one.times)
     confidence = Confidence.HIGH if exact else Confidence.LOW if cause == "encoded-copies" else Confidence.MEDIUM
     for pieces, share in work[on_copied].device_shares(limits.min_gpu_share):
@@ -119,11 +117,7 @@ def _hits(
             "time{where}",
             advice=_ADVICE[cause],
             confidence=confidence,
-            evidence={
-                **gpu_time_evidence(pieces),
-                "gpu_share": share,
-                "layers": round(len(chosen) / steps),
-                "maker": str(ops.name[largest.maker]),
-                "times_copied": round(largest.times, 1),
-            },
+            evidence=gpu_time_evidence(pieces)
+            | {"gpu_share": share, "layers": round(len(chosen) / steps)}
+            | {"maker": str(ops.name[largest.maker]), "times_copied": round(largest.times, 1)},
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask
+from traceanalyzer.model.arrays import Floats, Mask, pick
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.lower_bounds import REACHED, bound_of, reached_ns
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, reduce_to, rule
@@ -178,15 +178,14 @@ class Uses:
 def _readers(flow: Flow, ops: Calls, masks: Sequence[int]) -> dict[int, list[int]]:
     """Positions of the ops of forward that read a one-hot tensor or a copy of it, of each op that makes one."""
     recorded, values = flow.recorded, flow.values
-    numbers = dict(zip(flow.ops.rows.tolist(), flow.number.tolist(), strict=True))
-    steps = ops.step.tolist()
-    place_of = {(steps[at], numbers[row]): at for at, row in enumerate(ops.rows.tolist()) if row in numbers}
+    numbers, steps = pick(flow.number, ops.index_of_enclosing(flow.ops)).tolist(), ops.step.tolist()
+    place_of = {key: place for place, key in enumerate(zip(steps, numbers, strict=True))}
     forward = (recorded.outer & ~flow.view & ~recorded.backward)[values.reads]
     reads, read = values.reads[forward], values.read[forward]
     found = dict[int, list[int]]()
     for mask in masks:
         of_mask = set[int]()
-        copies = [numbers[int(ops.rows[mask])]] if int(ops.rows[mask]) in numbers else []
+        copies = [numbers[mask]] if numbers[mask] >= 0 else []
         while copies:
             readers = {*reads[np.isin(read, values.made_by(copies.pop()))].tolist()} - of_mask
             of_mask |= readers

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, distinct, no_rows
+from traceanalyzer.model.arrays import Mask, Rows, distinct, grouped, no_rows, pick, ranges
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, IdleTime, LostTime, rule
@@ -55,10 +55,7 @@ def unmerged_adapter(calls: Calls, idle: IdleTime, flow: Flow | None, limits: Li
     switched = any(map(_SWITCH.search, calls.events.user_code.names))
     if len(begin) < limits.min_adapters * steps or (switched and not _is_single(flow, ops, begin, place)):
         return
-    edges = np.zeros(len(ops) + 1, np.int64)
-    np.add.at(edges, begin + 1, 1)
-    np.add.at(edges, end + 1, -1)
-    members = ops[np.cumsum(edges)[:-1] > 0]
+    members = ops[distinct(ranges(begin + 1, end - begin)[1])]
     spent, owner = members.launched()
     yield Hits(
         occurrences=members,
@@ -95,12 +92,10 @@ def _adapters(
     for offset, name in enumerate(form):
         matched &= ops.name.matches(f"::{name}_?$")[place[offset : offset + size]]
     first = np.flatnonzero(matched)
-    kinds = [number[place[first + offset]].tolist() for offset in range(3)]
-    low = {
-        kind: _low_rank([signatures[each] for each in kind], limits.max_rank_share)
-        for kind in set(zip(*kinds, strict=True))
-    }
-    first = first[np.array([low[kind] for kind in zip(*kinds, strict=True)], np.bool_)]
+    layers = [number[place[first + offset]] for offset in range(3)]
+    kind, examples = grouped(layers)
+    low = [_low_rank([signatures[layer[at]] for layer in layers], limits.max_rank_share) for at in examples.tolist()]
+    first = first[np.array(low, bool)[kind]]
     return place[first], place[first + len(form) - 1]
 
 
@@ -108,13 +103,10 @@ def _is_single(flow: Flow | None, ops: Calls, begin: Rows, place: Rows) -> bool:
     """Whether the ids of tensors show that each base layer has one adapter in all of its calls."""
     if flow is None:
         return False
-    number_of = dict(zip(flow.ops.rows.tolist(), flow.number.tolist(), strict=True))
+    values, recorded = flow.values, pick(flow.number, ops.index_of_enclosing(flow.ops))
     adapters: dict[int, set[int]] = {}
-    for base, down in zip(begin, place[np.searchsorted(place, begin) + 1], strict=True):
-        pair = [number_of.get(int(ops.rows[at]), -1) for at in (base, down)]
-        weights = [
-            flow.values.storage[flow.values.read_by(op)[flow.values.arguments_of(op) == 1]] for op in pair if op >= 0
-        ]
+    for pair in zip(recorded[begin], recorded[place[np.searchsorted(place, begin) + 1]], strict=True):
+        weights = [values.storage[values.read_by(op)[values.arguments_of(op) == 1]] for op in pair if op >= 0]
         if len(weights) == 2 and all(map(len, weights)):
             adapters.setdefault(int(weights[0][0]), set()).add(int(weights[1][0]))
     return bool(adapters) and all(len(each) == 1 for each in adapters.values())
