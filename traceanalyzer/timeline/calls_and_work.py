@@ -122,7 +122,7 @@ class Calls(Selection):
         """`path.py(12): function` of the user's own code around each row; null without stacks."""
         return self.events.user_code.around(self._rows)
 
-    def lines_with_common(self, share: float, spent_ns: Rows | None = None) -> dict[str, int]:
+    def lines_with_common(self, share: float = 0.8, spent_ns: Rows | None = None) -> dict[str, int]:
         """Lines of the user's code -> ns, most time first; before them the function around this share of the time.
 
         `spent_ns` is what counts as the rows' time, by default their own.

@@ -1,8 +1,8 @@
 """Ops compute again what they, or earlier ops, have computed from the same tensors."""
 
 import math
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,6 @@ from traceanalyzer.timeline.names import DATA_LOADING
 
 _NODES = r"^autograd::engine"
 _PREPARES = frozenset({Kind.NORM, Kind.REDUCTION, Kind.SORT, Kind.COUNT, Kind.SCAN})
-# Share of the ops' time in a function that is named as their place; chosen.
-_COMMON = 0.8
 _ADVICE = {
     "loop-invariant": "Compute it once before the loop, and pass the result to each iteration. For weights, run the "
     "loop within torch.nn.utils.parametrize.cached().",
@@ -110,7 +108,7 @@ def computed_again(calls: Calls, idle: IdleTime, flow: Flow | None, limits: Limi
     """
     of_pass = calls[:0]
     if flow is not None:
-        of_pass = _before_hooks(flow, calls)
+        of_pass = _before_hooks(flow)
         yield from _exact(flow, calls, idle, limits)
     ops = calls[calls.is_top_op & (calls.step >= 0)]
     nodes = ops[ops.name.matches(_NODES)]
@@ -125,16 +123,16 @@ def computed_again(calls: Calls, idle: IdleTime, flow: Flow | None, limits: Limi
         # Tensors' ids do not show that a hook restores the state of random numbers for dropout.
         of_pass = calls.joined([of_pass, before_hooks]).distinct()
         if flow is None:
-            yield from _index_tensors(ops, nodes, calls, idle, limits)
+            yield from _index_tensors(ops, nodes, idle, limits)
             if len(again):
-                yield _hits("forward-twice", again, calls, idle, Confidence.MEDIUM)
+                yield _hits("forward-twice", again, idle, Confidence.MEDIUM)
     if len(of_pass):
-        yield _hits("forward-in-hook", of_pass, calls, idle, confidence)
+        yield _hits("forward-in-hook", of_pass, idle, confidence)
 
 
-def _before_hooks(flow: Flow, calls: Calls) -> Calls:
+def _before_hooks(flow: Flow) -> Calls:
     """By the ids of tensors: ops outside of hooks of backward that are computed again in these."""
-    first, hooked = flow.places(flow.again[flow.number]), in_hooks(calls.events, flow.ops.rows)
+    first, hooked = flow.places(flow.again[flow.number]), in_hooks(flow.ops.events, flow.ops.rows)
     return flow.ops[distinct(first[(first >= 0) & hooked & ~pick(hooked, first, True)])]
 
 
@@ -143,21 +141,21 @@ def _exact(flow: Flow, calls: Calls, idle: IdleTime, limits: Limits) -> Iterator
     factorises = calls[calls.is_op & calls.name.matches("^aten::linalg_lu_factor_ex$")]
     factorises = factorises[factorises.inside(flow.ops[flow.matrix_again[flow.number] >= 0])]
     if len(factorises):
-        yield _hits("same-matrix", factorises, calls, idle, Confidence.HIGH)
-    causes, guesses = _causes(flow, calls, limits)
+        yield _hits("same-matrix", factorises, idle, Confidence.HIGH)
+    causes, guesses = _causes(flow, limits)
     for cause in _ADVICE:
         if (members := causes == cause).any():
             chosen, guessed = flow.ops[members], guesses[members]
             certain = chosen[guessed].total_ns * 2 < chosen.total_ns
             confidence = Confidence.HIGH if certain and cause != "stored-inputs" else Confidence.MEDIUM
-            yield _hits(cause, chosen, calls, idle, confidence)
+            yield _hits(cause, chosen, idle, confidence)
 
 
-def _causes(flow: Flow, calls: Calls, limits: Limits) -> tuple[NDArray[np.object_], Mask]:
+def _causes(flow: Flow, limits: Limits) -> tuple[NDArray[np.object_], Mask]:
     """(cause of each op, empty for none; whether it holds only if numbers of Python are equal)."""
     number, user, guesses = flow.number, flow.places(flow.user[flow.number]), flow.guessed[flow.number]
     computes = flow.ops.name.meets(lambda name: op_row(name).kind is not Kind.CREATION)
-    computes &= ~in_hooks(calls.events, flow.ops.rows)
+    computes &= ~in_hooks(flow.ops.events, flow.ops.rows)
     again = np.where(computes, flow.again[number], -1)
     causes = np.where(flow.stored[number] & computes, "stored-inputs", "").astype(object)
     prepares = flow.ops.name.meets(lambda name: op_row(name).kind in _PREPARES)
@@ -187,39 +185,38 @@ def _constants(ops: Calls, calls: Calls, idle: IdleTime, limits: Limits) -> Iter
     steps = len(distinct(ops.step))
     if steps < limits.min_steps:
         return
-    runs: dict[tuple[int, ...], list[Stretch]] = {}
-    for run in stretches(ops, number, signatures, limits.min_constant_ops):
-        runs.setdefault(tuple(number[run.begin : run.end].tolist()), []).append(run)
-    chosen = [
-        run
-        for each in runs.values()
-        if len(distinct(ops.step[np.array([run.begin for run in each])])) == steps
-        for run in each
-    ]
+    alike = _by_content(stretches(ops, number, signatures, limits.min_constant_ops), number)
+    in_all = [runs for runs in alike if len(distinct(ops.step[[run.begin for run in runs]])) == steps]
+    chosen = [run for runs in in_all for run in runs]
     if chosen:
         members = np.concatenate([np.arange(run.begin, run.end) for run in chosen])
-        yield _hits("rebuilt-constants", ops[members], calls, idle, Confidence.MEDIUM)
+        yield _hits("rebuilt-constants", ops[members], idle, Confidence.MEDIUM)
 
 
-def _index_tensors(ops: Calls, nodes: Calls, calls: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
+def _index_tensors(ops: Calls, nodes: Calls, idle: IdleTime, limits: Limits) -> Iterator[Hits]:
     """Of index tensors that no op of the program makes, several times in each step."""
     forward = ops[~ops.name.matches(_NODES)].in_order(by_step=True)
     forward, number, signatures = with_inputs(forward)
-    runs: dict[tuple[int, ...], dict[int, list[Stretch]]] = {}
-    starts = _starts_node(forward)
-    for run in stretches(forward, number, signatures, limits.min_index_ops, starts_node=starts):
-        by_step = runs.setdefault(tuple(number[run.begin : run.end].tolist()), {})
-        by_step.setdefault(int(forward.step[run.begin]), []).append(run)
-    steps = len(distinct(nodes.step))
+    found = stretches(forward, number, signatures, limits.min_index_ops, starts_node=_starts_node(forward))
+    step, steps = forward.step.tolist(), len(distinct(nodes.step))
     chosen: list[Stretch] = []
-    for by_step in runs.values():
-        repeats = [each for each in by_step.values() if len(each) > 1 and each[0].inputs]
-        if len(repeats) >= steps and not any(_trained_between(each, forward, nodes) for each in repeats):
-            chosen += [run for each in repeats for run in each]
+    for alike in _by_content(found, number):
+        by_step = [list(runs) for _, runs in groupby(alike, key=lambda run: step[run.begin])]
+        repeats = [runs for runs in by_step if len(runs) > 1 and runs[0].inputs]
+        if len(repeats) >= steps and not any(_trained_between(runs, forward, nodes) for runs in repeats):
+            chosen += [run for runs in repeats for run in runs]
     if chosen:
         inputs = frozenset(shape for run in chosen for shape in run.inputs)
         members = np.concatenate([np.arange(run.begin, run.end) for run in chosen])
-        yield _hits("unchanged-inputs", forward[members], calls, idle, Confidence.MEDIUM, inputs)
+        yield _hits("unchanged-inputs", forward[members], idle, Confidence.MEDIUM, inputs)
+
+
+def _by_content(found: Iterable[Stretch], number: Rows) -> Iterable[list[Stretch]]:
+    """The stretches that run the same ops on the same inputs, in order."""
+    alike: dict[bytes, list[Stretch]] = {}
+    for run in found:
+        alike.setdefault(number[run.begin : run.end].tobytes(), []).append(run)
+    return alike.values()
 
 
 def _forward_twice(ops: Calls, nodes: Calls, limits: Limits) -> tuple[Calls, Calls]:
@@ -275,14 +272,10 @@ def _starts_node(ops: Calls) -> Mask:
 
 
 def _hits(
-    cause: str,
-    members: Calls,
-    calls: Calls,
-    idle: IdleTime,
-    confidence: Confidence,
-    inputs: frozenset[Shape] = frozenset(),
+    cause: str, members: Calls, idle: IdleTime, confidence: Confidence, inputs: frozenset[Shape] = frozenset()
 ) -> Hits:
     """All of these ops are needless, with the nodes of backward that they have added."""
+    calls = Calls.build(members.events)
     nodes, recorder = backward_nodes_of(calls, members)
     # Backward solves with the factors.
     outer = nodes[(recorder >= 0) & (cause != "same-matrix")].outer_op.distinct()
@@ -315,7 +308,7 @@ def _hits(
             "cpu_ns": members.total_ns // steps,
             "gpu_ns": spent.total_ns // steps,
             "launches": round(len(spent) / steps),
-            "lines": members.lines_with_common(_COMMON),
+            "lines": members.lines_with_common(),
         },
     )
 

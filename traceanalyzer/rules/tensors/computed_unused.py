@@ -23,8 +23,6 @@ _MAKERS = (
     ("aten::native_layer_norm_backward", 0b110, "GammaBeta", None),
     ("aten::native_group_norm_backward", 0b110, "GammaBeta", None),
 )
-# Share of the ops' time in a function that is named as their place; chosen.
-_COMMON = 0.8
 _ADVICE = {
     "unread-results": "Remove this work, or do it only in the steps that use its result.",
     "unread-gradients": "Call requires_grad_(False) on parameters that the optimizer does not train in this pass, or "
@@ -56,7 +54,7 @@ class Limits:
 
 
 @rule(since="0.4", claims=Claims.WORK, specificity=3, min_share=0.02, limits=Limits, causes=tuple(_ADVICE))
-def computed_unused(flow: Flow, calls: Calls, idle: IdleTime, work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
+def computed_unused(flow: Flow, idle: IdleTime, work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     """Ops compute what no op reads.
 
     What it looks for: with an execution trace (NAME.et.json.gz beside the trace), ops whose results no needed
@@ -88,47 +86,36 @@ def computed_unused(flow: Flow, calls: Calls, idle: IdleTime, work: Work, gpus: 
     unread = flow.unread[flow.number]
     backward = flow.recorded.backward[flow.number]
     if flow.recorded.backward.any():
-        yield from _unread_hits("unread-results", flow, calls, unread & ~backward, idle, limits)
-        yield from _unread_hits("unread-gradients", flow, calls, unread & backward, idle, limits)
+        yield from _unread_hits("unread-results", flow, unread & ~backward, idle, limits)
+        yield from _unread_hits("unread-gradients", flow, unread & backward, idle, limits)
     else:
         launched = work[work.kind.one_of("compute") & np.isin(work.launch.step, flow.ops.step)]
         # Kernels that no op has launched may read any tensor.
         lost = flow.abandoned[flow.number] & bool(launched.op.there.all())
-        yield from _unread_hits("unread-results", flow, calls, unread & lost, idle, limits, Confidence.MEDIUM)
-        yield from _unread_hits("unread-results", flow, calls, unread & ~lost, idle, limits, Confidence.LOW)
+        yield from _unread_hits("unread-results", flow, unread & lost, idle, limits, Confidence.MEDIUM)
+        yield from _unread_hits("unread-results", flow, unread & ~lost, idle, limits, Confidence.LOW)
     yield from _diagonals(flow, gpus, limits)
     in_part = ~unread & (flow.read_share[flow.number] <= limits.max_read_share)
     alternative = flow.alternative[flow.number]
-    yield from _partly_read("partly-read", flow, calls, in_part & ~alternative, limits)
-    yield from _partly_read("alternatives", flow, calls, in_part & alternative, limits)
+    yield from _partly_read("partly-read", flow, in_part & ~alternative, limits)
+    yield from _partly_read("alternatives", flow, in_part & alternative, limits)
 
 
 def _unread_hits(
-    cause: str,
-    flow: Flow,
-    calls: Calls,
-    chosen: Mask,
-    idle: IdleTime,
-    limits: Limits,
-    confidence: Confidence = Confidence.HIGH,
+    cause: str, flow: Flow, chosen: Mask, idle: IdleTime, limits: Limits, confidence: Confidence = Confidence.HIGH
 ) -> Iterator[Hits]:
-    backward = cause == "unread-gradients"
-    in_part, parts, owner_of_part = _made_in_part(flow, chosen, backward=backward)
+    in_part, parts, owner_of_part = _made_in_part(flow, chosen, backward=cause == "unread-gradients")
     members = in_part.joined([flow.ops[chosen], in_part])
     steps = max(len(distinct(members.step)), 1)
     if len(members) < limits.min_ops * steps:
         return
     needless = _with_nodes(flow, chosen)
     spent, owner = needless.launched()
-    lost = [
-        LostTime.launched_by(idle, needless),
-        LostTime.all_of(spent, owner),
-        LostTime.all_of(parts, len(needless) + owner_of_part),
-    ]
+    lost = LostTime.all_of(spent, owner), LostTime.all_of(parts, len(needless) + owner_of_part)
     yield Hits(
         occurrences=needless.joined([needless, in_part]),
         cause=cause,
-        lost=LostTime.joined(lost),
+        lost=LostTime.joined([LostTime.launched_by(idle, needless), *lost]),
         fix=(Drop(needless.rows), *([DropWork(parts.entries)] if len(parts) else [])),
         message="no op reads the results of {ops_a_step} ops a step"
         + (" ({parts_a_step} of them: some of the results)" if len(in_part) else "")
@@ -142,7 +129,7 @@ def _unread_hits(
         info=confidence is Confidence.LOW,
         evidence={
             **_evidence(members, spent, parts),
-            "lines": _made_for(flow, calls, members).lines_with_common(_COMMON, members.dur_ns),
+            "lines": _made_for(flow, members).lines_with_common(spent_ns=members.dur_ns),
             "cpu_ns": needless.total_ns // steps,
             "parts_a_step": round(len(in_part) / steps),
         },
@@ -164,10 +151,10 @@ def _made_in_part(flow: Flow, chosen: Mask, *, backward: bool) -> tuple[Calls, W
     return ops[places], pieces[vain], position
 
 
-def _made_for(flow: Flow, calls: Calls, members: Calls) -> Calls:
+def _made_for(flow: Flow, members: Calls) -> Calls:
     """The op that recorded the node of backward around each op; of sums of gradients, that of the last summand."""
     forward, values = flow.ops[~flow.recorded.backward[flow.number]], flow.values
-    nodes, recorder = backward_nodes_of(calls, forward)
+    nodes, recorder = backward_nodes_of(Calls.build(forward.events), forward)
     recorder = pick(recorder, flow.ops.index_of_enclosing(nodes))
     last = values.reads_from[flow.number + 1] - 1
     reads = last >= values.reads_from[flow.number]
@@ -175,7 +162,7 @@ def _made_for(flow: Flow, calls: Calls, members: Calls) -> Calls:
     recorder = np.where(recorder < 0, pick(recorder, flow.places(summand)), recorder)
     order = np.argsort(flow.ops.rows)
     place = order[np.searchsorted(flow.ops.rows[order], members.rows)]
-    return Calls(calls.events, np.where(recorder[place] < 0, members.rows, pick(forward.rows, recorder[place])))
+    return Calls(members.events, np.where(recorder[place] < 0, members.rows, pick(forward.rows, recorder[place])))
 
 
 def _with_nodes(flow: Flow, chosen: Mask) -> Calls:
@@ -210,8 +197,7 @@ def _diagonals(flow: Flow, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
         for device, of_device in pieces.by_device():
             needed = (pieces.dur_ns * share)[pieces.device == device]
             needed = clamp_to_floor(needed, of_device, limits.floor_ns)
-            evidence = _evidence(members, of_device)
-            steps = len(distinct(members.step))
+            rest_ns = (of_device.total_ns - needed.sum()) / len(distinct(members.step))
             yield Hits(
                 **reduce_to(of_device, needed),
                 cause="diagonal",
@@ -219,11 +205,11 @@ def _diagonals(flow: Flow, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
                 message="later ops read only the diagonal of a matrix of {by} elements, which {ops_a_step} ops a step "
                 "compute: {by_ops:of these ops' time}. Computing the rest takes {rest} of GPU time a step{at_lines}",
                 advice=_ADVICE["diagonal"],
-                evidence={**evidence, "rest_ns": round((of_device.total_ns - needed.sum()) / steps)},
+                evidence={**_evidence(members, of_device), "rest_ns": round(rest_ns)},
             )
 
 
-def _partly_read(cause: str, flow: Flow, calls: Calls, chosen: Mask, limits: Limits) -> Iterator[Hits]:
+def _partly_read(cause: str, flow: Flow, chosen: Mask, limits: Limits) -> Iterator[Hits]:
     """These ops, and the nodes of backward that they recorded: what nobody reads has no gradient."""
     members, values = flow.ops[chosen], flow.values
     shares = np.where(chosen, flow.read_share[flow.number], 1.0)
@@ -232,7 +218,7 @@ def _partly_read(cause: str, flow: Flow, calls: Calls, chosen: Mask, limits: Lim
     viewed = flow.places(np.append(values.producer[values.read], -1)[first])
     views = flow.view[flow.number] & (first < after) & (viewed >= 0) & chosen[viewed]
     shares[views] = shares[viewed[views]]
-    nodes, recorder = outer_nodes_of(calls, flow.ops[chosen | views])
+    nodes, recorder = outer_nodes_of(Calls.build(members.events), flow.ops[chosen | views])
     others = ~np.isin(nodes.rows, members.outer_op.rows)
     pieces, owner = members.joined([members, nodes[others]]).launched()
     share = np.append(shares[chosen], shares[chosen | views][recorder[others]])[owner]
@@ -255,8 +241,8 @@ def _sums_over_edges(flow: Flow, chosen: Mask) -> bool:
     """Whether the ops read what a scatter has summed, as layers of a graph network do."""
     read = flow.values.read[np.isin(flow.values.reads, flow.number[chosen])]
     makers = distinct(flow.values.producer[read])
-    names = {flow.recorded.names[flow.recorded.name[op]] for op in makers[makers >= 0].tolist()}
-    return any(op_row(name).kind is Kind.SCATTER for name in names)
+    names = distinct(flow.recorded.name[makers[makers >= 0]]).tolist()
+    return any(op_row(flow.recorded.names[name]).kind is Kind.SCATTER for name in names)
 
 
 def _evidence(members: Calls, *spent: Work) -> dict[str, Any]:
@@ -266,5 +252,5 @@ def _evidence(members: Calls, *spent: Work) -> dict[str, Any]:
         "by_ops": members.name.sums(members.dur_ns),
         "gpu_ns": sum(part.total_ns for part in spent) // steps,
         "launches": round(sum(map(len, spent)) / steps),
-        "lines": members.lines_with_common(_COMMON),
+        "lines": members.lines_with_common(),
     }
