@@ -20,19 +20,25 @@ _BATCH_NORM = r"^aten::(native|cudnn|miopen)_batch_norm"
 _CONVERTS = r"^aten::(to|_to_copy)$"
 # Gradients go back to float32 because forward went to bfloat16.
 _MIRRORS = r"ToCopyBackward"
-_OF_INPUTS = (
-    "Keep weights in the product's dtype (model.to(torch.bfloat16), master weights in the optimizer). "
-    "torch.autocast converts each trainable weight once per autocast block, so it helps only if several "
-    "products use the same weight."
-)
-_OF_QUANTIZED = (
-    "Write the weights in the product's dtype when they are dequantized (bnb_4bit_compute_dtype=torch.bfloat16 in "
-    "bitsandbytes), or use a fused product of quantized weights."
-)
-_OF_RESULTS = (
-    "Convert only the part that is needed (slice first), or let the next op convert: "
-    "softmax(dtype=torch.float32). Losses and norms accept the product's dtype and compute in float32."
-)
+# cause -> (what is converted, remedy)
+_TEXTS = {
+    "": (
+        "a tensor is converted right before a matrix product",
+        "Keep weights in the product's dtype (model.to(torch.bfloat16), master weights in the optimizer). "
+        "torch.autocast converts each trainable weight once per autocast block, so it helps only if several products "
+        "use the same weight.",
+    ),
+    "dequantized": (
+        "a weight that has just been dequantized is converted before a matrix product",
+        "Write the weights in the product's dtype when they are dequantized (bnb_4bit_compute_dtype=torch.bfloat16 in "
+        "bitsandbytes), or use a fused product of quantized weights.",
+    ),
+    "results": (
+        "the result of a matrix product is converted",
+        "Convert only the part that is needed (slice first), or let the next op convert: softmax(dtype=torch.float32). "
+        "Losses and norms accept the product's dtype and compute in float32.",
+    ),
+}
 
 
 class Limits:
@@ -78,22 +84,15 @@ def dtype_casts(work: Work, inputs: WorkInputs, chains: KernelChains, limits: Li
     fused = among(casts.entries, np.sort(chains.longer_than(limits.min_chain_kernels - 1).entry))
     quantized, dequantizing = after & neighbors[0][1], neighbors[0][0].name.matches(families.DEQUANTIZATION)
     quantized &= dequantizing
-    kinds = (after & ~quantized, "inputs"), (quantized, "dequantized"), (before & ~after & ~fused, "results")
-    for chosen, which in kinds:
+    of_causes = {"": after & ~quantized, "dequantized": quantized, "results": before & ~after & ~fused}
+    reader, has_reader = neighbors[1]
+    dequantizes = work.name.matches(families.DEQUANTIZATION)
+    for cause, chosen in of_causes.items():
         for pieces, share in casts[chosen].device_shares(least):
-            reader, has_reader = neighbors[1]
-            on_device = chosen & has_reader & (casts.device == pieces.device[0])
-            readers = called_ops(reader[on_device]).sums(casts.dur_ns[on_device])
-            writers = work[work.name.matches(families.DEQUANTIZATION) & (work.device == pieces.device[0])]
-            yield _hits(
-                pieces,
-                inputs,
-                share,
-                readers if which == "results" else {},
-                which,
-                _fix(pieces, moved),
-                writers if which == "dequantized" else work[:0],
-            )
+            read = chosen & has_reader & (casts.device == pieces.device[0]) & (cause == "results")
+            readers = called_ops(reader[read]).sums(casts.dur_ns[read])
+            writers = work[dequantizes & (work.device == pieces.device[0]) & (cause == "dequantized")]
+            yield _hits(cause, pieces, inputs, share, readers, writers, _fix(pieces, moved))
 
 
 def _converting(work: Work) -> Rows:
@@ -115,35 +114,31 @@ def _fix(pieces: Work, moved: Rows) -> tuple[Edit, ...]:
 
 
 def _hits(
+    cause: str,
     pieces: Work,
     inputs: WorkInputs,
     share: float,
     readers: dict[str, int],
-    which: str,
-    fix: tuple[Edit, ...],
     writers: Work,
+    fix: tuple[Edit, ...],
 ) -> Hits:
     pairs = [conversion_of(op.types) for op in inputs.signatures]
     kinds = Texts(inputs.number[pieces.entries], np.array(pairs, object)).sums(pieces.dur_ns)
     mostly = f" (mostly {next(iter(kinds))})" if next(iter(kinds), "") else ""
     writing = share * writers.total_ns / pieces.total_ns
-    what = "a tensor is converted right before a matrix product"
-    if which == "results":
-        what = "the result of a matrix product is converted"
-        mostly += ", which {readers} reads" if readers else ""
-    if which == "dequantized":
-        what = "a weight that has just been dequantized is converted before a matrix product"
+    what, advice = _TEXTS[cause]
     return Hits(
         occurrences=pieces,
-        cause="" if which == "inputs" else which,
+        cause=cause,
         lost=LostTime.all_of(pieces),
         fix=fix,
         message="{times_a_step} "
         + what
         + mostly
+        + (", which {readers} reads" if readers else "")
         + ": these conversions take {gpu} of all GPU work{where}"
         + ("; dequantizing takes {writing}, in {writers}" if len(writers) else ""),
-        advice={"inputs": _OF_INPUTS, "dequantized": _OF_QUANTIZED}.get(which, _OF_RESULTS),
+        advice=advice,
         confidence=Confidence.MEDIUM,
         evidence={**gpu_time_evidence(pieces), "gpu_share": share, "spent_ns": pieces.total_ns, "conversions": kinds}
         | ({"readers": readers} if readers else {})

@@ -17,17 +17,12 @@ _INSTANCE_NORM = r"^aten::instance_norm$"
 # torch has no other layout for one dimension after batch and channels.
 _SIGNAL = r"^\[\[\d+,\d+,(1,)?\d+\]"
 _HALF = r"BFloat16|Half"
+# What is affected -> (its kernels, what becomes of it with channels last).
 _PARTS = {
-    "layout conversions": families.LAYOUT,
-    "batch norms": families.NCHW_BATCH_NORM,
-    "depthwise convolutions": families.DEPTHWISE,
+    "layout conversions": (families.LAYOUT, "conversions are not needed"),
+    "batch norms": (families.NCHW_BATCH_NORM, "batch norms are faster"),
+    "depthwise convolutions": (families.DEPTHWISE, "depthwise convolutions are faster"),
 }
-_LAST = {
-    "layout conversions": "conversions are not needed",
-    "batch norms": "batch norms are faster",
-    "depthwise convolutions": "depthwise convolutions are faster",
-}
-
 _ADVICE = (
     "Use {{channels_last}}: model.to(memory_format=torch.channels_last{0}), and convert the images in the same way."
 )
@@ -99,11 +94,12 @@ def _of_signals(pieces: Work) -> Mask:
 
 def _hits(pieces: Work, sms: int, limits: Limits) -> Hits:
     moved, evidence = pieces.name.matches(families.LAYOUT), gpu_time_evidence(pieces)
-    parts = {part: pieces[pieces.name.matches(pattern)].total_ns for part, pattern in _PARTS.items()}
+    parts = {part: pieces[pieces.name.matches(pattern)].total_ns for part, (pattern, _) in _PARTS.items()}
+    parts = {part: ns for part, ns in parts.items() if ns}
     return Hits(
         **reduce_to(pieces, np.where(moved, 0.0, pieces.dur_ns * _shares(pieces, sms, limits))),
         message="images are channels first (NCHW): {affected} take {spent_a_step}; with channels last, "
-        + _listed([how for part, how in _LAST.items() if parts[part]])
+        + _listed([_PARTS[part][1] for part in parts])
         + "; by op: {ops}"
         + ("; most time for inputs of shapes {shapes}" if evidence["shapes"] else "")
         + (", from {lines}" if evidence["lines"] else ""),
@@ -112,9 +108,9 @@ def _hits(pieces: Work, sms: int, limits: Limits) -> Hits:
         evidence={
             **evidence,
             "spent_ns": pieces.total_ns,
-            "affected": _listed([part for part, ns in parts.items() if ns]),
+            "affected": _listed(list(parts)),
             "conversions": int(moved.sum()),
-            "parts": {part: ns for part, ns in sorted(parts.items(), key=lambda item: -item[1]) if ns},
+            "parts": dict(sorted(parts.items(), key=lambda part: -part[1])),
         },
     )
 

@@ -1,6 +1,7 @@
 """Kernels that leave most of the device's SMs empty."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -21,21 +22,19 @@ _STRIDED = (
     "Put the reduced dimension last, contiguous in memory (for a loss: logits of shape rows x classes). Along another "
     "dimension the kernel has few CUDA blocks, and more rows add none."
 )
-_TILES = (
-    "Let more blocks share the product: more rows (a larger batch), smaller tiles or split-K in its kernel, several "
-    "products in one grouped call, or another library's kernel."
-)
 # Norms of lists are mostly norms of gradients or weights.
 _OF_LISTS = r"linalg_vector_norm|_foreach_norm|aten::norm$"
 _LISTS = "Take all norms with one call (torch._foreach_norm), or split each long row and combine the parts."
 _TORCHS_OWN = r"GammaBetaBackward"
-# Kernels of cuDNN and torch.
-_NORMS = {
+# Kernels of cuDNN and torch -> remedy.
+_REMEDIES: Mapping[str | re.Pattern[str], str] = {
     r"1C11_kernel|batch_norm": (
         "Use {channels_last} for model and images: with channels first, a batch norm has one CUDA block per channel."
     ),
     _TORCHS_OWN: "Put the norm under {torch.compile}: torch's own kernel for the weight gradients has only "
     "about one CUDA block per 32 channels.",
+    families.GEMM_OR_CONVOLUTION: "Let more blocks share the product: more rows (a larger batch), smaller tiles or "
+    "split-K in its kernel, several products in one grouped call, or another library's kernel.",
 }
 
 
@@ -77,12 +76,14 @@ def low_occupancy(work: Work, gpus: Gpus, inputs: WorkInputs | None, limits: Lim
         few = kernels[(kernels.blocks > 0) & (kernels.blocks < limits.max_grid_share * sms)]
         unaccompanied = few[few.beside_ns() <= limits.max_beside_share * few.dur_ns]
         for op, pieces in unaccompanied.by(named_ops(unaccompanied)):
-            linked = pieces.entries[pieces.op.there]
-            strided = inputs is not None and len(linked) > 0 and inputs.meets(is_strided)[linked].all()
-            yield _hits(op, pieces, sms, busy_ns, limits, _STRIDED if strided else _ROWS)
+            linked = pieces[pieces.op.there]
+            strided = inputs is not None and len(linked) > 0 and inputs.values(linked, is_strided).all()
+            of_lists = pieces.op.name.matches(_OF_LISTS).all()
+            remedy = _LISTS if of_lists else _STRIDED if strided else _ROWS
+            yield _hits(op, pieces, sms, busy_ns, limits, remedy)
 
 
-def _hits(op: str, pieces: Work, sms: int, busy_ns: int, limits: Limits, rows: str) -> Hits:
+def _hits(op: str, pieces: Work, sms: int, busy_ns: int, limits: Limits, remedy: str) -> Hits:
     product = pieces.name.matches(families.GEMM_OR_CONVOLUTION).any()
     evidence = gpu_time_evidence(pieces) | {
         "blocks": int(median(pieces.blocks)),
@@ -95,14 +96,7 @@ def _hits(op: str, pieces: Work, sms: int, busy_ns: int, limits: Limits, rows: s
         named_by=op,
         message="{by} runs {times_a_step} on at most {blocks} of {sms} SMs, for {typical} each time: "
         "{gpu} of all GPU work" + ("" if list(evidence["kernels"]) == [op] else ", in {kernels}") + "{where}",
-        advice=next(
-            (advice for pattern, advice in _NORMS.items() if pieces.name.matches(pattern).all()),
-            _TILES
-            if pieces.name.matches(families.GEMM_OR_CONVOLUTION).all()
-            else _LISTS
-            if pieces.op.name.matches(_OF_LISTS).all()
-            else rows,
-        ),
+        advice=next((advice for kernels, advice in _REMEDIES.items() if pieces.name.matches(kernels).all()), remedy),
         confidence=Confidence.MEDIUM if product else Confidence.HIGH,
         evidence=evidence,
         normal_share=limits.usual_share if pieces.name.matches(_TORCHS_OWN).all() else 0.0,
