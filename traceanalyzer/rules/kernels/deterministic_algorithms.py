@@ -12,7 +12,6 @@ from traceanalyzer.tensors.ops.table import is_view
 from traceanalyzer.tensors.signatures import signatures_of, tensors
 
 _ALLOCATES = r"^aten::(new_)?empty(_like|_strided|_permuted)?$|^aten::resize_$"
-_FILLS = ("aten::fill_",)
 _PUTS = ("aten::index_put_", "aten::_index_put_impl_")
 _ADDS = r"^aten::(index_(add|copy|reduce)|scatter(_add|_reduce)?|put)_?$"
 # What libraries write in place of bincount, which has no deterministic kernel: values, compared with every bin.
@@ -45,7 +44,7 @@ def deterministic_algorithms(calls: Calls, work: Work, limits: Limits) -> Iterat
     measured on an H200 with torch 2.11.
     """
     ops = calls[calls.is_op]
-    fills = ops[ops.name.one_of(*_FILLS) & ops.parent.name.matches(_ALLOCATES)]
+    fills = ops[ops.name.one_of("aten::fill_") & ops.parent.name.matches(_ALLOCATES)]
     sorts = ops[ops.name.one_of(*_PUTS) & ops.parent.name.matches(_ADDS)]
     counts = _compared_with_bins(calls[calls.is_top_op & (calls.step >= 0)]) if len(fills) else fills
     every = fills.joined([fills, counts, sorts])

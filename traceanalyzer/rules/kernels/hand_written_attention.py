@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, distinct, ranges, starts_of_runs
+from traceanalyzer.model.arrays import Mask, Rows, distinct, numbered, ranges
 from traceanalyzer.replay.rewrites import Fuse
 from traceanalyzer.roofline.gpus import Gpu, Gpus, reached_flops_per_ns
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, gpu_time_evidence, rule
@@ -51,18 +51,24 @@ def hand_written_attention(work: Work, inputs: WorkInputs, gpus: Gpus, limits: L
     Saving: the recorded time, minus the predicted time of fused attention on this device.
     Source: F.scaled_dot_product_attention in PyTorch's documentation; FlashAttention (Dao et al., 2022).
     """
-    every, number, backward = attention_spans(work, limits.max_kernels_between)
+    names = work.op.name
+    if not (names.matches(_SOFTMAX) | names.matches(_SOFTMAX_BACKWARD)).any():
+        return
+    ordered = work.in_order()
+    first, last, backward = _spans(ordered, limits.max_kernels_between)
+    number, member = ranges(first, last - first + 1)
+    every = ordered[member]
     for device, pieces in every.by_device():
-        members, first = number[every.device == device], backward[distinct(number[every.device == device])]
-        yield _hits(pieces, np.cumsum(starts_of_runs(members)) - 1, first, inputs, gpus[device], limits)
+        which, on_device = numbered(number[every.device == device])
+        yield _hits(pieces, which, backward[on_device], inputs, gpus[device], limits)
 
 
 def _hits(pieces: Work, number: Rows, backward: Mask, inputs: WorkInputs, gpu: Gpu, limits: Limits) -> Hits:
     total = np.bincount(number, weights=pieces.dur_ns)
     fp32 = bool(pieces.name.matches(families.FP32_ARITHMETIC).any())
     # What fused attention takes for the products' operations, for each; 0 where shapes or peaks are unknown.
-    flops = np.array([flops_of(op) if op.name in _PRODUCTS else 0 for op in inputs.signatures], np.float64)
-    done = np.bincount(number, weights=flops[inputs.number[pieces.entries]])
+    flops = inputs.values(pieces, lambda op: flops_of(op) if op.name in _PRODUCTS else 0)
+    done = np.bincount(number, weights=flops)
     exact = done / (reached_flops_per_ns(gpu, "attention", "fp32" if fp32 else "bf16") or np.inf)
     products = np.bincount(number, weights=pieces.dur_ns * pieces.op.name.one_of(*_PRODUCTS))
     guess = total * limits.fused_share_fp32 if fp32 else products * limits.fused_share
@@ -87,12 +93,8 @@ def _hits(pieces: Work, number: Rows, backward: Mask, inputs: WorkInputs, gpu: G
         + "Use {F.scaled_dot_product_attention} (is_causal=True or attn_mask= for the mask): it never writes the "
         "attention matrix to memory.",
         confidence=Confidence.HIGH if (exact > 0).any() else Confidence.MEDIUM,
-        evidence={
-            **gpu_time_evidence(pieces),
-            "spent_ns": pieces.total_ns,
-            "forward": int((~backward).sum()),
-            "backward": int(backward.sum()),
-        },
+        evidence=gpu_time_evidence(pieces)
+        | {"spent_ns": pieces.total_ns, "forward": int((~backward).sum()), "backward": int(backward.sum())},
     )
 
 
@@ -108,19 +110,12 @@ def _calls_per_step(pieces: Work, backward: Mask) -> str:
     return " and ".join(parts)
 
 
-def attention_spans(work: Work, most: int) -> tuple[Work, Rows, Mask]:
-    """(pieces of all attention, number of each one's, which are of backward); `most` between product and softmax."""
-    names = work.op.name
-    if not (names.matches(_SOFTMAX) | names.matches(_SOFTMAX_BACKWARD)).any():
-        return work[np.empty(0, np.int64)], np.empty(0, np.int64), np.empty(0, bool)
-    ordered = work.in_order()
-    first, last, backward = _spans(ordered, most)
-    number, member = ranges(first, last - first + 1)
-    return ordered[member], number, backward
-
-
 def _spans(ordered: Work, most: int) -> tuple[Rows, Rows, Mask]:
-    """(first piece, last piece, whether it is of backward) of each attention, positions in `ordered`."""
+    """(first piece, last piece, whether it is of backward) of each attention, positions in `ordered`.
+
+    Args:
+        most: pieces between a product and the softmax.
+    """
     name = ordered.op.name
     product = np.flatnonzero(name.matches(_PRODUCT) & ordered.kind.one_of("compute"))
     forward, backward = (np.flatnonzero(name.matches(ops)) for ops in (_SOFTMAX, _SOFTMAX_BACKWARD))

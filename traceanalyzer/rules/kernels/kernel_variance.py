@@ -42,10 +42,7 @@ _TEXTS = {
         "{slow} of {executions} launches of {kernel} take {slowdown} times as long as the rest, in the steps "
         "with the numbers {slow_steps} in the trace (median {median_dur}, 10th to 90th percentile {p10} to {p90}, "
         "worst {worst_dur})",
-        (
-            "The GPU is shared at times (another process, a copy, another stream), or steps differ. Record "
-            "shapes to tell."
-        ),
+        "The GPU is shared at times (another process, a copy, another stream), or steps differ. Record shapes to tell.",
     ),
 }
 
@@ -95,6 +92,8 @@ def _hits(cause: str, slow: RepeatedKernels, group: RepeatedKernels, excess: Row
     rare = cause == "outliers" and _RECURS <= len(numbers) < len(steps) / 2
     if rare:
         reduced["fix"] = ()
+    # Without shapes, a step that is slow as a whole and evenly so may have done other work.
+    some_quick = np.isin(group.step, slow.step).sum() > len(slow)
     lost_share = float(excess.sum()) / max(int(steps.durations_ns().sum()), 1)
     return Hits(
         **reduced,
@@ -102,7 +101,7 @@ def _hits(cause: str, slow: RepeatedKernels, group: RepeatedKernels, excess: Row
         cause=cause,
         message=message,
         advice=advice,
-        confidence=_confidence(slow, group),
+        confidence=Confidence.HIGH if slow.shaped.all() or some_quick else Confidence.LOW,
         evidence={
             **spread(slow, group),
             "kernel": short_kernel(pieces.name[0] or ""),
@@ -111,11 +110,3 @@ def _hits(cause: str, slow: RepeatedKernels, group: RepeatedKernels, excess: Row
             **({MEASURED_SHARE: lost_share} if rare else {}),
         },
     )
-
-
-def _confidence(slow: RepeatedKernels, group: RepeatedKernels) -> Confidence:
-    """Without shapes, a step that is slow as a whole and evenly so may have done other work."""
-    if slow.shaped.all():
-        return Confidence.HIGH
-    in_slow_steps = group[np.isin(group.step, slow.step)]
-    return Confidence.LOW if len(in_slow_steps) == len(slow) else Confidence.HIGH

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from traceanalyzer.roofline.gpus import Gpu, Gpus, speedup
-from traceanalyzer.rule import Claims, Confidence, Hits, Work, clamp_to_floor, reduce_to, rule
-from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.roofline.gpus import Gpus, speedup
+from traceanalyzer.rule import Claims, Confidence, Hits, Work, clamp_to_floor, gpu_time_evidence, reduce_to, rule
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.signatures import is_half
 from traceanalyzer.timeline import kernel_families as families
@@ -41,20 +40,17 @@ def outside_autocast(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits)
     full = work.name.meets(families.is_tf32) & ~inputs.meets(is_half)
     half = work.name.meets(families.is_product) & work.name.matches(families.LOW_PRECISION) & ~full
     for pieces, share in work[full].device_shares(limits.min_gpu_share):
-        device = int(pieces.device[0])
-        half_ns = work[half & (work.device == device)].total_ns
-        if half_ns >= limits.min_half_share * (half_ns + pieces.total_ns):
-            yield _hits(pieces, gpus[device], share, limits)
-
-
-def _hits(pieces: Work, gpu: Gpu, share: float, limits: Limits) -> Hits:
-    times = speedup(gpu, "matmul", "tf32", "bf16") or limits.speedup
-    return Hits(
-        **reduce_to(pieces, clamp_to_floor(pieces.dur_ns / times, pieces, limits.floor_ns)),
-        of_format=True,
-        message="float32 products run {times_a_step}, although the program uses half precision elsewhere; they take "
-        "{gpu} of all GPU work, in {ops}{where}",
-        advice="Extend the autocast block over forward and loss, or convert these layers to bfloat16.",
-        confidence=Confidence.MEDIUM,
-        evidence={**gpu_time_evidence(pieces), "gpu_share": share, **gpu.guess},
-    )
+        gpu = gpus[int(pieces.device[0])]
+        half_ns = work[half & (work.device == pieces.device[0])].total_ns
+        if half_ns < limits.min_half_share * (half_ns + pieces.total_ns):
+            continue
+        times = speedup(gpu, "matmul", "tf32", "bf16") or limits.speedup
+        yield Hits(
+            **reduce_to(pieces, clamp_to_floor(pieces.dur_ns / times, pieces, limits.floor_ns)),
+            of_format=True,
+            message="float32 products run {times_a_step}, although the program uses half precision elsewhere; they "
+            "take {gpu} of all GPU work, in {ops}{where}",
+            advice="Extend the autocast block over forward and loss, or convert these layers to bfloat16.",
+            confidence=Confidence.MEDIUM,
+            evidence={**gpu_time_evidence(pieces), "gpu_share": share, **gpu.guess},
+        )

@@ -58,42 +58,37 @@ def throttling(work: Work, samples: ClockSamples, limits: Limits) -> Iterator[Hi
     for device, kernels in work.of_kind("compute").by_device():
         clock = samples.at("clock", device, kernels.start_ns)
         highest = samples.highest("clock", device)
-        full, low = (clock >= limits.low_share * highest), (clock < limits.low_share * highest)
+        full, low = clock >= limits.low_share * highest, clock < limits.low_share * highest
         usual = usual_at_full_clock(kernels, full, limits.min_runs)
         slow = low & after_ramp(kernels, full) & np.isfinite(usual) & (kernels.dur_ns > usual)
-        if slow.any():
-            yield _hits(kernels[slow], usual[slow], (median_known(clock[slow]), highest), samples, limits)
+        if not slow.any():
+            continue
+        pieces, usual = kernels[slow], usual[slow]
+        power, heat = (_median_at(samples, kind, pieces) for kind in ("power", "temperature"))
+        capped = power >= limits.capped_share * samples.highest("power", device)
+        cause = "thermal" if heat >= limits.hot_celsius else "power" if capped else "clocks"
+        where, advice = _CAUSES[cause]
+        sampled = cause == "thermal" or np.isfinite(power)
+        yield Hits(
+            **reduce_to(pieces, usual),
+            cause=cause,
+            message="the SM clock falls to {low_mhz} of {full_mhz} MHz"
+            + (where if sampled else "")
+            + ": kernels take {slowdown} times as long, {total_a_step} more",
+            advice=advice,
+            evidence={
+                "low_mhz": round(_median_at(samples, "clock", pieces)),
+                "full_mhz": round(highest),
+                "power_w": round(power) if np.isfinite(power) else None,
+                "temperature_c": round(heat) if np.isfinite(heat) else None,
+                "slowdown": float(pieces.dur_ns.sum() / usual.sum()),
+            },
+        )
 
 
-def _hits(slow: Work, usual: Values, clocks: tuple[float, float], samples: ClockSamples, limits: Limits) -> Hits:
-    device = int(slow.device[0])
-    power, heat = (median_known(samples.at(kind, device, slow.start_ns)) for kind in ("power", "temperature"))
-    highest = samples.highest("power", device)
-    capped = power >= limits.capped_share * highest
-    cause = "thermal" if heat >= limits.hot_celsius else "power" if capped else "clocks"
-    where, advice = _CAUSES[cause]
-    sampled = cause == "thermal" or np.isfinite(power)
-    return Hits(
-        **reduce_to(slow, usual),
-        cause=cause,
-        message="the SM clock falls to {low_mhz} of {full_mhz} MHz"
-        + (where if sampled else "")
-        + ": kernels take {slowdown} times as long, {total_a_step} more",
-        advice=advice,
-        evidence={
-            "low_mhz": round(clocks[0]),
-            "full_mhz": round(clocks[1]),
-            "power_w": round(power) if np.isfinite(power) else None,
-            "temperature_c": round(heat) if np.isfinite(heat) else None,
-            "slowdown": float(slow.dur_ns.sum() / usual.sum()),
-        },
-    )
-
-
-def median_known(values: Values) -> float:
-    """Median of the known ones; NaN where none is."""
-    finite = values[np.isfinite(values)]
-    return median(finite) if len(finite) else float("nan")
+def _median_at(samples: ClockSamples, kind: str, kernels: Work) -> float:
+    """NaN without samples of this kind, all of which are finite."""
+    return median(samples.at(kind, int(kernels.device[0]), kernels.start_ns))
 
 
 def after_ramp(kernels: Work, full: Mask) -> Mask:
@@ -102,13 +97,11 @@ def after_ramp(kernels: Work, full: Mask) -> Mask:
     return np.asarray(kernels.start_ns > first)
 
 
-def usual_at_full_clock(kernels: Work, full: Mask, min_runs: int) -> Values:
+def usual_at_full_clock(kernels: Work, full: Mask, min_runs: int) -> Floats:
     """Median duration at full clock of each kernel's name, grid and block; NaN where fewer ran then."""
     number, first = grouped([kernels.text(column).code for column in ("name", "grid", "block")])
     return medians_of_kinds(number, kernels.dur_ns, full, len(first), min_runs)[number]
 
-
-Values = Floats
 
 _NAMES = {
     "clock": re.compile(r"^(SM|GFX|graphics|shader) clock", re.IGNORECASE),
@@ -126,7 +119,7 @@ class ClockSamples:
             sample, int64 and float64, by device and time; device 0 where none is named.
     """
 
-    of: dict[str, tuple[Rows, Rows, Values]]
+    of: dict[str, tuple[Rows, Rows, Floats]]
 
     @classmethod
     def build(cls, trace: Trace) -> Self:
@@ -141,7 +134,7 @@ class ClockSamples:
         devices, _, value = self.of[kind]
         return float(value[devices == device].max(initial=0.0))
 
-    def at(self, kind: str, device: int, instants: Rows) -> Values:
+    def at(self, kind: str, device: int, instants: Rows) -> Floats:
         """The last sample before each instant, or the first; NaN where there is none. Shape of `instants`."""
         devices, at_ns, value = self.of[kind]
         at_ns, value = at_ns[devices == device], value[devices == device]
@@ -150,7 +143,7 @@ class ClockSamples:
         return np.asarray(value[np.maximum(np.searchsorted(at_ns, instants, side="right") - 1, 0)])
 
 
-def _sampled(samples: Columns, name: re.Pattern[str]) -> tuple[Rows, Rows, Values]:
+def _sampled(samples: Columns, name: re.Pattern[str]) -> tuple[Rows, Rows, Floats]:
     """(device, time, value) of the counters of such a name, by device and time."""
     device, at_ns, value = ints(samples, "device"), ints(samples, "start_ns"), floats(samples, "value")
     rows = np.flatnonzero(matching(samples, "name", name.search) & np.isfinite(value))

@@ -80,24 +80,19 @@ def allocator_thrash(calls: Calls, work: Work, idle: IdleTime, steps: Steps, lim
     for group in (allocations[~host], allocations[host]):
         steady = calls_in_steady_steps(group, steps, limits.spike_times)
         if len(steady):
-            yield _hits(steady, group, idle, steps, off=_cache_is_off(calls, steady, steps, limits.off_share))
+            yield _hits(steady, group, idle, steps, off=_cache_is_off(calls, steady, limits.off_share))
 
 
-def _driver_share(calls: Calls, steady: Calls, steps: Steps) -> float:
-    """Share of the ops that create tensors and ask the driver, in steps with such calls."""
-    asking = steady[steady.name.matches(_ASKS) & steady.op.there]
-    makes = calls[calls.is_op & calls.name.matches(_MAKES) & np.isin(calls.step, asking.step)]
-    return len(np.intersect1d(makes.rows, asking.op.rows)) / max(len(makes), 1)
-
-
-def _cache_is_off(calls: Calls, steady: Calls, steps: Steps, least: float) -> bool:
-    """True if the caching allocator is off: nearly every tensor asks the driver, and no cache frees blocks.
-
-    A cache that is emptied after each tensor looks alike, but frees between ops, and its blocks are recorded.
-    """
+def _cache_is_off(calls: Calls, steady: Calls, least: float) -> bool:
+    """Whether nearly every tensor asks the driver, and no cache frees blocks."""
+    # A cache that is emptied after each tensor looks alike, but frees between ops, and its blocks are recorded.
     memory = calls.events.trace.lanes.memory
     unrecorded = len(memory) > 0 and not (ints(memory, "device_type") > 0).any()
-    return (unrecorded or _cause(steady) == "full") and _driver_share(calls, steady, steps) >= least
+    if not unrecorded and _cause(steady) != "full":
+        return False
+    asking = steady[steady.name.matches(_ASKS) & steady.op.there]
+    makes = calls[calls.is_op & calls.name.matches(_MAKES) & np.isin(calls.step, asking.step)]
+    return bool(np.isin(makes.rows, asking.op.rows).sum() >= least * max(len(makes), 1))
 
 
 def _hits(steady: Calls, group: Calls, idle: IdleTime, steps: Steps, *, off: bool) -> Hits:
@@ -105,7 +100,7 @@ def _hits(steady: Calls, group: Calls, idle: IdleTime, steps: Steps, *, off: boo
     what, advice = _TEXTS[cause]
     if cause == "growing" and len(steps) < _FEW_STEPS:
         advice = f"{_LATER} {advice}"
-    lines, names = steady.line.sums(steady.dur_ns), steady.name.sums(steady.dur_ns)
+    names = steady.name.sums(steady.dur_ns)
     lost = LostTime.idle_within(idle, steady.start_ns, steady.end_ns)
     return Hits(
         occurrences=steady,
@@ -113,15 +108,13 @@ def _hits(steady: Calls, group: Calls, idle: IdleTime, steps: Steps, *, off: boo
         cause=cause,
         lost=lost,
         fix=Drop(group.rows),
-        message=(
-            f"the CPU asks the driver for memory or gives it back {{times_a_step}}: {{calls:of the calls' time}}; "
-            f"{what}"
-        )
+        message="the CPU asks the driver for memory or gives it back {times_a_step}: {calls:of the calls' time}; "
+        + what
         # Launches that come late after a call may lose time, though the GPU works during the call.
         + ("; during these calls the GPU is idle for {total_a_step}" if lost.sums(len(steady)).any() else "")
         + "{at_lines}",
         advice=advice,
-        evidence={"calls": names, "called_ns": steady.total_ns, "lines": lines},
+        evidence={"calls": names, "called_ns": steady.total_ns, "lines": steady.line.sums(steady.dur_ns)},
     )
 
 
@@ -142,21 +135,15 @@ def _cause(allocations: Calls) -> str:
 
 
 def driver_allocations(calls: Calls, work: Work) -> Calls:
-    """Calls that ask the driver for memory or give it back, one after the other, by threads that launch work.
-
-    cudaMallocAsync and its kin take from a pool, and stop nobody.
-    """
+    """Calls that ask the driver for memory or give it back, one after the other, by threads that launch work."""
+    # cudaMallocAsync and its kin take from a pool, and stop nobody.
     allocations = calls[calls.is_call & calls.name.matches(ALLOCATOR) & ~calls.name.matches("Async")]
     if len(allocations) == 0:
         return allocations
-    return sequential_calls(allocations[np.isin(allocations.thread, distinct(work.launch.thread))])
-
-
-def sequential_calls(allocations: Calls) -> Calls:
-    """The calls without those that overlap an earlier one, such as a driver call within a runtime call."""
+    allocations = allocations[np.isin(allocations.thread, distinct(work.launch.thread))]
     allocations = allocations[np.lexsort((-allocations.end_ns, allocations.start_ns))]
-    least = np.iinfo(np.int64).min
-    before = np.maximum.accumulate(np.append(least, allocations.end_ns))[:-1]
+    # A driver call within a runtime call is none of its own.
+    before = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, allocations.end_ns))[:-1]
     return allocations[allocations.start_ns >= before]
 
 
@@ -166,5 +153,4 @@ def calls_in_steady_steps(allocations: Calls, steps: Steps, spike: float) -> Cal
     kind = np.zeros_like(allocations.step)
     leading, alone = standing_out(kind, allocations.step, allocations.dur_ns, len(steps), spike)
     rest = allocations[~leading & ~alone]
-    recurring = 2 * len(distinct(rest.step)) > len(steps)
-    return rest if recurring else rest[np.empty(0, np.int64)]
+    return rest if 2 * len(distinct(rest.step)) > len(steps) else rest[:0]
