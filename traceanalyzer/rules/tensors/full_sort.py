@@ -98,11 +98,8 @@ def full_sort(calls: Calls, gpus: Gpus, flow: Flow | None, limits: Limits) -> It
             advice="Call torch.topk(x, k), with largest=False for the smallest, and sorted=False if their order "
             "does not matter.",
             confidence=Confidence.MEDIUM if pieces.dims.there.any() else Confidence.LOW,
-            evidence={
-                **gpu_time_evidence(pieces),
-                "sort_ns": pieces.total_ns,
-                "topk_ns": int((pieces.dur_ns * part).sum()),
-            },
+            evidence=gpu_time_evidence(pieces)
+            | {"sort_ns": pieces.total_ns, "topk_ns": int((pieces.dur_ns * part).sum())},
         )
 
 
@@ -131,11 +128,8 @@ def _rank_hits(ops: Calls, inputs: list[Signature], gpus: Gpus, flow: Flow | Non
             + " about {instead_a_step}",
             advice=_ONE_RANK if one else _RANKS,
             confidence=confidence_of(flow, ops[np.sort(np.append(places, places - 1))]),
-            evidence={
-                **gpu_time_evidence(pieces),
-                "sort_ns": pieces.total_ns,
-                "instead_ns": int((pieces.dur_ns * part).sum()),
-            },
+            evidence=gpu_time_evidence(pieces)
+            | {"sort_ns": pieces.total_ns, "instead_ns": int((pieces.dur_ns * part).sum())},
         )
 
 

@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -17,8 +16,7 @@ from traceanalyzer.tensors.signatures import Shape, Signature, shape_text, tenso
 from traceanalyzer.tensors.top_ops import top_ops
 from traceanalyzer.timeline.backward_nodes import recording_ops
 
-Dims = frozenset[int]
-"""Dimensions of which a part is enough."""
+Dims = frozenset[int]  # of which a part is enough
 
 _CUTS = ("aten::select", "aten::slice", "aten::narrow", "aten::index", "aten::index_select")
 _SIZE = re.compile(r"\d+")
@@ -74,12 +72,8 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
                 + ": this takes {spent_a_step} on the GPU, in {ops}{where}",
                 advice=_advice(chain),
                 confidence=Confidence.MEDIUM,
-                evidence={
-                    **gpu_time_evidence(pieces),
-                    "cut": chain.cut.name,
-                    "kept": f"{100 * chain.part:.2g} %",
-                    "spent_ns": pieces.total_ns,
-                },
+                evidence=gpu_time_evidence(pieces)
+                | {"cut": chain.cut.name, "kept": f"{100 * chain.part:.2g} %", "spent_ns": pieces.total_ns},
             )
 
 
@@ -118,12 +112,8 @@ class OpsInOrder:
         self.number, self.signatures = number, signatures
         self.edges = np.append(np.flatnonzero(starts_of_runs(group)), len(group))
         self.views, self.inputs = [is_view(op.name) for op in signatures], [tensors(op) for op in signatures]
+        self.results = [result_shape(op) for op in signatures]
         self._of_shape: dict[tuple[Shape, bool], Rows] = {}
-
-    @cached_property
-    def results(self) -> list[Shape | None]:
-        """Shape of what each of the signatures makes."""
-        return [result_shape(op) for op in self.signatures]
 
     def op(self, place: int) -> Signature:
         """The op at a position."""
@@ -161,11 +151,7 @@ def forms_of(number: Rows, signatures: Sequence[Signature], step: Rows) -> list[
 
 
 def chains(ops: OpsInOrder, limits: Limits, forms: Sequence[tuple[str, str]]) -> Iterator[Chain]:
-    """Every chain, with all of its occurrences; an op is in one of them.
-
-    Args:
-        forms: of each signature, equal where occurrences are of one chain.
-    """
+    """Every chain, with all occurrences whose signatures have equal `forms`; an op is in one of them."""
     cuts = np.array([op.name in _CUTS for op in ops.signatures], bool)
     occurrences: dict[tuple[object, ...], list[tuple[int, Dims, float, list[int]]]] = {}
     claimed = set[int]()
@@ -194,16 +180,18 @@ def chains(ops: OpsInOrder, limits: Limits, forms: Sequence[tuple[str, str]]) ->
 
 
 def part_taken(ops: OpsInOrder, place: int) -> tuple[Dims, float]:
-    """(dimensions that an op takes a part of, the share that it takes at most); no dimensions where unknown.
-
-    What an index takes is shown by what the next op reads.
-    """
+    """(dimensions that an op takes a part of, the share that it takes at most); no dimensions where unknown."""
     op = ops.op(place)
     try:
         whole = op.shape(0)
         if op.name != "aten::index":
             dim = int(op.scalar(1)) % len(whole)
-            return Dims({dim}), _count_taken(op, dim) / whole[dim]
+            if op.name in ("aten::select", "aten::narrow"):
+                taken = 1 if op.name == "aten::select" else int(op.scalar(3))
+            else:
+                taken = (indexed(op) if op.name == "aten::index_select" else sliced(op))[dim]
+            return Dims({dim}), taken / whole[dim]
+        # What an index takes is shown by what the next op reads.
         following = ops.op(min(place + 1, len(ops.number) - 1))
         for shape in tensors(following):
             rest = next((size for size in range(1, len(whole)) if shape[size - len(whole) :] == whole[size:]), 0)
@@ -212,13 +200,6 @@ def part_taken(ops: OpsInOrder, place: int) -> tuple[Dims, float]:
     except UNREADABLE:
         pass
     return Dims(), 1.0
-
-
-def _count_taken(op: Signature, dim: int) -> int:
-    """How many elements of a dimension a select, slice, narrow or index_select takes."""
-    if op.name in ("aten::select", "aten::narrow"):
-        return 1 if op.name == "aten::select" else int(op.scalar(3))
-    return indexed(op)[dim] if op.name == "aten::index_select" else sliced(op)[dim]
 
 
 def _chain_before(ops: OpsInOrder, cut: int, dims: Dims, near_ops: int) -> list[int]:

@@ -59,10 +59,13 @@ def recomputation(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
             },
             info=True,
         )
-    checks, asks, checked_share = gradient_checks(calls)
+    nodes = calls.name.matches(_EVALUATION)
+    checks = calls[calls.is_op & calls.name.one_of(*_CHECKS) & directly_inside(calls, nodes)]
+    asks = int(checks.name.one_of(*_ASKS).sum())
+    to_check = int((nodes & ~calls.name.matches(_NOTHING_TO_CHECK)).sum())
     in_steps = len(distinct(checks.step[checks.step >= 0])) if calls.events.steps.marked else 0
     asked = f"{times(round(asks / in_steps))} a step" if in_steps else f"{times(asks)} in the whole recording"
-    if checked_share >= limits.min_checked_share:
+    if asks / max(to_check, 1) >= limits.min_checked_share:
         yield Hits(
             occurrences=checks,
             cause="anomaly-mode",
@@ -72,12 +75,3 @@ def recomputation(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
             advice="Turn torch.autograd.detect_anomaly off; use it only while looking for a NaN.",
             evidence={"checks": asks, "checked": asked},
         )
-
-
-def gradient_checks(calls: Calls) -> tuple[Calls, int, float]:
-    """(checks for NaN right in the engine's nodes, how many ask for the answer, the same for each node to check)."""
-    name = calls.name
-    nodes = name.matches(_EVALUATION)
-    checks = calls[calls.is_op & name.one_of(*_CHECKS) & directly_inside(calls, nodes)]
-    asks = int(checks.name.one_of(*_ASKS).sum())
-    return checks, asks, asks / max(int((nodes & ~name.matches(_NOTHING_TO_CHECK)).sum()), 1)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
@@ -11,8 +11,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, distinct
 from traceanalyzer.model.short_names import ENGINE
 from traceanalyzer.replay.edits import Drop
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, rule
-from traceanalyzer.rule.evidence_texts import gpu_time_evidence
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, LostTime, Unavailable, Work, gpu_time_evidence, rule
 from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.signatures import Shape, signatures_of, tensors
 from traceanalyzer.timeline.names import OPTIMIZER_MARK
@@ -73,8 +72,7 @@ def unused_gradient(calls: Calls, work: Work, flow: Flow | None, limits: Limits)
         return
     others = leaves[np.concatenate([each.leaves[each.updated :] for each in unused])]
     if not _are_written(calls, marks, others):
-        hits = _hits(calls, leaves, unused, others, anew=bool(anew))
-        yield hits if known else replace(hits, confidence=Confidence.MEDIUM)
+        yield _hits(calls, leaves, unused, others, anew=bool(anew), known=known)
 
 
 @dataclass(frozen=True)
@@ -132,10 +130,7 @@ def passes_of(calls: Calls, work: Work, leaves: Calls, marks: Calls) -> list[Pas
 
 
 def _updated_blocks(work: Work, marks: Calls, starts_ns: Rows) -> Rows:
-    """Blocks of the kernels that update parameters between each pass and the next, int64 (passes,).
-
-    Adam counts its steps with the op that is the update of SGD.
-    """
+    """Blocks of the kernels that update parameters between each pass and the next, int64 (passes,)."""
     kernels = work[work.name.matches(_LIST_KERNEL)]
     owner = kernels.launch.index_of_enclosing(marks)
     kernels, owner = kernels[owner >= 0], owner[owner >= 0]
@@ -144,14 +139,13 @@ def _updated_blocks(work: Work, marks: Calls, starts_ns: Rows) -> Rows:
         np.bincount(place[chosen & (place >= 0)], kernels.blocks[chosen & (place >= 0)], len(starts_ns))
         for chosen in (kernels.op.name.matches(_UPDATES), kernels.op.name.one_of(_SGD))
     )
+    # Adam counts its steps with the op that is the update of SGD.
     return np.where(adam > 0, adam, sgd).astype(np.int64)
 
 
 def _never_cleared(passes: Sequence[Pass]) -> list[Pass]:
-    """All passes, if they are alike and each adds its last gradients to those of the step before.
-
-    Gradients of the first step may be from before the recording.
-    """
+    """All passes, if they are alike and each adds its last gradients to those of the step before."""
+    # Gradients of the first step may be from before the recording.
     first, *later = passes
     expected = tuple(place >= first.updated for place in range(len(first.shapes)))
     alike = all((each.shapes, each.updated, each.added) == (first.shapes, first.updated, expected) for each in later)
@@ -177,7 +171,7 @@ def _are_written(calls: Calls, marks: Calls, leaves: Calls) -> bool:
     return any(("foreach" in op.name and not any(op.dims)) or shapes & set(tensors(op)) for op in signatures)
 
 
-def _hits(calls: Calls, leaves: Calls, passes: Sequence[Pass], unused: Calls, *, anew: bool) -> Hits:
+def _hits(calls: Calls, leaves: Calls, passes: Sequence[Pass], unused: Calls, *, anew: bool, known: bool) -> Hits:
     """What the engine does after the last gradient of a pass that is used."""
     nodes = calls[calls.name.matches(f"^{ENGINE}")].outermost()
     begins = leaves.start_ns[[each.leaves[each.updated - 1] for each in passes]]
@@ -200,14 +194,12 @@ def _hits(calls: Calls, leaves: Calls, passes: Sequence[Pass], unused: Calls, *,
         if anew
         else "Call requires_grad_(False) on frozen parameters. If no trained layer comes before them, run their "
         "forward under torch.no_grad().",
-        confidence=Confidence.MEDIUM if anew else Confidence.HIGH,
+        confidence=Confidence.HIGH if known and not anew else Confidence.MEDIUM,
         evidence={
             **gpu_time_evidence(spent),
             "unused": round(len(unused) / max(len(distinct(unused.step)), 1)),
             "gradients": round(len(leaves) / max(len(distinct(leaves.step)), 1)),
-            "nodes": {
-                name.removeprefix(f"{ENGINE}"): ns for name, ns in needless[owner].name.sums(spent.dur_ns).items()
-            },
+            "nodes": {name.removeprefix(ENGINE): ns for name, ns in needless[owner].name.sums(spent.dur_ns).items()},
             "gpu_ns": spent.total_ns,
         },
     )
