@@ -172,7 +172,7 @@ def hotspot(
         share = gpu_ns / max(whole_ns, 1.0)
         if share >= limits.min_part_share:
             pace = every.total_ns / len(every) / max(op_work.total_ns / len(op_work), 1.0)
-            bound = what_limits(op_work, rates, pace, limits.min_near_share, limits.max_latency_ns)
+            bound = what_limits(op_work, rates, pace, limits)
             bound = TRANSFER if waits is not None and bound.kind == TRANSFER.kind else bound
             bound = _over_link(every.of_kind(*_OVER_LINK)) if bound is _LINK else bound
             if not bound.kind and op_work.outer_op.name.matches(_COMPILED).any():
@@ -190,8 +190,7 @@ def _judged_step(steps: Steps, predicted: JobStep | StepEstimate | None, work_ns
 
 def _hits(op: str, every: Work, kernels: Work, bound: Bound, gpu_ns: int, share: float, judged_step: str) -> Hits:
     """The fact about one op: it points at all work of the op, its numbers are of the usual steps."""
-    lines = lines_of(kernels).sums(kernels.dur_ns)
-    users = kernels[~kernels.launch.annotation.matches(_NO_USERS)]
+    lines, users = lines_of(kernels).sums(kernels.dur_ns), kernels[~kernels.launch.annotation.matches(_NO_USERS)]
     annotations = {} if lines else users.launch.annotation.sums(users.dur_ns)
     # The predicted step has less waiting for other ranks than the recorded ones.
     shown = share <= 1 and bound is not COMMUNICATION
@@ -225,24 +224,18 @@ def _hits(op: str, every: Work, kernels: Work, bound: Bound, gpu_ns: int, share:
     )
 
 
-def what_limits(kernels: Work, rates: OpWork, pace: float, min_near_share: float, max_latency_ns: int) -> Bound:
-    """The bound of most of the time of one op's work.
-
-    Args:
-        pace: by how much quicker the work is than on average over the whole window.
-        min_near_share: of a peak; what reaches more of it is limited by it.
-        max_latency_ns: mean duration up to which kernels are limited by their start.
-    """
+def what_limits(kernels: Work, rates: OpWork, pace: float, limits: Limits) -> Bound:
+    """The bound of most of the time of one op's work, which is `pace` times as quick as over the whole window."""
     if _mostly(kernels, "communication"):
         return COMMUNICATION
-    if kernels.total_ns / len(kernels) < max_latency_ns:
+    if kernels.total_ns / len(kernels) < limits.max_latency_ns:
         multiplies = 2 * kernels[kernels.name.matches(GEMM_OR_CONVOLUTION)].total_ns > kernels.total_ns
         return replace(_LATENCY, advice=_SHORT_PRODUCTS) if multiplies else _LATENCY
     if _mostly(kernels, *_OVER_LINK):
         return _LINK
     if _mostly(kernels, "copy_d2d"):
         return _COPIES
-    return _by_peaks(kernels, rates, pace, min_near_share)
+    return _by_peaks(kernels, rates, pace, limits.min_near_share)
 
 
 def _over_link(copies: Work) -> Bound:
@@ -272,8 +265,7 @@ def _by_peaks(kernels: Work, rates: OpWork, pace: float, min_near_share: float) 
         words = f"on average, its calls reach {100 * share:.0f} % of their peak"
     kind = str(best.limit)
     if share < min_near_share:
-        few = _few_blocks(kernels)
-        if few:
+        if few := _few_blocks(kernels):
             return replace(few, words=f"{words}; {few.words}")
         return Bound("below-bounds", f"{words}; {UNKNOWN}", _ADVICE["below-bounds"])
     if kind == "memory":
@@ -302,9 +294,8 @@ def _few_blocks(kernels: Work) -> Bound | None:
     if 2 * few.total_ns <= kernels.total_ns:
         return None
     blocks = int(few.blocks[np.argmax(few.dur_ns)])
-    blocks_text = f"{blocks} block{'s' * (blocks > 1)}"
     advice = _FEW_TILES if few.name.matches(GEMM_OR_CONVOLUTION).all() else _FEW_BLOCKS
-    return Bound("few-blocks", f"its longest kernel has {blocks_text} for {sms} SMs", advice)
+    return Bound("few-blocks", f"its longest kernel has {blocks} block{'s' * (blocks > 1)} for {sms} SMs", advice)
 
 
 def _spent(kernels: Work) -> dict[str, int]:
@@ -318,10 +309,10 @@ def _spent(kernels: Work) -> dict[str, int]:
 
 def _by_rate(inner: str | None, kernels: Work, rates: OpWork, pace: float) -> Bound:
     """Bound of an op without a known peak: its rate, or the share of the device that its grid fills."""
-    shaped = bool(kernels.events.trace.meta.capabilities.get("shapes"))
     best = next((item for item in rates.inputs if item.op == inner and item.gbps is not None), None)
     if best is not None and best.gbps is not None:
         computes = "" if best.tflops is None else f"{pace * best.tflops:,.1f} TFLOP/s and "
         reached = f"it reaches {computes}{pace * best.gbps:,.0f} GB/s, by the shapes of its inputs"
         return Bound("", reached, _UNMODELLED)
+    shaped = kernels.events.trace.meta.capabilities.get("shapes")
     return _few_blocks(kernels) or Bound("", UNKNOWN, _UNMODELLED if shaped else _NO_SHAPES)

@@ -93,18 +93,18 @@ def unfused_pointwise(work: Work, chains: KernelChains, limits: Limits) -> Itera
         number = np.cumsum(starts_of_runs(long.chain[chosen])) - 1
         busy_ns = work[work.device == device].total_ns
         hits = _hits(every[chosen], number, (long.whole | reduced)[chosen], long.sized, busy_ns, limits)
-        if not long.sized and reduced[chosen].any():
-            hits = replace(hits, advice=f"{hits.advice} {_PAIRS}")
-        hits = replace(hits, advice=hits.advice + differentiated_twice(work))
+        pairs = f" {_PAIRS}" * bool(not long.sized and reduced[chosen].any())
+        hits = replace(hits, advice=hits.advice + pairs + differentiated_twice(work))
         lost_ns = int((hits.losses().end_ns - hits.losses().start_ns).sum())
         if lost_ns >= limits.min_gpu_share * busy_ns:
             yield hits
 
 
-def _hits(pieces: Work, chain: Rows, whole: np.ndarray, sized: bool, busy_ns: int, limits: Limits) -> Hits:
+def _hits(pieces: Work, chain: Rows, whole: Mask, sized: bool, busy_ns: int, limits: Limits) -> Hits:
     (texts, of_first), part = sequences(pieces, chain), equal_parts(chain, limits.kernels_per_fused_kernel)
     largest = first_ops(next(iter(texts), ""))
     idiom = idiom_of("kernels", list(texts)[:1])
+    # The loss after a log-softmax reads one value of each row, so that no row is written.
     by_row = pieces.name.matches(families.SOFTMAX_OF_ROWS) & ~pieces.name.matches(families.LOG_SOFTMAX)
     fused = fused_ns(pieces.dur_ns, part, whole, by_row, limits.whole_share)
     remaining = np.minimum(fused / np.maximum(np.bincount(part, weights=pieces.dur_ns), 1), 1.0)
@@ -168,14 +168,9 @@ def _advice(idiom: Idiom | None, of_loss: bool) -> str:
 def fused_ns(dur: Rows, chain: Rows, whole: Mask, by_row: Mask, least_share: float) -> Floats:
     """Time of each chain's fused kernel, ns: that of its shortest kernel of the whole size; float64 (chains,).
 
-    A fused kernel with a softmax takes as long as the softmax, which reads each row more than once. A log-softmax
-    takes no longer than others: the loss after it reads one value of each row, so that no row is written.
-
     Args:
-        dur, chain, whole: of each kernel; those that are not whole work on something smaller. Of a chain that ends in
-            a reduction of the whole size nothing else is written: that reduction is whole, too.
-        by_row: the kernels that compute a softmax.
-        least_share: of the chain's longest; what is shorter works on something smaller, too.
+        whole: which kernels are of the whole size, if they take at least `least_share` of their chain's longest.
+        by_row: which compute a softmax: it reads each row more than once, so that no fused kernel is quicker.
     """
     longest = np.zeros(int(chain.max(initial=-1)) + 1)
     np.maximum.at(longest, chain[whole], dur[whole].astype(np.float64))
@@ -186,14 +181,11 @@ def fused_ns(dur: Rows, chain: Rows, whole: Mask, by_row: Mask, least_share: flo
     return shortest
 
 
-def closing_reductions(pieces: Work, chain: Rows, whole: np.ndarray, least_share: float) -> np.ndarray:
+def closing_reductions(pieces: Work, chain: Rows, whole: Mask, least_share: float) -> Mask:
     """Which kernels reduce what two kernels computed that begin with a broadcast; bool (kernels,).
 
-    Such a kernel is the last of its chain, and takes about as long: the values between are larger than what comes in
-    and what is left. Of longer chains it stays open whether their results are needed later, as in backward.
-
-    Args:
-        least_share: of the chain's longest; what is shorter reduces something smaller.
+    Such a kernel is the last of its chain, and takes about as long (at least `least_share` of the longest): the values
+    between are larger than what comes in and what is left. Longer chains may be needed later, as in backward.
     """
     count = np.bincount(chain, weights=whole)
     longest, last = np.zeros(len(count)), np.full(len(count), -1)

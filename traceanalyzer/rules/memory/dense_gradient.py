@@ -116,10 +116,7 @@ def _table(gradient: Signature) -> Shape | None:
 
 
 def looked_up_shares(calls: Calls, tables: list[Shape | None], indices: Rows, steps: int) -> dict[Shape, float]:
-    """Table -> share of its rows that are looked up in one step, at most.
-
-    Tables with as many rows as some matrix product has rows or columns are left out: an output layer may use them.
-    """
+    """Table -> share of its rows that a step looks up at most; without those that an output layer may use."""
     products = calls[calls.is_op & calls.name.meets(lambda name: op_row(name).kind is Kind.GEMM)]
     _, signatures = signatures_of(calls.events.trace, products.rows)
     tied = {size for op in signatures for tensor in tensors(op) for size in tensor}
@@ -135,14 +132,12 @@ def _fills_of(work: Work, gradients: Calls) -> Mask:
 
 
 def _touched_by_time(work: Work, gradients: Calls, marks: Calls) -> float:
-    """Share of the rows that is looked up, at most, by the times of lookups and fills; 1 if unknown.
-
-    Unknown also where backward adds tensors as large as a table: an output layer may share its weight.
-    """
+    """Share of the rows that is looked up, at most, by the times of lookups and fills; 1 if unknown."""
     fills, lookups = work[_fills_of(work, gradients)], work[work.outer_op.name.matches(_LOOKUP)]
     sums = work[work.op.name.matches(_SUM) & work.outer_op.name.matches(_BACKWARD)]
     if not (len(fills) and len(lookups) and len(marks)):
         return 1.0
+    # An output layer may share the weight of a table where backward adds tensors as large.
     added = (sums.dur_ns >= 2 * fills.dur_ns.max()).any()
     return 1.0 if added else lookups.total_ns / (_LOOKED_UP * fills.total_ns)
 
@@ -154,10 +149,7 @@ def _passes_of(calls: Calls, work: Work) -> Mask:
 
 
 def _parts_by_time(calls: Calls, work: Work, fills: Mask, steps: int) -> Floats:
-    """Part of each pass that the tables take at the speed of their fills, float64 (work,).
-
-    A pass over a single tensor counts where it takes as long as one over the largest table.
-    """
+    """Part of each pass that the tables take at the speed of their fills, float64 (work,)."""
     passes = _passes_of(calls, work)
     _, op = np.unique(work.op.rows, return_inverse=True)
     spent_ns = np.bincount(op, np.where(passes, work.dur_ns, 0))[op]
@@ -165,20 +157,19 @@ def _parts_by_time(calls: Calls, work: Work, fills: Mask, steps: int) -> Floats:
     for text, count in _TENSORS:
         moved[(moved == 0) & work.op.name.matches(text)] = count
     of_lists = np.minimum(moved * work[fills].total_ns / steps / np.maximum(spent_ns, 1), 1.0)
+    # A pass over a single tensor counts where it takes as long as one over the largest table.
     large = spent_ns >= moved * work[fills].dur_ns.max(initial=0)
     return np.where(passes, np.where(work.op.name.matches(_LIST), of_lists, large), 0.0)
 
 
 def _parts_by_shape(calls: Calls, work: Work, few: Collection[Shape]) -> Floats:
-    """Part of the elements of each pass that belongs to the tables, float64 (work,).
-
-    Long lists of tensors are not recorded: they are taken to be all parameters that get a gradient.
-    """
+    """Part of the elements of each pass that belongs to the tables, float64 (work,)."""
 
     def part(shapes: list[Shape]) -> float:
         of_tables = sum(math.prod(shape) for shape in shapes if shape in few)
         return of_tables / max(sum(map(math.prod, shapes)), 1)
 
+    # Long lists of tensors are not recorded: they are taken to be all parameters that get a gradient.
     number, leaves = signatures_of(calls.events.trace, calls.rows[calls.name.one_of("torch::autograd::AccumulateGrad")])
     every = part([shape for which in number.tolist() for shape in tensors(leaves[which])])
     number, signatures = signatures_of(work.events.trace, np.where(_passes_of(calls, work), work.op.rows, -1))
@@ -210,11 +201,8 @@ def _hits(
     gone = np.zeros(len(spent), bool)
     gone[order] = np.diff(np.floor(np.cumsum(1 - left[order]) + _ROUNDING), prepend=0) > 0
     factor = (spent.dur_ns * left).sum() / max(int(spent.dur_ns[~gone].sum()), 1)
-    sparse_cpu = (
-        Drop(gradients.rows, limits.added_cpu_ns)
-        if plain
-        else Wait(marks[marks.name.one_of(name)].rows, limits.summed_cpu_ns)
-    )
+    steps_of_it = marks[marks.name.one_of(name)].rows
+    sparse_cpu = Drop(gradients.rows, limits.added_cpu_ns) if plain else Wait(steps_of_it, limits.summed_cpu_ns)
     owner = np.maximum(np.searchsorted(gradients.start_ns, spent.launch.start_ns, side="right") - 1, 0)
     certain = "rows" in details and not len(work.of_kind("communication"))
     yield Hits(
