@@ -24,15 +24,12 @@ _FLASH = r"flash|fmha_cutlass|cudnn_generated_fort_native_sdpa"
 # With deterministic algorithms, index_add calls index_put_, which sorts.
 _DETERMINISTIC = r"^aten::index_add_?$"
 _ADDS = r"ReduceAdd|scatter|index_add|atomicAdd|gpuAtomicAdd"
-_BACKWARD = r"Backward\d*$"
 # Share of the SMs: fewer blocks leave half of the device empty.
 _FEW = 0.5
 # Elements: tensor cores load so many at once.
 _ALIGNED = 8
-_SORTS = dict.fromkeys(
-    ("indexed sum", "indexed row sum"), "it sorts the indices, and adds equal ones one after the other"
-)
-_ADDS_ROWS = {"index_add_": 2, "index_add": 2, "index_copy_": 2, "scatter_add_": 2, "scatter_add": 2}
+_SORTING = "it sorts the indices, and adds equal ones one after the other"
+_ADDS_ROWS = ("index_add_", "index_add", "index_copy_", "scatter_add_", "scatter_add")
 SHAPE = "Give the device more parallel work: more rows, another dimension, or split rows and combine the parts"
 _FULL = (
     "Its blocks fill the device already: try another layout or dtype, or let {torch.compile}(mode='max-autotune') "
@@ -89,7 +86,6 @@ _SCALAR = (
     "cuDNN computes it without tensor cores, as for some sizes in 16 bit: run this layer in float32, with TF32 "
     "(torch.autocast('cuda', enabled=False) around it), or with another kernel size, stride or number of channels"
 )
-_DEPTHWISE = "Use {channels_last}, for which cuDNN has special kernels, or put the layer under {torch.compile}"
 REMEDIES: Mapping[str, str] = {
     "scatter": _PLACES,
     "row scatter": _PLACES,
@@ -103,7 +99,8 @@ REMEDIES: Mapping[str, str] = {
     "matmul": _PARTS,
     "attention": _ATTENTION,
     "separable conv": PASSES,
-    "depthwise conv": _DEPTHWISE,
+    "depthwise conv": "Use {channels_last}, for which cuDNN has special kernels, or put the layer under "
+    "{torch.compile}",
     "distances": _PAIRS,
     "batch norm": "Use {channels_last}, or more channels or images at once",
 }
@@ -239,7 +236,7 @@ def _hits(
     line = f", from {next(iter(lines))}" if lines else ""
     kind = model.kind if model else ""
     remedy = REMEDIES.get(kind, SHAPE)
-    if kind == "reduction" and pieces.outer_op.name.matches(_BACKWARD).any():
+    if kind == "reduction" and pieces.outer_op.name.matches(r"Backward\d*$").any():
         remedy = BROADCAST
     if kind == "attention" and (pieces.name.matches(_FLASH) | pieces.op.name.matches(_FLASH)).any():
         remedy = FLASH
@@ -299,7 +296,8 @@ def reason(op: Signature, kind: str, blocks: Rows, sms: int | None) -> str:
     if reduces_nothing(op):
         return ": the dimension that it reduces has one element, so that its input is only copied"
     try:
-        explanation = _contention(op, kind) or _SORTS.get(kind) or _few_blocks(blocks, sms) or stride_reason(op)
+        sorting = _SORTING * (kind in ("indexed sum", "indexed row sum"))
+        explanation = _contention(op, kind) or sorting or _few_blocks(blocks, sms) or stride_reason(op)
         if kind == "separable conv":
             taps = op.shape(2 if op.name.endswith("_backward") else 1)[2:]
             explanation = f"one pass multiplies {math.prod(taps):,} taps, one pass in each direction {sum(taps):,}"
@@ -332,8 +330,7 @@ def _contention(op: Signature, kind: str) -> str:
     if name == "embedding_dense_backward":
         added, places = math.prod(op.shape(1)), int(op.scalar(2))
     elif name in _ADDS_ROWS:
-        dim = int(op.scalar(1))
-        along = op.shape(_ADDS_ROWS[name])
+        dim, along = int(op.scalar(1)), op.shape(2)
         added, places = along[dim] if len(along) > 1 else math.prod(along), op.shape(0)[dim]
     elif name == "_index_put_impl_" and "sum" in kind:
         added, places = math.prod(op.shape(2)) // max(math.prod(op.shape(0)[1:]), 1), op.shape(0)[0]

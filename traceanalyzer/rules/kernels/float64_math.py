@@ -9,7 +9,6 @@ from itertools import zip_longest
 import numpy as np
 
 from traceanalyzer.model.arrays import distinct
-from traceanalyzer.model.text_queries import regex
 from traceanalyzer.roofline.gpus import Gpu, Gpus, first_of, speedup
 from traceanalyzer.roofline.lower_bounds import bound_of, least_ns
 from traceanalyzer.roofline.op_rates import shapes_of
@@ -39,15 +38,11 @@ _CHOICE = (
     "float32 is precise enough, or if you can refine in float64 at the end, make the inputs float32."
 )
 
-_ALL = "every floating tensor is float64, which may be deliberate: "
-
 # Kernels that say what they compute in: the doubles among an op's inputs are others'.
 _OTHER_ARITHMETIC = r"[sh]gemm|_(s|bf|h)16|tf32|f32f32|Functor\w*<(float|c10::)|<float, float"
 
 # Share of the memory peak from which on half the bytes take half the time: where and cat on an H200, torch 2.11.
 _FULL_RATE = 0.87
-# Fused kernels pass over their inputs and results.
-_FUSED = regex("triton_")
 # Kinds of bounds whose rate depends on the indices.
 _MOVES = frozenset({"transposition", "gather", "reduction", "compiled"})
 # Kernels that work out where each element lies, because inputs are broadcast or strided: 2.5 to 3.4 ps an element of
@@ -99,7 +94,8 @@ def float64_math(work: Work, inputs: WorkInputs, gpus: Gpus, limits: Limits) -> 
         hits = _hits(pieces, inputs, gpus[device], tf32, limits)
         if chosen:
             hits = replace(hits, cause="throughout", lost=LostTime.none(), info=True)
-            hits = replace(hits, message=_ALL + hits.message, advice=_CHOICE)
+            message = f"every floating tensor is float64, which may be deliberate: {hits.message}"
+            hits = replace(hits, message=message, advice=_CHOICE)
         yield hits
 
 
@@ -108,8 +104,9 @@ def _at_peak_ns(op: Signature, peaks: Peaks | None) -> float:
     bound = bound_of(op)
     if peaks is not None and bound is not None and bound.kind in _MOVES:
         return float(least_ns(bound, peaks, None))
-    if peaks is None or bound is not None or not _FUSED.match(op.name):
+    if peaks is None or bound is not None or not op.name.startswith("triton_"):
         return 0.0
+    # Fused kernels pass over their inputs and results.
     return sum(op.bytes(i) for i, kind in enumerate(op.types) if kind in ITEM_BYTES and op.dims[i]) / peaks.gbps
 
 

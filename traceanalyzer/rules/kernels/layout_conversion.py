@@ -13,10 +13,8 @@ from traceanalyzer.timeline import kernel_families as families
 # The first input has four or five dimensions.
 _IMAGE = r"^\[\[\d+,\d+,\d+,\d+(,\d+)?\]"
 _VOLUME = r"^\[\[\d+,\d+,\d+,\d+,\d+\]"
-_INSTANCE_NORM = r"^aten::instance_norm$"
 # torch has no other layout for one dimension after batch and channels.
 _SIGNAL = r"^\[\[\d+,\d+,(1,)?\d+\]"
-_HALF = r"BFloat16|Half"
 # What is affected -> (its kernels, what becomes of it with channels last).
 _PARTS = {
     "layout conversions": (families.LAYOUT, "conversions are not needed"),
@@ -74,8 +72,8 @@ def layout_conversion(work: Work, gpus: Gpus, limits: Limits) -> Iterator[Hits]:
     if norms.any():
         norms &= work.dims.matches(_IMAGE) | (work.dims.code < 0)
         norms &= name.matches(families.CONVOLUTION).any()
-    chosen = work[name.matches(families.LAYOUT) | norms | (depthwise & name.matches(_HALF))]
-    by_image = work.outer_op.name.matches(_INSTANCE_NORM)
+    chosen = work[name.matches(families.LAYOUT) | norms | (depthwise & name.matches("BFloat16|Half"))]
+    by_image = work.outer_op.name.one_of("aten::instance_norm")
     for device, pieces in chosen[~_of_signals(chosen)].by_device():
         hits = _hits(pieces, gpus[device].sms or limits.unknown_sms, limits)
         if (by_image & (work.device == device)).any():

@@ -12,7 +12,6 @@ from traceanalyzer.rule import Calls, Claims, Hits, LostTime, Unavailable, Work,
 from traceanalyzer.tensors.flow import Flow
 
 _NODE = r"^[^:]+Backward\d*$"
-_SUMS = r"AccumulateGrad$"
 EVALUATION = f"^{ENGINE}"
 
 
@@ -85,5 +84,5 @@ def _with_sums(calls: Calls, again: Calls) -> Calls:
     every = calls[calls.name.matches(EVALUATION)]
     every = every[np.lexsort((every.start_ns, every.thread))]
     in_parents = np.isin(every.rows, again.parent.rows)
-    sum_before = np.maximum.accumulate(np.where(every.name.matches(_SUMS), 0, np.arange(len(every))))
+    sum_before = np.maximum.accumulate(np.where(every.name.matches("AccumulateGrad$"), 0, np.arange(len(every))))
     return every[in_parents[sum_before]] if in_parents.any() else again
