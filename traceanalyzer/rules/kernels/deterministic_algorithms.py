@@ -96,7 +96,7 @@ def _added_elements(sorts: Calls) -> Floats:
     adds = sorts.parent.name.matches("_add")
     number, signatures = signatures_of(sorts.events.trace, sorts.parent.rows)
     elements = [max(map(math.prod, tensors(op)[1:]), default=0) or np.inf for op in signatures]
-    return np.where(adds, np.array(elements, np.float64)[number], np.inf) if len(sorts) else np.empty(0)
+    return np.where(adds, np.array(elements, np.float64)[number], np.inf)
 
 
 def _compared_with_bins(outer: Calls) -> Calls:

@@ -111,7 +111,8 @@ def _rank_hits(ops: Calls, inputs: list[Signature], gpus: Gpus, flow: Flow | Non
     single = np.array([_reads_one_rank(inputs, place) for place in second], bool)
     for one, chosen in ((True, single), (False, ~single)):
         places = np.array(second, np.int64)[chosen]
-        members = ops[np.sort(np.append(places, places - 1))] if one else ops[places]
+        both = ops[np.sort(np.append(places, places - 1))]
+        members = both if one else ops[places]
         pieces, owner = members.launched()
         if not len(pieces):
             continue
@@ -127,7 +128,7 @@ def _rank_hits(ops: Calls, inputs: list[Signature], gpus: Gpus, flow: Flow | Non
             + ("; later ops read one rank of each row, and counting takes" if one else "; a scatter takes")
             + " about {instead_a_step}",
             advice=_ONE_RANK if one else _RANKS,
-            confidence=confidence_of(flow, ops[np.sort(np.append(places, places - 1))]),
+            confidence=confidence_of(flow, both),
             evidence=gpu_time_evidence(pieces)
             | {"sort_ns": pieces.total_ns, "instead_ns": int((pieces.dur_ns * part).sum())},
         )

@@ -7,17 +7,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Floats, Mask, pick
+from traceanalyzer.model.arrays import Floats, pick
 from traceanalyzer.roofline.gpus import Gpus
 from traceanalyzer.roofline.lower_bounds import REACHED, bound_of, reached_ns
-from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, reduce_to, rule
-from traceanalyzer.rule.evidence_texts import gpu_time_evidence, op_times
+from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, gpu_time_evidence, op_times, reduce_to, rule
 from traceanalyzer.rule.slow_work import slow_work
 from traceanalyzer.tensors.flow import Flow, confidence_of
 from traceanalyzer.tensors.launch_inputs import WorkInputs
 from traceanalyzer.tensors.ops.shapes import UNREADABLE
 from traceanalyzer.tensors.ops.table import Kind, flops_of, is_view, op_row, result_shape
-from traceanalyzer.tensors.signatures import Signature, signatures_of, tensors
+from traceanalyzer.tensors.signatures import Signature, tensors
 from traceanalyzer.tensors.top_ops import top_ops
 from traceanalyzer.timeline.backward_nodes import recording_ops
 
@@ -63,7 +62,7 @@ def one_hot(calls: Calls, work: Work, inputs: WorkInputs, gpus: Gpus, flow: Flow
     launcher, recorder = work.op.index_of_enclosing(ops), recording_ops(calls, ops, work)
     making, converted, read = (np.isin(launcher, places) for places in (masks, uses.converted, [*uses.instead]))
     backward = np.isin(recorder, uses.multiplied)
-    moved = np.isin(recorder, uses.factors) & _moves(work)
+    moved = np.isin(recorder, uses.factors) & inputs.meets(_moves)
     yield from _dispatch(work, inputs, gpus, _masks(signatures))
     for device, pieces in work[making | converted | read | backward | moved].by_device():
         launched_by = launcher[pieces.entries]
@@ -116,11 +115,9 @@ def _dispatch(work: Work, inputs: WorkInputs, gpus: Gpus, masks: Mapping[int, in
         )
 
 
-def _moves(work: Work) -> Mask:
-    """Which work copies a tensor without a change of its type."""
-    number, signatures = signatures_of(work.events.trace, work.op.rows)
-    moves = [op.name == "aten::copy_" and len(op.types) > 1 and op.types[0] == op.types[1] for op in signatures]
-    return np.array(moves, bool)[number]
+def _moves(op: Signature) -> bool:
+    """Whether it copies a tensor without a change of its type."""
+    return op.name == "aten::copy_" and len(op.types) > 1 and op.types[0] == op.types[1]
 
 
 @dataclass(slots=True)

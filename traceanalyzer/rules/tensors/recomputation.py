@@ -9,7 +9,6 @@ from traceanalyzer.rule import Calls, Claims, Hits, Kind, LostTime, Work, gpu_ti
 from traceanalyzer.rule.messages import times
 from traceanalyzer.timeline.backward_nodes import directly_inside, recomputed_ops
 
-_EVALUATION = f"^{ENGINE}"
 _CHECKS = ("aten::ne", "aten::isnan", "aten::any", "aten::_is_any_true", "aten::item", "aten::is_nonzero")
 _ASKS = ("aten::item", "aten::is_nonzero")
 _NOTHING_TO_CHECK = r"AccumulateGrad|View|Expand|Transpose|Permute|^.*: T+Backward"
@@ -59,7 +58,7 @@ def recomputation(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
             },
             info=True,
         )
-    nodes = calls.name.matches(_EVALUATION)
+    nodes = calls.name.matches(f"^{ENGINE}")
     checks = calls[calls.is_op & calls.name.one_of(*_CHECKS) & directly_inside(calls, nodes)]
     asks = int(checks.name.one_of(*_ASKS).sum())
     to_check = int((nodes & ~calls.name.matches(_NOTHING_TO_CHECK)).sum())
