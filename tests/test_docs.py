@@ -72,7 +72,7 @@ def test_rules_and_commands_of_the_cheat_sheet_exist() -> None:
     for row in generator().cheat_rows():
         if "command" in row:
             name, *options = shlex.split(row["command"])
-            cli.commands[name].make_context(name, options)
+            command_of(name).make_context(name, options)
         elif "rule" in row:
             assert row.get("cause", "") in rules[row["rule"]]
 
@@ -160,8 +160,8 @@ def test_shown_commands_have_only_options_that_exist(document: str) -> None:
     shown = commands((REPOSITORY / document).read_text(encoding="utf-8"))
     assert shown or document == "docs/output.md"
     for arguments in shown:
-        named = arguments if arguments[0] in cli.commands else ["diagnose", *arguments]
-        cli.commands[named[0]].make_context(named[0], named[1:])
+        named = arguments if arguments[0] in NAMES else ["diagnose", *arguments]
+        command_of(named[0]).make_context(named[0], named[1:])
 
 
 def test_views_of_other_profilers_are_commands_that_exist() -> None:
@@ -169,7 +169,7 @@ def test_views_of_other_profilers_are_commands_that_exist() -> None:
     shown = re.findall(r"`traceanalyzer ([^`]+)`", page)
     assert len(shown) > 30
     for name, *arguments in map(shlex.split, shown):
-        cli.commands[name].make_context(name, arguments)
+        command_of(name).make_context(name, arguments)
 
 
 def test_examples_in_the_help_have_only_options_that_exist() -> None:

@@ -13,7 +13,7 @@ from traceanalyzer.allocator.memory_view import NO_LINE, NO_OP, DeviceMemory, Me
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace, ints
-from traceanalyzer.render.text.memory import render_memory, sparkline
+from traceanalyzer.render.text.views import render_memory, sparkline
 
 TRACES = ("real/cnn_lab.eager", "real/gpt2_train.eager", "real/gpt2_train.compile")
 SIZES = {

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.commands import MS, call, diagnosed, refused, written
 from tests.support.sample_rules import sample_rules  # noqa: F401 - a fixture
 from traceanalyzer.cli.app import run
-from traceanalyzer.render.text.listings import rule_page
+from traceanalyzer.render.text.explain import rule_page
 from traceanalyzer.rule.registry import all_rules
 from traceanalyzer.version import __version__
 

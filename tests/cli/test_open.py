@@ -19,18 +19,18 @@ from tests.cli.commands import MS, call, diagnosed, refused, written
 from tests.report import report_samples as samples
 from tests.support.trace_builder import TraceBuilder
 from tests.support.trace_files import built
-from traceanalyzer.cli import file_server, overlays
+from traceanalyzer.cli import annotate, file_server
 from traceanalyzer.cli import open as command
+from traceanalyzer.cli.annotate import overlays_of_files, refuse_standard_input, split_at_events
 from traceanalyzer.cli.app import run
 from traceanalyzer.cli.file_server import OneFile
-from traceanalyzer.cli.overlays import overlays_of_files, refuse_standard_input, split_at_events
 from traceanalyzer.model.errors import BadOption, TraceAnalyzerError, UnreadableTrace
 from traceanalyzer.model.finding import Severity
 from traceanalyzer.model.overlay import Drift, Overlay, Slices
 from traceanalyzer.model.report import AnalysedWindow
 from traceanalyzer.read.text.source import Source
 from traceanalyzer.render.perfetto import archive
-from traceanalyzer.render.perfetto.address import ORIGIN
+from traceanalyzer.render.perfetto.archive import ORIGIN
 
 
 @pytest.fixture
@@ -332,9 +332,9 @@ def test_a_header_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.Mo
     """Once it is longer than any that is written."""
     path = tmp_path / "trace.json"
     path.write_bytes(b'{"note": "' + b"x" * 700_000 + b'", "traceEvents": [' + EVENT + b"]}")
-    monkeypatch.setattr(overlays, "_MOST_HEAD_BYTES", 800_000)
+    monkeypatch.setattr(annotate, "_MOST_HEAD_BYTES", 800_000)
     assert split_at_events(str(path))[0].endswith(b'"traceEvents": [')
-    monkeypatch.setattr(overlays, "_MOST_HEAD_BYTES", 400_000)
+    monkeypatch.setattr(annotate, "_MOST_HEAD_BYTES", 400_000)
     with pytest.raises(UnreadableTrace, match="has no events that others could be put among"):
         split_at_events(str(path))
 

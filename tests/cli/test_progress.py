@@ -12,7 +12,7 @@ from tests.cli.commands import call, written
 from tests.report import report_samples as samples
 from traceanalyzer.cli import diagnose as command
 from traceanalyzer.cli import loading, report_output
-from traceanalyzer.cli.loading import ProgressLine, shown_progress, shown_ranks
+from traceanalyzer.cli.loading import ProgressLine, shown_progress
 from traceanalyzer.cli.report_output import warn_of_measured
 from traceanalyzer.model.step_times import GIVEN, RECORDING, measured_step
 from traceanalyzer.model.trace import Damage
@@ -67,9 +67,8 @@ def test_progress_needs_a_terminal_that_can_erase_it(
     monkeypatch.setenv("TERM", term)
     for stream, is_one in ((sys.stderr, terminal), (sys.stdout, not terminal)):
         monkeypatch.setattr(stream, "isatty", lambda is_one=is_one: is_one)
-    with shown_progress(quiet) as line, shown_ranks(quiet) as of_ranks:
+    with shown_progress(quiet) as line:
         assert (line is not None) is told
-        assert (of_ranks is not None) is told
 
 
 def test_progress_of_a_job_is_erased_after_a_failure() -> None:

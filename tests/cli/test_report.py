@@ -12,7 +12,7 @@ from tests.cli.commands import MS, call, diagnosed, refused, written
 from tests.html.pages import Parsed, parsed, quotes, wrong
 from tests.support.merged_traces import labelled, rank_trace
 from traceanalyzer.cli import report_output
-from traceanalyzer.cli.overlays import overlays_of_files
+from traceanalyzer.cli.annotate import overlays_of_files
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.step_times import RECORDING, GivenStep
 from traceanalyzer.read.load import load

@@ -12,7 +12,7 @@ import pytest
 
 from traceanalyzer.cli import file_server
 from traceanalyzer.cli.file_server import OneFile, user_of
-from traceanalyzer.render.perfetto.address import ORIGIN
+from traceanalyzer.render.perfetto.archive import ORIGIN
 
 
 @pytest.fixture

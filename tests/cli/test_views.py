@@ -12,7 +12,7 @@ import pytest
 from tests.cli.commands import call, printed, refused
 from tests.support.remembered_calls import remembering
 from tests.support.trace_builder import TraceBuilder
-from traceanalyzer.cli import data
+from traceanalyzer.cli import views
 from traceanalyzer.cli.options import settings_of, split_names
 
 TABLE = pd.DataFrame({"op": ["a", "b"], "ns": [3, 4]})
@@ -92,7 +92,7 @@ def test_a_view_is_text_unless_another_form_is_asked_for(command: str, tmp_path:
 
 @pytest.mark.parametrize(("form", "content"), [("csv", b"op,ns\na,3\nb,4\n"), ("json", None)])
 def test_rows_or_the_document_go_to_the_file(form: str, content: bytes | None, tmp_path: Path) -> None:
-    data.put_rows(TABLE, {"rows": 2}, form, tmp_path / "out", "trace.json")
+    views.put_rows(TABLE, {"rows": 2}, form, tmp_path / "out", "trace.json")
     if content is not None:
         assert (tmp_path / "out").read_bytes() == content
     else:
@@ -103,7 +103,7 @@ def test_rows_or_the_document_go_to_the_file(form: str, content: bytes | None, t
 def test_a_table_has_its_source_and_notes_within(notes: Sequence[str], tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
-    data.put_rows(TABLE, {}, "parquet", tmp_path / "out", "trace.json", notes)
+    views.put_rows(TABLE, {}, "parquet", tmp_path / "out", "trace.json", notes)
     told = pq.read_schema(tmp_path / "out").metadata
     assert told[b"traceanalyzer.source"] == b"trace.json"
     assert any(b"ranks were left out" in text for text in told.values()) is bool(notes)

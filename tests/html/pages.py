@@ -14,8 +14,8 @@ from traceanalyzer.allocator.memory_view import MemoryView, ops_by_memory
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.trace import Trace
-from traceanalyzer.render.data.json import facts_fields, render_json
-from traceanalyzer.render.data.table import memory_fields, ops_fields, table_json
+from traceanalyzer.render.data.json import render_json
+from traceanalyzer.render.data.table import facts_fields, memory_fields, ops_fields, table_json
 from traceanalyzer.render.html.document import render_html
 from traceanalyzer.render.html.markup import UNITS
 from traceanalyzer.render.html.page_data import Analysed, Page, page_of

@@ -12,9 +12,9 @@ from tests.report import report_samples as samples
 from tests.report.report_samples import MS, ORIGIN
 from traceanalyzer.model.device_times import DeviceTime, IdleCause
 from traceanalyzer.model.finding import Finding, Severity
-from traceanalyzer.render.html.cards import Card, choice, cost, count, evidence, saving
+from traceanalyzer.render.html.cards import Card, card_of, choice, evidence, saving
 from traceanalyzer.render.html.document import stretches
-from traceanalyzer.render.html.markup import kernel_names, tag, told_apart
+from traceanalyzer.render.html.markup import Html, kernel_names, part, tag, told_apart
 from traceanalyzer.render.html.plot_data import KernelSpread, StepSeries, StepTime, Stretch
 from traceanalyzer.render.html.plots import (
     accounting_bar,
@@ -34,6 +34,14 @@ def card(finding: Finding, *, step: bool = True, **ops: str) -> Card:
     """The second finding of a report."""
     head = samples.trace(step=samples.estimate() if step else None)
     return Card(1, finding, head, 0, False, False, False, "", True, "trace-0", ops)
+
+
+def cost(made: Card) -> Html:
+    return part("cards.cost", made.finding, made.at)
+
+
+def count(made: Card) -> Html:
+    return part("cards.count", made.finding, made.at)
 
 
 def text_of(content: object) -> str:
@@ -118,7 +126,8 @@ def test_costs_and_counts_have_their_places() -> None:
     assert text_of(cost(card(found))) == "cost 8.00 ms a step, 48.0 ms in all, 48.0 % of the window"
     no_step = replace(found, cost_per_step_ns=0)
     assert text_of(cost(card(no_step))) == "cost 48.0 ms in all, 48.0 % of the window"
-    assert cost(card(replace(found, cost_ns=0))) is None
+    free = card_of(card(replace(found, cost_ns=0, cost_per_step_ns=0)))
+    assert not [path for path in shown(free).values("data-path") if "/cost" in path]
     assert text_of(count(card(found))) == "1 time in 1 step"
     assert text_of(count(card(replace(found, count=1_200, steps=2)))) == "1,200 times in 2 steps"
     assert text_of(count(card(replace(found, count=2, steps=3)))) == "2 times in 3 steps"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, parse_qsl
 
 import numpy as np
 import pytest
@@ -15,9 +15,9 @@ import pytest
 from tests.perfetto.drawn import TRACE, drawn, events_of, in_blocks, overlay, track, unpacked, written
 from tests.perfetto.reader import pb, read
 from traceanalyzer.model.overlay import Counter, Drift
-from traceanalyzer.render.perfetto import archive, wire
-from traceanalyzer.render.perfetto.address import View, viewer_address
-from traceanalyzer.render.perfetto.archive import TooLarge, evened, manifest, write_tar, write_zip
+from traceanalyzer.render.perfetto import archive
+from traceanalyzer.render.perfetto import track_events as wire
+from traceanalyzer.render.perfetto.archive import TooLarge, View, evened, manifest, viewer_address, write_tar, write_zip
 from traceanalyzer.render.perfetto.chrome import to_chrome_events
 from traceanalyzer.render.perfetto.track_events import Interned, in_time
 
@@ -122,12 +122,17 @@ def test_events_after_the_last_stay_where_a_clock_drifts() -> None:
     assert b"".join(evened(lambda: blocks, Drift(100.0, 1_000_000_000))) == b'[{"ts":1000000.000}, {}\n]\n'
 
 
+def parameters(view: View) -> dict[str, str]:
+    """Of the viewer's address."""
+    return dict(parse_qsl(viewer_address("http://file", view).partition("?")[2]))
+
+
 def test_note_is_at_the_occurrence_on_the_file_timeline() -> None:
     finding: Any = SimpleNamespace(start_ns=1_000, end_ns=2_000)
     note = {"id": "dev.perfetto.AddNoteAtTimestamp", "args": ["1500", "title"]}
-    assert View(finding, "title", (0, 9_000), (), 500).commands() == [note]
-    pinned = View(finding, "title", (0, 9_000), ("a b", "c.d"), 500).commands()
-    assert pinned == [{"id": "dev.perfetto.PinTracksByRegex", "args": [r"^(a b|c\.d)$"]}, note]
+    assert json.loads(parameters(View(finding, "title", (0, 9_000), (), 500))["startupCommands"]) == [note]
+    pinned = parameters(View(finding, "title", (0, 9_000), ("a b", "c.d"), 500))["startupCommands"]
+    assert json.loads(pinned) == [{"id": "dev.perfetto.PinTracksByRegex", "args": [r"^(a b|c\.d)$"]}, note]
 
 
 def test_numbers_of_64_bit_are_numbers_and_larger_ones_texts() -> None:
@@ -301,7 +306,8 @@ def test_an_occurrence_has_room_within_the_trace(
     length: int, within: tuple[int, int], offset: int, bounds: tuple[int, int]
 ) -> None:
     finding: Any = SimpleNamespace(start_ns=1_000_000, end_ns=1_000_000 + length)
-    assert View(finding, "title", within, (), offset).bounds_ns == bounds
+    asked = parameters(View(finding, "title", within, (), offset))
+    assert (int(asked["visStart"]), int(asked["visEnd"])) == bounds
 
 
 def test_address_leads_to_the_occurrence_on_the_timeline() -> None:

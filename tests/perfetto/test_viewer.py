@@ -21,7 +21,7 @@ from traceanalyzer import diagnose
 from traceanalyzer.cli.app import cli
 from traceanalyzer.cli.file_server import OneFile
 from traceanalyzer.cli.open import carried_viewer
-from traceanalyzer.render.perfetto.address import viewer_address
+from traceanalyzer.render.perfetto.archive import viewer_address
 from traceanalyzer.render.perfetto.track_events import to_track_events
 
 TRACE = FIXTURES / "implicit-sync" / "bad.json.gz"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.browser import missing, started
-from traceanalyzer.render.perfetto.address import ORIGIN
+from traceanalyzer.render.perfetto.archive import ORIGIN
 
 _PATIENCE_MS = 180_000  # the viewer compiles 11 MB of WebAssembly
 _SETTLED = "window.app && app.trace && !app.isLoadingTrace"

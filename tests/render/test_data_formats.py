@@ -18,8 +18,8 @@ from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
 from traceanalyzer.render.data.ci import fingerprint, render_github, render_junit, render_sarif, source_line
 from traceanalyzer.render.data.comparison import comparison_document, comparison_markdown
 from traceanalyzer.render.data.encode import signature, to_json
-from traceanalyzer.render.data.json import document, facts_fields, facts_frame
-from traceanalyzer.render.data.table import memory_fields, ops_fields, records, table_csv
+from traceanalyzer.render.data.json import document
+from traceanalyzer.render.data.table import facts_fields, facts_frame, memory_fields, ops_fields, records, table_csv
 from traceanalyzer.report.facts import Fact
 
 

@@ -13,7 +13,7 @@ from traceanalyzer.model.step_times import Saving
 from traceanalyzer.render.text.finding import put_fitted
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.report import render_text
-from traceanalyzer.render.words.savings import amount_words, cost_words, in_one_line, saving_words, short_amounts
+from traceanalyzer.render.words.phrases import amount_words, cost_words, in_one_line, saving_words, short_amounts
 
 
 def test_first_screen_has_verdict_and_three_largest_findings() -> None:

@@ -17,15 +17,15 @@ from traceanalyzer.cli.app import run
 from traceanalyzer.comparison.result import Word
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.report import Report
+from traceanalyzer.render.data.ci import render_markdown
 from traceanalyzer.render.data.comparison import comparison_markdown
 from traceanalyzer.render.data.encode import to_json
 from traceanalyzer.render.data.json import render_json
-from traceanalyzer.render.data.markdown import render_markdown
 from traceanalyzer.render.data.results import write_findings
 from traceanalyzer.render.data.table import table_csv
-from traceanalyzer.render.text.ops import ops_markdown
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.report import render_text
+from traceanalyzer.render.text.views import ops_markdown
 from traceanalyzer.render.words.escape import JOINED, printable, to_markdown
 from traceanalyzer.roofline.op_rates import OpWork
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.cli.commands import call
-from traceanalyzer.render.text.kernel_page import kernel_page
+from traceanalyzer.render.text.explain import kernel_page
 
 TANH = (
     "void at::native::vectorized_elementwise_kernel<4, at::native::tanh_kernel_cuda(at::TensorIteratorBase&)"

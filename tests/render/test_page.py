@@ -19,7 +19,7 @@ from traceanalyzer.render.text.finding import put_fitted
 from traceanalyzer.render.text.page import Page, as_text, bar, joined_frames
 from traceanalyzer.render.text.report import device_bar, render_text
 from traceanalyzer.render.words.escape import JOINED, joined_units, shortened
-from traceanalyzer.render.words.savings import cost_words, saving_words, short_amounts
+from traceanalyzer.render.words.phrases import cost_words, saving_words, short_amounts
 
 
 def put(text: str, *, width: int = 60, indent: int = 0, hang: int = 0) -> list[str]:

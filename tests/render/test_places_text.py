@@ -10,10 +10,11 @@ from tests.report import report_samples as samples
 from tests.report.report_samples import MS, ORIGIN
 from traceanalyzer.model.finding import Finding, Severity
 from traceanalyzer.model.report import Iteration, Iterations, JobReport, RankReport, Verdict
+from traceanalyzer.render.text.explain import rule_page
 from traceanalyzer.render.text.finding import put_finding
-from traceanalyzer.render.text.listings import render_facts, rule_page
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.text.report import render_text
+from traceanalyzer.render.text.views import render_facts
 from traceanalyzer.render.words.escape import to_markdown
 from traceanalyzer.report.facts import Fact
 
@@ -92,7 +93,7 @@ def rule(page: str, min_share: float = 0.05) -> Any:
 
 
 def test_items_of_a_rule_s_page_hang_below_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traceanalyzer.render.text.listings.limits_of", lambda _: [])
+    monkeypatch.setattr("traceanalyzer.render.text.explain.limits_of", lambda _: [])
     page = f"It is slow.\nBad: this.\n- one {'word ' * 16}\n- two\n\nThe end,\nand more."
     assert rule_page(rule(page)).splitlines() == [
         "slow  (group ops, added in version 0.1)",
@@ -116,7 +117,7 @@ def test_items_of_a_rule_s_page_hang_below_themselves(monkeypatch: pytest.Monkey
     [(0.05, "a finding is reported only if its cost"), (0.0, "0 means that the cost does not decide")],
 )
 def test_least_share_is_explained_in_full(share: float, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traceanalyzer.render.text.listings.limits_of", lambda _: [])
+    monkeypatch.setattr("traceanalyzer.render.text.explain.limits_of", lambda _: [])
     text = " ".join(rule_page(rule("It is slow.", share), verbose=True).split())
     assert f"slow.min_share={share} ({100 * share:.1f} %) {said}" in text.replace("(0 %)", "(0.0 %)")
 

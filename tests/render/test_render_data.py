@@ -20,8 +20,8 @@ from tests.report.report_samples import MS
 from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.report import Report
 from traceanalyzer.read.folders import Layout
+from traceanalyzer.render.data.ci import render_markdown
 from traceanalyzer.render.data.json import render_json, render_jsonl
-from traceanalyzer.render.data.markdown import render_markdown
 from traceanalyzer.render.data.results import (
     FINDINGS,
     TABLES,

@@ -10,7 +10,6 @@ import pytest
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.allocator.memory_view import MemoryView, ops_by_memory
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.render.text.memory import render_memory, sparkline
 from traceanalyzer.render.text.table import (
     TableSize,
     format_memory,
@@ -19,6 +18,7 @@ from traceanalyzer.render.text.table import (
     render_table,
     table_markdown,
 )
+from traceanalyzer.render.text.views import render_memory, sparkline
 from traceanalyzer.torch_table.printed import PrintedTable
 
 KB = 1024

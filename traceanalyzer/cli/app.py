@@ -3,9 +3,7 @@
 import gc
 import os
 import sys
-from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Any
 
 import click
 
@@ -17,9 +15,15 @@ from traceanalyzer.version import __version__
 _TRACES = (".json", ".json.gz", ".json.zst")
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 
-
-# Module of each command, where its name is another one.
-_MODULES = {"mcp": "agents", "skill": "agents"}
+# Modules of several commands.
+_OF_MODULE = {
+    "agents": ("mcp", "skill"),
+    "compare": ("compare", "baseline"),
+    "explain": ("explain", "rules"),
+    "report": ("report", "brief"),
+    "views": ("regions", "ops", "list", "facts", "memory", "table", "collectives"),
+}
+_MODULES = {name: module for module, names in _OF_MODULE.items() for name in names}
 _FUNCTIONS = {"open": "open_", "list": "list_"}  # names that Python has already
 _GROUPS = {
     "Diagnose": ("diagnose", "brief", "explain", "facts", "rules"),
@@ -29,32 +33,24 @@ _GROUPS = {
     "Data": ("export",),
     "Agents": ("mcp", "skill"),
 }
-_NAMES = tuple(sorted(name for names in _GROUPS.values() for name in names))
+NAMES = tuple(sorted(name for names in _GROUPS.values() for name in names))
 
 
-class _Commands(Mapping[str, click.Command]):
-    """The command of each name, imported when it is first used."""
-
-    def __getitem__(self, name: str) -> click.Command:
-        if name not in _NAMES:
-            raise KeyError(name)
-        module = import_module(f"traceanalyzer.cli.{_MODULES.get(name, name)}")
-        command: click.Command = getattr(module, _FUNCTIONS.get(name, name))
-        return command
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_NAMES)
-
-    def __len__(self) -> int:
-        return len(_NAMES)
+def command_of(name: str) -> click.Command:
+    """Imported when it is first used."""
+    module = import_module(f"traceanalyzer.cli.{_MODULES.get(name, name)}")
+    command: click.Command = getattr(module, _FUNCTIONS.get(name, name))
+    return command
 
 
 class Program(click.Group):
     """Commands, of which `diagnose` need not be named before a trace; a file named like a command must be `./facts`."""
 
-    def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes)
-        self.commands = _Commands()  # type: ignore[assignment]
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(NAMES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return command_of(cmd_name) if cmd_name in NAMES else None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does, with `diagnose` put before what begins with a trace or with an option of `diagnose`."""
@@ -62,29 +58,26 @@ class Program(click.Group):
 
     def _is_diagnosis(self, args: list[str]) -> bool:
         first = args[0] if args else ""
-        if first in self.commands:
+        if first in NAMES:
             return False
         if first.startswith("-") and first != "-":
-            return first.partition("=")[0] in {
-                name for option in self.commands["diagnose"].params for name in option.opts
-            }
+            return first.partition("=")[0] in {name for one in command_of("diagnose").params for name in one.opts}
         is_path = first == "-" or first.endswith(_TRACES) or any(separator in first for separator in _SEPARATORS)
         return is_path or os.path.exists(first)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands in groups, by what people want to do."""
         for title, names in _GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, self.commands[name].get_short_help_str(64)) for name in names])
+                formatter.write_dl([(name, command_of(name).get_short_help_str(64)) for name in names])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does, with the commands that come close also where click is too old to name them."""
-        if args[0] not in self.commands and not args[0].startswith("-"):
+        if args[0] not in NAMES and not args[0].startswith("-"):
             from difflib import get_close_matches
 
-            close = " or ".join(map(repr, get_close_matches(args[0], self.commands)))
+            close = " or ".join(map(repr, get_close_matches(args[0], NAMES)))
             meant = f"Did you mean {close}?" if close else "No file has this name either."
             ctx.fail(f"No such command {args[0]!r}. {meant}")
         return super().resolve_command(ctx, args)
@@ -114,8 +107,6 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command and return its exit code."""
-
     def invoke() -> int:
         try:
             result = cli.main(arguments, prog_name="traceanalyzer", standalone_mode=False)

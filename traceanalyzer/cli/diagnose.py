@@ -15,9 +15,8 @@ import click
 
 from traceanalyzer.cli import options, report_output
 from traceanalyzer.cli.exits import COULD_NOT_RUN
-from traceanalyzer.cli.output import ascii_only, check_outputs, colourful, height, put, put_text, tell, width
+from traceanalyzer.cli.output import check_outputs, height, look, put, put_text, tell
 from traceanalyzer.model.errors import BadOption
-from traceanalyzer.model.units import parse_window
 
 if TYPE_CHECKING:
     from traceanalyzer.job.ranks import JobView, Ranks
@@ -133,12 +132,11 @@ def _run(request: Request) -> int:
     """Read, analyse, write; the exit code. All that can be refused is refused before reading."""
     from traceanalyzer.cli.ranks import with_ranks
 
-    window = parse_window(request.window) if request.window else None
     _check(request)
     baseline = None if request.baseline is None else report_output.baseline_severities(request.baseline)
     code: int = with_ranks(
         request.traces,
-        window,
+        request.window,
         partial(_say, request, baseline, perf_counter_ns()),
         quiet=request.quiet,
         jobs=request.jobs,
@@ -153,7 +151,6 @@ def _run(request: Request) -> int:
 def _say(
     request: Request, baseline: Mapping[str, int] | None, read_from: int, ranks: Ranks, view: JobView | None
 ) -> int:
-    """Analyse and write; the exit code."""
     from traceanalyzer.report.diagnosis import report_of_ranks, with_iterations
     from traceanalyzer.report.rank_report import Asked
 
@@ -183,7 +180,6 @@ def _say(
 
 
 def _import_analysis() -> None:
-    """What is needed once the trace is read."""
     for name in ("traceanalyzer.report.diagnosis", "traceanalyzer.render.text.report"):
         import_module(name)
     import_module("traceanalyzer.rule.registry").all_rules()
@@ -206,16 +202,8 @@ def _text(request: Request, report: Report) -> str:
     """For a terminal, as wide and colourful as it is; for a file, always the same."""
     from traceanalyzer.render.text.report import render_text
 
-    return render_text(
-        report,
-        width=width(request.output),
-        colour=request.output is None and colourful(),
-        ascii_only=ascii_only(request.output),
-        quiet=request.quiet,
-        verbose=request.verbose,
-        pedantic=request.pedantic,
-        height=height(request.output),
-    )
+    asked = {name: getattr(request, name) for name in ("quiet", "verbose", "pedantic")}
+    return render_text(report, height=height(request.output), **asked, **look(request.output))
 
 
 def _warn(report: Report) -> None:

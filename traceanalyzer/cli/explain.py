@@ -1,4 +1,4 @@
-"""`traceanalyzer explain`."""
+"""`traceanalyzer explain` and `traceanalyzer rules`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from traceanalyzer.cli.output import put_text, width
+from traceanalyzer.cli.output import look, put_text, width
 
 if TYPE_CHECKING:
     from traceanalyzer.rule.registry import Rule
@@ -31,8 +31,7 @@ def explain(words: tuple[str, ...], verbose: bool) -> None:
       traceanalyzer explain launch not recorded
       traceanalyzer explain ampere_sgemm_128x128_tn
     """
-    from traceanalyzer.render.text.kernel_page import kernel_page
-    from traceanalyzer.render.text.listings import rule_page
+    from traceanalyzer.render.text.explain import kernel_page, rule_page
     from traceanalyzer.render.text.page import Page
     from traceanalyzer.rule import registry
 
@@ -87,3 +86,22 @@ def _names(rule: Rule, cause: str) -> bool:
 
 def _normal(name: str) -> str:
     return name.strip().lower().replace("_", "-").replace(" ", "-").replace(":-", ":")
+
+
+@click.command(short_help="All rules, each with its title.")
+def rules() -> None:
+    """List the rules, each with its title.
+
+    \b
+    Example:
+      traceanalyzer rules
+    """
+    from traceanalyzer.render.text.page import Page
+    from traceanalyzer.rule import registry
+
+    page = Page(**look())
+    every_rule = registry.all_rules()
+    room = max((len(rule.slug) for rule in every_rule), default=0)
+    for rule in every_rule:
+        page.pair(rule.slug, f"{rule.title} ({rule.group})", width=room + 1)
+    put_text(page.text())

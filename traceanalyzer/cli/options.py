@@ -8,6 +8,7 @@ import click
 
 from traceanalyzer.model.errors import BadOption
 from traceanalyzer.model.step_times import GivenStep
+from traceanalyzer.model.units import parse_window
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,12 +37,10 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 def file_option(*names: str, text: str, **more: Any) -> Callable[[F], F]:
-    """An option that names a file, `text` in the help."""
     return click.option(*names, type=FILE, metavar="FILE", help=text, **more)
 
 
 def number_option(name: str, text: str, *, least: int = 1, metavar: str | None = "N", **more: Any) -> Callable[[F], F]:
-    """An option that takes a whole number; one with a default shows it."""
     kind, shown = click.IntRange(min=least), ("default" in more) or None
     return click.option(name, type=kind, metavar=metavar, help=text, show_default=shown, **more)
 
@@ -49,7 +48,13 @@ def number_option(name: str, text: str, *, least: int = 1, metavar: str | None =
 trace_argument = click.argument("trace", type=PATH_OR_URL)
 output_option = file_option("--output", "-o", text="Write to FILE instead of standard output.")
 force_option = click.option("--force", is_flag=True, help="Replace existing output files.")
-window_option = click.option("--window", metavar="START:END", help="Analyse this part only, as offsets: 12.5ms:80ms.")
+window_option = click.option(
+    "--window",
+    callback=lambda ctx, param, value: parse_window(value) if value else None,
+    metavar="START:END",
+    help="Analyse this part only, as offsets: 12.5ms:80ms.",
+)
+Window = tuple[int | None, int | None]
 
 
 def _step_time(_: click.Context, __: click.Parameter, value: str | None) -> GivenStep | None:
@@ -86,7 +91,6 @@ def view_options(*forms: str) -> Callable[[F], F]:
 
 
 def names_option(name: str, text: str) -> Callable[[F], F]:
-    """An option that takes names, one or several with commas, and may be repeated."""
     return click.option(name, multiple=True, metavar="RULE", callback=split_names, help=text)
 
 
@@ -95,7 +99,6 @@ def split_names(ctx: click.Context, param: click.Parameter, values: Sequence[str
 
 
 def settings_of(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[str, str]:
-    """`rule.limit=value`, each, as a mapping."""
     pairs = [value.partition("=") for value in values]
     for (name, equals, _), value in zip(pairs, values, strict=True):
         if not equals or "." not in name:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from traceanalyzer.cli.exits import emit
 from traceanalyzer.model.errors import BadOption, OutputExists, TraceAnalyzerError
@@ -27,7 +27,6 @@ def put_text(text: str, output: Path | None = None) -> None:
 
 
 def stream_encoding() -> str:
-    """What standard output is encoded in."""
     return getattr(sys.stdout, "encoding", None) or "ascii"
 
 
@@ -41,6 +40,11 @@ def width(output: Path | None = None) -> int:
     from traceanalyzer.render.text.page import FILE_WIDTH, stream_width
 
     return FILE_WIDTH if output else stream_width()
+
+
+def look(output: Path | None = None) -> dict[str, Any]:
+    """`width`, `colour` and `ascii_only` of text that goes there."""
+    return {"width": width(output), "colour": output is None and colourful(), "ascii_only": ascii_only(output)}
 
 
 def height(output: Path | None = None) -> int:
@@ -70,7 +74,6 @@ def dumb() -> bool:
 
 
 def put_page(render: Callable[..., str], output: Path | None) -> None:
-    """Put what `render` makes of the width and of `ascii_only`."""
     put_text(render(width=width(output), ascii_only=ascii_only(output)), output)
 
 
@@ -79,23 +82,20 @@ def tell(text: str, path: str | None = None) -> None:
 
     `path`, where it is in the text, stays on one line. Control characters of names are escaped.
     """
-    from traceanalyzer.render.words.escape import printable
+    from traceanalyzer.render.words.escape import JOINED, printable
 
     shown = printable(path or "")
     lines = "\n".join(map(printable, text.replace(path or "\0", shown).split("\n")))
-    print(_fitted(lines, shown) if sys.stderr.isatty() else lines, file=sys.stderr)
+    if sys.stderr.isatty():
+        from traceanalyzer.render.text.page import Page, stream_width
 
-
-def _fitted(text: str, path: str | None) -> str:
-    from traceanalyzer.render.text.page import Page, stream_width
-    from traceanalyzer.render.words.escape import JOINED
-
-    page = Page(width=stream_width())
-    for line in (text.replace(path, path.replace(" ", JOINED)) if path else text).split("\n"):
-        content = line.lstrip(" ")
-        indent = len(line) - len(content)
-        page.put(content, indent=indent, hang=0 if indent else 2)
-    return page.text().rstrip("\n")
+        page = Page(width=stream_width())
+        for line in (lines.replace(shown, shown.replace(" ", JOINED)) if shown else lines).split("\n"):
+            content = line.lstrip(" ")
+            indent = len(line) - len(content)
+            page.put(content, indent=indent, hang=0 if indent else 2)
+        lines = page.text().rstrip("\n")
+    print(lines, file=sys.stderr)
 
 
 def check_outputs(paths: Sequence[Path], *, inputs: Sequence[Path] = (), force: bool = False) -> None:
@@ -159,7 +159,6 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def made(folder: Path) -> Path:
-    """The folder, created where it is missing."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -169,6 +168,5 @@ def made(folder: Path) -> Path:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse now where no folder could be made later."""
     if folder.exists() and not folder.is_dir():
         raise TraceAnalyzerError("is a file, not a folder", where=folder, remedy="Name another folder.")

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from traceanalyzer.cli.loading import load_all, name_iteration, reuse_freed_memory, shown_ranks, warn_of_unranked
+from traceanalyzer.cli.loading import load_all, name_iteration, reuse_freed_memory, shown_progress, warn_of_unranked
 from traceanalyzer.model.interpreter import cores, free_bytes
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ def readers(files: Sequence[Path], jobs: int | None, scheduler: str | None) -> I
     from traceanalyzer.report.rank_pool import Elsewhere
     from traceanalyzer.report.rank_states import RankFile
 
-    with closing(pool), shown_ranks() as progress:
-        yield Elsewhere(pool, {}, RankFile(jobs=max(cores() // len(files), 1)), progress)
+    with closing(pool), shown_progress() as line:
+        yield Elsewhere(pool, {}, RankFile(jobs=max(cores() // len(files), 1)), None if line is None else line.of_rank)
 
 
 def _in_pool(
@@ -105,8 +105,8 @@ def _in_pool(
 
         pool = AnswerCache(pool, place_of)
     template = RankFile(window=window, cache=cache, jobs=max(cores() // len(layout.files), 1))
-    with shown_ranks(quiet) as progress:
-        return in_pool(pool, layout, template, told, progress)
+    with shown_progress(quiet) as line:
+        return in_pool(pool, layout, template, told, None if line is None else line.of_rank)
 
 
 def _pool(files: Sequence[Path], jobs: int | None, scheduler: str | None) -> Pool | None:

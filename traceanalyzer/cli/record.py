@@ -92,10 +92,14 @@ def record(
     Exit codes: the program's own, 128 plus the signal that ended it,
     2 if it could not be started, or nothing is recorded and --require is given.
     """
+    from traceanalyzer.recorder.files import existing_outputs
     from traceanalyzer.recorder.launch import NoFolder, run
 
     words = ["-m", *command] if module else list(command)
-    _check(output, force)
+    if "{rank}" not in str(output):
+        check_outputs([output], force=force)
+    if not force and (existing := existing_outputs(str(output))):
+        raise OutputExists("already exists", where=Path(existing[0]), remedy="Pass --force to replace it.")
     try:
         outcome = run(words, {"path": str(output), "force": force, **options}, _say)
     except NoFolder as error:
@@ -123,17 +127,6 @@ def record(
 
 def _say(text: str) -> None:
     tell(f"traceanalyzer record: {text}")
-
-
-def _check(output: Path, force: bool) -> None:
-    """Refuse now what would be in the way later."""
-    from traceanalyzer.recorder.files import existing_outputs
-
-    if "{rank}" not in str(output):
-        check_outputs([output], force=force)
-    existing = [] if force else existing_outputs(str(output))
-    if existing:
-        raise OutputExists("already exists", where=Path(existing[0]), remedy="Pass --force to replace it.")
 
 
 def _diagnose(paths: tuple[Path, ...]) -> None:

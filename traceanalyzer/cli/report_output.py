@@ -25,12 +25,18 @@ if TYPE_CHECKING:
 FORMS = ("text", "json", "jsonl", "github", "junit", "markdown", "sarif", "baseline")
 MARKED = ("github", "sarif")
 """Formats that mark what a baseline knows."""
+_REMEDY = "Write one with traceanalyzer diagnose TRACE --format baseline -o FILE."
+_WHY_APART = (
+    "the profiler's tracer may still be attached, the program may not have settled, or something else ran; "
+    "the report takes the {taken} one"
+)
+_STARTED_NS = perf_counter_ns() - process_time_ns()  # when the interpreter began, as near as can be told
+_MOST_LINES = 25  # of --profile: indexes and rules
 
 
 def rendered(form: str, report: Report, failing: Sequence[Finding], known: Mapping[str, int] | None = None) -> bytes:
     """The report; `failing` are the findings that fail the run, `known` those of the baseline."""
     from traceanalyzer.render.data import ci, json
-    from traceanalyzer.render.data.markdown import render_markdown
     from traceanalyzer.rule.registry import all_rules
 
     if form == "junit":
@@ -38,7 +44,7 @@ def rendered(form: str, report: Report, failing: Sequence[Finding], known: Mappi
     if form == "sarif":
         return ci.render_sarif(report, {rule.slug: rule.title for rule in all_rules()}, known)
     if form in ("markdown", "github"):
-        markdown = render_markdown(report).encode("utf-8", "backslashreplace")
+        markdown = ci.render_markdown(report).encode("utf-8", "backslashreplace")
         if form == "markdown":
             return markdown
         _summarise(markdown)
@@ -60,7 +66,6 @@ def _summarise(markdown: bytes) -> None:
 
 
 def write_tables(report: Report, ranks: Ranks, *, findings: Path | None, accounting: Path | None) -> None:
-    """The findings, and where every nanosecond went, as Parquet where a file for it is given."""
     if findings is not None:
         from traceanalyzer.render.data.results import write_findings
 
@@ -73,9 +78,6 @@ def write_tables(report: Report, ranks: Ranks, *, findings: Path | None, account
         frame = accounting_of(ranks)
         with written(accounting) as stream:
             write_accounting(frame, [trace.meta.source for trace in report.traces], stream)
-
-
-_REMEDY = "Write one with traceanalyzer diagnose TRACE --format baseline -o FILE."
 
 
 def baseline_severities(path: Path) -> Mapping[str, int]:
@@ -111,7 +113,6 @@ def _findings(path: Path) -> list[Any]:
 
 
 def failing(report: Report, fail_on: str, baseline: Mapping[str, int] | None) -> list[Finding]:
-    """Findings at or above --fail-on that are not in the baseline, or are more severe than there."""
     if fail_on == "never":
         return []
     from traceanalyzer.model.finding import Severity
@@ -132,14 +133,7 @@ def failed_rules(report: Report) -> dict[str, str]:
     return {one.rule: one.why or "" for one in report.outcomes if one.status is Status.FAILED}
 
 
-_WHY_APART = (
-    "the profiler's tracer may still be attached, the program may not have settled, or something else ran; "
-    "the report takes the {taken} one"
-)
-
-
 def warn_of_step(step_ms: GivenStep | None, ranks: Ranks) -> None:
-    """Warn once if the given time of a step does not fit a trace."""
     if step_ms is None:
         return
     doubts = ranks.each(_doubt, dict.fromkeys(ranks.all), step_ms.ms)
@@ -149,7 +143,6 @@ def warn_of_step(step_ms: GivenStep | None, ranks: Ranks) -> None:
 
 
 def _doubt(analysis: Analysis, _: None, step_ms: float) -> str | None:
-    """Why a step of `step_ms` (ms) cannot be of this run; None where it can, or the trace cannot tell."""
     from traceanalyzer.model.errors import Unavailable
     from traceanalyzer.replay.saving import Forecast
 
@@ -177,10 +170,6 @@ def warn_of_measured(report: Report) -> None:
             tell(f"warning: {trace.meta.source}: {why}: {_WHY_APART.format(taken=taken)}", trace.meta.source)
 
 
-_STARTED_NS = perf_counter_ns() - process_time_ns()  # when the interpreter began, as near as can be told
-_MOST_LINES = 25  # of indexes and rules
-
-
 def print_times(ranks: Ranks, read_from_ns: int, read_to_ns: int) -> None:
     """Prints total time, phases, and the slowest indexes and rules of all ranks.
 
@@ -198,7 +187,6 @@ def print_times(ranks: Ranks, read_from_ns: int, read_to_ns: int) -> None:
 
 
 def print_failures(report: Report) -> None:
-    """Prints the findings that were left out or demoted, with the check that each failed."""
     for failure in report.failures:
         print(f"{'check':>10}  {failure}", file=sys.stderr)
 

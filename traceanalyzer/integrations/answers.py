@@ -93,8 +93,7 @@ def briefed(roots: Roots, trace: str, script: str = "") -> str:
 
 def explained(name: str) -> str:
     """The page of a rule, of all rules of a group, or of a kernel."""
-    from traceanalyzer.render.text.kernel_page import kernel_page
-    from traceanalyzer.render.text.listings import rule_page
+    from traceanalyzer.render.text.explain import kernel_page, rule_page
     from traceanalyzer.rule.registry import all_rules, find_rule
 
     if page := kernel_page(printable(name)[:_KERNEL_NAME], _WIDTH):
@@ -133,7 +132,7 @@ def events(roots: Roots, trace: str, window: str) -> str:
 def listed(roots: Roots, trace: str, what: str, step: int | None = None) -> str:
     """The events of one sort by name, as the command `list` prints them."""
     from traceanalyzer.read.load import load
-    from traceanalyzer.render.text.listings import render_listed
+    from traceanalyzer.render.text.views import render_listed
     from traceanalyzer.report.tables import LISTS, listed_events
 
     if what not in LISTS:

@@ -1,22 +1,33 @@
-"""Report -> workflow commands of GitHub Actions, which become annotations; the job's summary is Markdown."""
+"""Report -> what CI shows: JUnit, SARIF, commands of GitHub Actions, which become annotations, and Markdown."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 from xml.etree import ElementTree as xml
 
-from traceanalyzer.model.finding import Finding, Outcome, Severity, Status
-from traceanalyzer.model.report import Report
+from traceanalyzer.model.finding import Finding, Severity, Status
+from traceanalyzer.model.report import Report, TraceReport
 from traceanalyzer.model.text_queries import regex
+from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.data.encode import indented_json, unicode_text
-from traceanalyzer.render.words.savings import titled
+from traceanalyzer.render.words.escape import plain_markdown, to_markdown
+from traceanalyzer.render.words.phrases import amount_words, titled
+from traceanalyzer.report.words import in_words
 from traceanalyzer.version import __version__
 
 _NO_XML = regex("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_LEVELS = {Severity.HIGH: "error", Severity.MEDIUM: "warning", Severity.LOW: "note", Severity.INFO: "none"}
+_LINE = regex(r"^(?P<file>.+\.py)\((?P<line>\d{1,9})\): (?P<function>.*)$")
+Known = Mapping[str, int]
+"""Fingerprint -> rank of the worst severity, of the findings of a baseline."""
+_COMMANDS = {Severity.HIGH: "error", Severity.MEDIUM: "warning", Severity.LOW: "notice"}
+_BAR = 20  # characters of a whole window
+_MARKS = {Severity.HIGH: "🔴", Severity.MEDIUM: "🟠", Severity.LOW: "🟡", Severity.INFO: "⚪"}
 
 
 def render_junit(report: Report, failing: Sequence[Finding]) -> bytes:
@@ -32,30 +43,21 @@ def render_junit(report: Report, failing: Sequence[Finding]) -> bytes:
         suite.set("failures", str(sum(bool(findings) for findings in found.values())))
         suite.set("errors", str(sum(one.status is Status.FAILED for one in outcomes)))
         suite.set("skipped", str(sum(one.status is Status.NOT_APPLICABLE for one in outcomes)))
-        for outcome in outcomes:
-            _case(suite, outcome, found[outcome.rule])
+        for one in outcomes:
+            case = xml.SubElement(suite, "testcase", name=one.rule, classname=f"traceanalyzer.{one.group}", time="0")
+            if one.status is Status.NOT_APPLICABLE:
+                xml.SubElement(case, "skipped", message=_clean(one.why or ""))
+            if one.status is Status.FAILED:
+                xml.SubElement(case, "error", message=_clean(one.why or ""), type="failed")
+            if texts := [f"{f.severity}: {f.message}. {f.advice}" for f in found[one.rule]]:
+                failure = xml.SubElement(case, "failure", message=_clean(texts[0]), type="finding")
+                failure.text = _clean("\n".join(texts))
     text: bytes = xml.tostring(root, encoding="utf-8", xml_declaration=True)
     return text + b"\n"
 
 
-def _case(suite: xml.Element, outcome: Outcome, failing: Iterable[Finding]) -> None:
-    case = xml.SubElement(suite, "testcase", name=outcome.rule, classname=f"traceanalyzer.{outcome.group}", time="0")
-    if outcome.status is Status.NOT_APPLICABLE:
-        xml.SubElement(case, "skipped", message=_clean(outcome.why or ""))
-    if outcome.status is Status.FAILED:
-        xml.SubElement(case, "error", message=_clean(outcome.why or ""), type="failed")
-    texts = [f"{f.severity}: {f.message}. {f.advice}" for f in failing]
-    if texts:
-        failure = xml.SubElement(case, "failure", message=_clean(texts[0]), type="finding")
-        failure.text = _clean("\n".join(texts))
-
-
 def _clean(text: str) -> str:
     return _NO_XML.sub("\ufffd", unicode_text(text))
-
-
-_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-_LEVELS = {Severity.HIGH: "error", Severity.MEDIUM: "warning", Severity.LOW: "note", Severity.INFO: "none"}
 
 
 def render_sarif(report: Report, titles: Mapping[str, str], known: Known | None = None) -> bytes:
@@ -87,9 +89,6 @@ def _result(finding: Finding, place: SourceLine, rule_index: int, known: Known |
             "saving": None if finding.saving is None else finding.saving.share,
         },
     }
-
-
-_LINE = regex(r"^(?P<file>.+\.py)\((?P<line>\d{1,9})\): (?P<function>.*)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +127,6 @@ def fingerprint_of(rule: str, cause: str, by: str | None, lines: Any) -> str:
     return hashlib.sha256("\0".join(known).encode("utf-8", "backslashreplace")).hexdigest()[:32]
 
 
-Known = Mapping[str, int]
-"""Fingerprint -> rank of the worst severity, of the findings of a baseline."""
-
-
 def state_of(finding: Finding, known: Known) -> str:
     """`new`, `unchanged`, or `updated` where the severity differs, as SARIF calls them."""
     rank = known.get(fingerprint(finding))
@@ -139,7 +134,6 @@ def state_of(finding: Finding, known: Known) -> str:
 
 
 def is_known(finding: Finding, known: Known | None) -> bool:
-    """Whether the baseline has the finding, at least as severe."""
     return known is not None and known.get(fingerprint(finding), len(Severity)) <= finding.severity.rank
 
 
@@ -150,9 +144,6 @@ def render_baseline(report: Report) -> bytes:
         for one in report.findings
     ]
     return indented_json({"findings": findings})
-
-
-_COMMANDS = {Severity.HIGH: "error", Severity.MEDIUM: "warning", Severity.LOW: "notice"}
 
 
 def render_github(report: Report, known: Known | None = None) -> str:
@@ -176,3 +167,33 @@ def _command(finding: Finding, known: Known | None) -> str:
 def _data(text: str) -> str:
     """As the runner reads it: percent signs and ends of lines are escaped."""
     return unicode_text(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def render_markdown(report: Report) -> str:
+    """Headings from the second level on, so that it can stand in any page."""
+    return "\n".join(part for trace in report.traces for part in _of_trace(report, trace))
+
+
+def _of_trace(report: Report, trace: TraceReport) -> Iterator[str]:
+    yield f"## {plain_markdown(trace.meta.source)}\n"
+    if trace.verdict:
+        yield f"{plain_markdown(trace.verdict)}\n"
+    findings = [one for one in report.findings if one.rank == trace.rank and not one.pedantic]
+    told = [finding for finding in findings if finding.severity is not Severity.INFO]
+    if told:
+        rows = [[f"{_MARKS[f.severity]} {f.severity}", titled(f), amount_words(f, trace.step)] for f in told]
+        yield to_markdown(["severity", "finding", "saves"], rows)
+    for finding in told:
+        text = plain_markdown(f"{finding.message}. {finding.advice}")
+        yield f"- **{plain_markdown(titled(finding))}** ({finding.rule}): {text}"
+    rest = len(findings) - len(told)
+    counted = f"{rest} more for information." if rest else ""
+    yield f"\n{counted}\n" if told else f"No finding above `info`. {counted}\n"
+    for device in trace.accounting:
+        rows = []
+        for name, ns in device.classes_ns.items():
+            if ns:
+                share = ns / max(device.length_ns, 1)
+                bar = "█" * max(round(_BAR * share), 1)
+                rows.append([in_words(name), format_ns(ns), format_share(share), bar])
+        yield to_markdown([f"device {device.device}", "time", "share", ""], rows)

@@ -16,16 +16,19 @@ from traceanalyzer.version import SCHEMA_VERSION, __version__
 
 _ROWS = 10
 _PARTS = 8
+COLUMNS = (
+    *("program", "source", "gpu", "rule", "fault", "bound", "kind", "said", "low", "high", "true", "spread"),
+    *("stacks", "fitted", "commit"),
+)
+_EXPLAINED = 0.5  # of the step's difference that is GPU time, for the fix to be one of work; half
 
 
 def comparison_document(found: Comparison) -> dict[str, Any]:
-    """The whole comparison as one mapping; its values may still be dataclasses."""
     head = {"schema_version": SCHEMA_VERSION, "tool": {"name": "traceanalyzer", "version": __version__}}
     return head | {field.name: getattr(found, field.name) for field in fields(found) if field.name != "strips"}
 
 
 def comparison_json(found: Comparison) -> bytes:
-    """One JSON document, indented by two."""
     return indented_json(comparison_document(found))
 
 
@@ -76,13 +79,6 @@ def _waterfall(found: Comparison) -> list[tuple[str, str]]:
         others_ns = sum(part.delta_ns for part in rest)
         cells.append((f"{len(rest)} other parts", formatting.signed_ns(others_ns)))
     return [*cells, ("NEW", format_ns(fall.new_ns))]
-
-
-COLUMNS = (
-    *("program", "source", "gpu", "rule", "fault", "bound", "kind", "said", "low", "high", "true", "spread"),
-    *("stacks", "fitted", "commit"),
-)
-_EXPLAINED = 0.5  # of the step's difference that is GPU time, for the fix to be one of work; half
 
 
 def ledger_rows(found: Comparison, spread: float | None) -> list[dict[str, str]]:

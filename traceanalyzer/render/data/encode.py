@@ -27,12 +27,10 @@ def to_json(value: Any, options: int = 0) -> bytes:
 
 
 def indented_json(value: Any) -> bytes:
-    """The same indented by two, with a newline at the end."""
     return to_json(value, _INDENTED)
 
 
 def json_text(value: Any) -> str:
-    """The same as text on one line."""
     return to_json(value).decode()
 
 

@@ -1,29 +1,13 @@
 """Report -> JSON: one document, or one record per line. docs/output.md describes every field."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import orjson
 
-from traceanalyzer.model.interpreter import pd
-from traceanalyzer.model.report import Report, StepsSummary, TraceReport
-from traceanalyzer.render.data.encode import LINE, indented_json, json_text, to_json
-from traceanalyzer.report.facts import Fact
+from traceanalyzer.model.report import Report, TraceReport
+from traceanalyzer.render.data.encode import LINE, indented_json, to_json
 from traceanalyzer.version import SCHEMA_VERSION, __version__
-
-
-def facts_fields(facts: Sequence[Fact]) -> Mapping[str, Any]:
-    """Fields of the JSON document."""
-    return {"facts": [asdict(fact) for fact in facts]}
-
-
-def facts_frame(facts: Sequence[Fact]) -> pd.DataFrame:
-    """One row per fact: name, text, and as JSON text its values and event ids."""
-    rows = [(one.name, one.text, json_text(one.values), json_text(one.event_ids)) for one in facts]
-    return pd.DataFrame(rows, columns=["name", "text", "values", "event_ids"]).astype("str")
 
 
 def head(report: Report) -> dict[str, Any]:
@@ -36,7 +20,6 @@ def head(report: Report) -> dict[str, Any]:
 
 
 def document(report: Report) -> dict[str, Any]:
-    """The whole report as one mapping; its values may still be dataclasses."""
     return {
         **head(report),
         **({} if report.job is None else {"job": report.job}),
@@ -51,28 +34,25 @@ def document(report: Report) -> dict[str, Any]:
 
 
 def render_json(report: Report) -> bytes:
-    """One JSON document, indented by two."""
     return indented_json(document(report))
 
 
 def render_jsonl(report: Report) -> bytes:
     """One record per line; `record` says what it is: report, trace, accounting, finding or outcome."""
-    return b"".join(to_json(record, LINE) for record in _records(report))
-
-
-def _records(report: Report) -> Iterator[dict[str, Any]]:
     whole = orjson.loads(to_json(document(report)))
-    yield {"record": "report", **head(report)}
-    for name in ("job", "iterations"):
-        if name in whole:
-            yield {"record": name, **whole[name]}
+    records = [{"record": "report", **head(report)}]
+    records += [{"record": name, **whole[name]} for name in ("job", "iterations") if name in whole]
     for name in ("traces", "accounting", "findings", "outcomes"):
-        for item in whole[name]:
-            yield {"record": name.removesuffix("s"), **item}
+        records += [{"record": name.removesuffix("s"), **item} for item in whole[name]]
+    return b"".join(to_json(record, LINE) for record in records)
 
 
 def _trace(trace: TraceReport) -> dict[str, Any]:
     window = trace.window
+    steps: dict[str, Any] | None = None
+    if trace.steps is not None:
+        steps = {**asdict(trace.steps.every), **asdict(trace.steps)}
+        del steps["every"]
     return {
         "rank": trace.rank,
         "source": trace.meta.source,
@@ -88,14 +68,9 @@ def _trace(trace: TraceReport) -> dict[str, Any]:
         "waiting_ns": trace.waiting_ns,
         "window": {"start_ns": window.start_ns, "end_ns": window.end_ns, "length_ns": window.length_ns},
         "asked": window.asked,
-        "steps": None if trace.steps is None else _steps(trace.steps),
+        "steps": steps,
         "busy": trace.busy,
         "missing": trace.missing,
         "unavailable": trace.unavailable or {},
         "meta": trace.meta,
     }
-
-
-def _steps(steps: StepsSummary) -> dict[str, Any]:
-    described = {name: value for name, value in asdict(steps).items() if name != "every"}
-    return {**asdict(steps.every), **described}

@@ -29,7 +29,7 @@ from traceanalyzer.model.errors import TraceAnalyzerError
 from traceanalyzer.model.finding import Finding, Occurrence
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.report import Report
-from traceanalyzer.model.schema import FRAMES, Column
+from traceanalyzer.model.schema import FRAMES
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.read.folders import Layout, iteration_of_name, rank_of_name
 from traceanalyzer.read.remote import as_path, is_url
@@ -59,10 +59,11 @@ _STEPS: _Columns = [
 ]
 FINDINGS = pa.schema([*_TEXTS, ("rank", pa.int64()), *_PLACE, *_TIMES, *_SHARES, *_PROOF, *_STEPS])
 """Times are int64 ns; `evidence` is JSON text, since every rule names numbers of its own."""
+_TYPES = {"int64": pa.int64(), "Int64": pa.int64(), "float64": pa.float64()}
+_TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
 def write_findings(report: Report, stream: BinaryIO) -> None:
-    """One row per finding, in the report's order; zstd."""
     rows = [finding_row(finding) for finding in report.findings]
     rest = {name: value for name, value in document(report).items() if name != "findings"}
     sources = [trace.meta.source for trace in report.traces]
@@ -75,7 +76,6 @@ def write_accounting(frame: pd.DataFrame, sources: list[str], stream: BinaryIO) 
 
 
 def finding_row(finding: Finding) -> dict[str, Any]:
-    """A finding as a row of `FINDINGS`."""
     saving = None if finding.saving is None else asdict(finding.saving)
     occurrences = [_flat(occurrence) for occurrence in finding.occurrences]
     evidence = json_text(finding.evidence)
@@ -87,25 +87,16 @@ def _flat(item: Finding | Occurrence) -> dict[str, Any]:
     return row | {name: unicode_text(value) for name, value in row.items() if isinstance(value, str)}
 
 
-_TYPES = {"int64": pa.int64(), "Int64": pa.int64(), "float64": pa.float64()}
-_TEXT = pa.dictionary(pa.int32(), pa.string())
-
-
 def write_frame(trace: Trace, name: str, stream: BinaryIO) -> int:
     """Write one frame, zstd, each column with unit and meaning in its metadata; returns the row count."""
     columns = FRAMES[name].columns
-    schema = pa.schema([_field(column) for column in columns])
+    described = [{"meaning": one.meaning} | ({"unit": one.unit} if one.unit else {}) for one in columns]
+    typed = [(one.name, _TYPES.get(one.storage.dtype, _TEXT)) for one in columns]
+    schema = pa.schema([pa.field(*one, metadata=said) for one, said in zip(typed, described, strict=True)])
     frame = getattr(trace, name)
-    names = [column.name for column in columns]
-    table = pa.Table.from_pandas(frame[names], schema=schema, preserve_index=False)
+    table = pa.Table.from_pandas(frame[[one.name for one in columns]], schema=schema, preserve_index=False)
     write_parquet(table, stream, signature(source=trace.meta.source, frame=name))
     return len(frame)
-
-
-def _field(column: Column) -> pa.Field[Any]:
-    described: dict[str | bytes, str | bytes] = {"meaning": column.meaning}
-    described |= {"unit": column.unit} if column.unit else {}
-    return pa.field(column.name, _TYPES.get(column.storage.dtype, _TEXT), metadata=described)
 
 
 TABLES = ("steps", "collectives", "accounting", "findings")  # in the order in which they are written
@@ -134,7 +125,6 @@ class Place(NamedTuple):
     rank: int
 
     def of(self, folder: Path, table: str) -> Path:
-        """The file of one table."""
         run, iteration = (quote(one, safe="") for one in (self.run, self.iteration))
         return folder / table / f"run={run}" / f"iteration={iteration}" / f"rank={self.rank}" / _PART
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, BinaryIO
 
-from traceanalyzer.allocator.memory_view import DeviceMemory, MemoryView
+from traceanalyzer.allocator.memory_view import MemoryView
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.regions.regions import RegionRates, Regions
 from traceanalyzer.render.data.encode import indented_json, json_text, signature, unicode_text, write_parquet
+from traceanalyzer.report.facts import Fact
 from traceanalyzer.roofline.op_rates import OpWork
 from traceanalyzer.version import SCHEMA_VERSION, __version__
 
@@ -17,32 +19,36 @@ _PLAIN = (
     "device allocations frees start_bytes end_bytes peak_bytes peak_ns peak_reserved_bytes"
     " fragmentation_at_peak_bytes fragmentation_most_bytes before_bytes exact"
 )
+# What a terminal obeys; lines within a cell stay lines, in quotes.
+_CONTROL = regex(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def memory_fields(view: MemoryView, ops: pd.DataFrame) -> Mapping[str, Any]:
     """Fields of the JSON document; the curve is in Parquet only."""
-    return {
-        "devices": [_device(device) for device in view.devices],
-        "ops": records(ops),
-        "calls": records(view.calls),
-        "out_of_memory": view.out_of_memory,
-    }
-
-
-def _device(device: DeviceMemory) -> Mapping[str, Any]:
-    plain = {name: getattr(device, name) for name in _PLAIN.split()}
-    by_owner = {"alive_at_peak": records(device.alive), "not_freed": records(device.kept)}
-    return {**plain, **by_owner, "uses_at_peak": records(device.uses)}
+    devices = []
+    for one in view.devices:
+        uses = {"alive_at_peak": one.alive, "not_freed": one.kept, "uses_at_peak": one.uses}
+        plain = {name: getattr(one, name) for name in _PLAIN.split()}
+        devices.append(plain | {name: records(frame) for name, frame in uses.items()})
+    return {"devices": devices, "ops": records(ops), "calls": records(view.calls), "out_of_memory": view.out_of_memory}
 
 
 def ops_fields(work: OpWork) -> Mapping[str, Any]:
-    """Fields of the JSON document."""
     known = {
         str(device): peaks and {"name": peaks.name, "source": peaks.source} for device, peaks in work.peaks.items()
     }
     frames = {"ops": work.ops, "inputs": work.shapes, "kernels": work.kernels}
     head = {"window_ns": work.window_ns, "steps": work.steps, "peaks": known}
     return head | {name: records(frame) for name, frame in frames.items()}
+
+
+def facts_fields(facts: Sequence[Fact]) -> Mapping[str, Any]:
+    return {"facts": [asdict(fact) for fact in facts]}
+
+
+def facts_frame(facts: Sequence[Fact]) -> pd.DataFrame:
+    rows = [(one.name, one.text, json_text(one.values), json_text(one.event_ids)) for one in facts]
+    return pd.DataFrame(rows, columns=["name", "text", "values", "event_ids"]).astype("str")
 
 
 def regions_frame(regions: Regions, rates: RegionRates | None) -> pd.DataFrame:
@@ -55,7 +61,6 @@ def regions_frame(regions: Regions, rates: RegionRates | None) -> pd.DataFrame:
 
 
 def regions_fields(regions: Regions, rates: RegionRates | None) -> Mapping[str, Any]:
-    """Fields of the JSON document."""
     return {
         "steps": round(regions.steps, 3),
         "step_ns": round(regions.step_ns),
@@ -66,18 +71,12 @@ def regions_fields(regions: Regions, rates: RegionRates | None) -> Mapping[str, 
     }
 
 
-# What a terminal obeys; lines within a cell stay lines, in quotes.
-_CONTROL = regex(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
 def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """One mapping per row; missing values are None."""
     plain = rows.astype(object).where(rows.notna(), None) if len(rows) else rows
     return [{str(key): value for key, value in row.items()} for row in plain.to_dict("records")]
 
 
 def table_json(source: str, content: Mapping[str, Any]) -> bytes:
-    """A document with its schema version, the file that it is about, and the content."""
     head = {"schema_version": SCHEMA_VERSION, "tool_version": __version__, "source": source}
     return indented_json({**head, **content})
 

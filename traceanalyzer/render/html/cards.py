@@ -10,15 +10,45 @@ from traceanalyzer.model.report import TraceReport
 from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.units import format_ns, format_offset, format_share
 from traceanalyzer.render.html.head import named, typical_place
-from traceanalyzer.render.html.markup import Html, code, number, part, pointer, quoted, said, tag, together
+from traceanalyzer.render.html.markup import Html, code, number, part, pointer, quoted, said, tag
 from traceanalyzer.render.html.page_data import Page
 from traceanalyzer.render.html.plots import range_bar
 from traceanalyzer.render.words.escape import joined_units
-from traceanalyzer.render.words.savings import OF_SAVINGS, short_amounts
+from traceanalyzer.render.words.phrases import OF_SAVINGS, short_amounts
 from traceanalyzer.report.finding_order import triage
 from traceanalyzer.timeline.user_code import is_user_code
 
 MARKS = {Severity.HIGH: "▲", Severity.MEDIUM: "◆", Severity.LOW: "●", Severity.INFO: "○"}
+# What reads like code: `torch.compile(model)`, `non_blocking=True`, `aten::item`.
+_CODE = re.compile(
+    r"\b[A-Za-z_][\w.]*\([^()\n]*\)|\b[A-Za-z_]\w*(?:(?:\.|::)[A-Za-z_]\w*)+|\b\w+=(?:True|False|None|\d+)\b"
+)
+_SPAN = re.compile(r"`([^`]+)`")
+_MOST, _MOST_PARTS = 12, 5  # of the evidence: rows; parts of one sum
+_UNITS = {"_ns": "ns", "_bytes": "bytes", "_share": "share", "loop_part": "share"}
+_SAID = {"count", "total_ns", "per_step_ns", "share", "steps", "by"}  # above it already
+# What the field calls it, where the name alone does not say.
+_WORDS = {
+    "all_ns": "all collectives",
+    "each_ns": "of each, mean",
+    "gbps": "GB/s",
+    "gpu_ns": "GPU time",
+    "gpu_share": "of GPU time",
+    "late": "comes last",
+    "late_share": "delays the others, of the step",
+    "lines": "functions (first line)",
+    "link_gbps": "GB/s of the link",
+    "loop_part": "of the launches in the loop",
+    "mean_ns": "mean work of all ranks",
+    "others_ns": "work of the others",
+    "own_ns": "its own work",
+    "part_share": "of the step",
+    "sms": "SMs",
+    "took_ns": "time in these collectives",
+    "typical_ns": "typical duration",
+}
+_MOST_CARDS, _MOST_LINES = 40, 120  # findings as cards, and further ones as lines of a table
+_SMALL = "About the recording, too small to act on, or of low confidence"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +71,6 @@ class Card:
     ops: Mapping[str, str]
 
     def at(self, *keys: object) -> str:
-        """Where something of the finding stands in the JSON."""
         return pointer("diagnose", "findings", self.index, *keys)
 
     def linked(self, name: str) -> Html:
@@ -61,7 +90,6 @@ def card_of(card: Card) -> Html:
         line=user_line(finding),
         evidence=evidence(card),
         saving=saving(card),
-        amounts=(cost(card), count(card), together(("confidence ", quoted(card.at("confidence"), finding.confidence)))),
         fault=_fault(card),
         where=_where(card),
         explained=explained(card.page_of_rule),
@@ -103,15 +131,7 @@ def _where(card: Card) -> Html:
     return part("cards.where", card, when, typical_place(finding) + 1, commands)
 
 
-# What reads like code: `torch.compile(model)`, `non_blocking=True`, `aten::item`.
-_CODE = re.compile(
-    r"\b[A-Za-z_][\w.]*\([^()\n]*\)|\b[A-Za-z_]\w*(?:(?:\.|::)[A-Za-z_]\w*)+|\b\w+=(?:True|False|None|\d+)\b"
-)
-_SPAN = re.compile(r"`([^`]+)`")
-
-
 def coded(where: str, text: str) -> Html:
-    """Advice, with what is code in it as code."""
     shown = joined_units(text)
     parts, done = [], 0
     for found in _CODE.finditer(shown):
@@ -121,45 +141,17 @@ def coded(where: str, text: str) -> Html:
 
 
 def explained(page_of_rule: str) -> Html:
-    """A rule's page, with what stands between backticks as code."""
     parts = _SPAN.split(page_of_rule)  # every second one is code
     drawn = (tag("code", part) if i % 2 else part for i, part in enumerate(parts))
     return tag("div", *drawn, class_="explained drawn")
 
 
-_MOST, _MOST_PARTS = 12, 5  # rows; parts of one sum
-_UNITS = {"_ns": "ns", "_bytes": "bytes", "_share": "share", "loop_part": "share"}
-_SAID = {"count", "total_ns", "per_step_ns", "share", "steps", "by"}  # above it already
-# What the field calls it, where the name alone does not say.
-_WORDS = {
-    "all_ns": "all collectives",
-    "each_ns": "of each, mean",
-    "gbps": "GB/s",
-    "gpu_ns": "GPU time",
-    "gpu_share": "of GPU time",
-    "late": "comes last",
-    "late_share": "delays the others, of the step",
-    "lines": "functions (first line)",
-    "link_gbps": "GB/s of the link",
-    "loop_part": "of the launches in the loop",
-    "mean_ns": "mean work of all ranks",
-    "others_ns": "work of the others",
-    "own_ns": "its own work",
-    "part_share": "of the step",
-    "sms": "SMs",
-    "took_ns": "time in these collectives",
-    "typical_ns": "typical duration",
-}
-
-
 def evidence(card: Card) -> Html | None:
-    """The numbers that the message was made of, by their names."""
     rows = [(said(_in_words(name), 200), value) for name, value in _rows(card)][:_MOST]
     return part("cards.evidence", card.index + 1, rows) if rows else None
 
 
 def _rows(card: Card) -> Iterator[tuple[str, Html]]:
-    """(name, number, text or parts of a sum); lists are left to the JSON."""
     for name, value in card.finding.evidence.items():
         if name in _SAID:
             continue
@@ -191,7 +183,6 @@ def _unit(name: str, value: float) -> str:
 
 
 def saving(card: Card) -> Html | None:
-    """What fixing it saves, with its interval; None where that is not known."""
     found, step = card.finding.saving, card.trace.step
     if found is None:
         return None
@@ -202,20 +193,6 @@ def saving(card: Card) -> Html | None:
     bar = range_bar(found.share, found.low_share, found.high_share, "saving as a share of the step")
     longer = format_ns(-found.step_ns) if found.share < 0 else None
     return part("cards.saving", card, found, before, bar, longer)
-
-
-def cost(card: Card) -> Html | None:
-    """Time that it took in the trace; None where nothing was lost."""
-    return part("cards.cost", card.finding, card.at) if card.finding.cost_ns else None
-
-
-def count(card: Card) -> Html:
-    """`40 times in 4 steps`."""
-    return part("cards.count", card.finding, card.at)
-
-
-_MOST_CARDS, _MOST_LINES = 40, 120  # findings as cards, and further ones as lines of a table
-_SMALL = "About the recording, too small to act on, or of low confidence"
 
 
 def cards(page: Page) -> Html:
@@ -229,7 +206,7 @@ def cards(page: Page) -> Html:
         "Worth knowing: no certain gain": [card for card in info if card.index + 1 in counted],
         _SMALL: [card for card in info if card.index + 1 not in counted],
     }
-    drawn = [(heading, list(map(_item, group))) for heading, group in groups.items()]
+    drawn = [(heading, [(card, card_of(card), *_whose(card)) for card in group]) for heading, group in groups.items()]
     outcomes = page.report.outcomes
     judged = any(trace.accounting for trace in page.report.traces)
     unjudged = None if judged else sum(one.status is Status.NOT_APPLICABLE for one in outcomes)
@@ -238,10 +215,9 @@ def cards(page: Page) -> Html:
     return part("cards.cards", choice(page), drawn, lines, left, unjudged, len(outcomes), saved)
 
 
-def _item(card: Card) -> tuple[Card, Html, str | None, bool]:
-    """A card with the ranks that it is of, and whether it concerns the job."""
-    ranks = " ".join(map(str, _ranks_of(card.finding))) if card.several else None
-    return card, card_of(card), ranks, card.several and _of_job(card.finding)
+def _whose(card: Card) -> tuple[str | None, bool]:
+    """Of several traces the ranks that it is of, and whether it concerns the job."""
+    return (" ".join(map(str, _ranks_of(card.finding))), _of_job(card.finding)) if card.several else (None, False)
 
 
 def choice(page: Page) -> Html | None:

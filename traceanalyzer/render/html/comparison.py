@@ -6,7 +6,6 @@ from itertools import accumulate
 
 from traceanalyzer.comparison import formatting
 from traceanalyzer.comparison.result import Comparison, Row, Waterfall, Word
-from traceanalyzer.comparison.snapshot import StepStrip
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.html import markup
 from traceanalyzer.render.html.markup import Html, number, part, pointer, prose, quoted, said, tag
@@ -20,6 +19,10 @@ _LABELS = 330  # px of the waterfall's names
 _VALUES = 90
 _LETTER = 6.4  # px
 _FLAMES = 60  # boxes of each level
+_ROWS, _PARTS = 40, 20
+_NO_STRIP = "A baseline file, or a recording without work, has no step to draw."
+_at = partial(pointer, "compare")
+_SIDES = ("base", "new")
 
 
 def _svg(height: float, label: str, drawn: Sequence[Html], class_: str) -> Html:
@@ -46,7 +49,10 @@ def fall_drawing(fall: Waterfall) -> Html:
     rest = sum(part.delta_ns for part in parts[_SHOWN_PARTS:])
     steps += [(f"{len(parts) - _SHOWN_PARTS} other parts", rest)] if parts[_SHOWN_PARTS:] else []
     levels = list(accumulate((delta for _, delta in steps), initial=fall.base_ns))
-    low, high = _axis(levels)
+    least, most = min(levels), max(levels)
+    low, high = least - _BEFORE * (most - least), most
+    if low <= 0 or low == least:  # else what changed is to be seen, also where it is little of the step
+        low, high = min(0, least), max(most, 1)
     scale = (_WIDTH - _LABELS - _VALUES) / max(high - low, 1)
 
     def at(ns: float) -> float:
@@ -68,15 +74,7 @@ def fall_drawing(fall: Waterfall) -> Html:
     return tag("div", drawing, note)
 
 
-def _axis(levels: Sequence[int]) -> tuple[int, int]:
-    """Least and most of the axis: what changed is to be seen, also where it is little of the step."""
-    least, most = min(levels), max(levels)
-    low = least - _BEFORE * (most - least)
-    return (low, most) if low > 0 and most > least else (min(0, least), max(most, 1))
-
-
 def strips_drawing(found: Comparison) -> Html | None:
-    """A recorded step of each side on one axis; None where neither is kept."""
     known = [(name, strip) for name, strip in zip(("BASE", "NEW"), found.strips, strict=True) if strip]
     if not known:
         return None
@@ -84,25 +82,19 @@ def strips_drawing(found: Comparison) -> Html | None:
     y, drawn = 0.0, []
     for name, strip in known:
         drawn.append(_text(0, y + 12, f"{name}, recorded {format_ns(strip.length_ns)}", _WIDTH))
-        boxes, height = _strip(strip, y + 18, _WIDTH / max(longest, 1))
-        drawn += boxes
+        boxes, scale = y + 18, _WIDTH / max(longest, 1)
+        height = _LINE * (max((piece.stream for piece in strip.pieces), default=0) + 1)
+        drawn.append(_box(0, boxes, strip.length_ns * scale, "ground", "the step", height))
+        for piece in strip.pieces:
+            kind = "copy" if piece.kind.startswith("copy") else piece.kind
+            title, x = f"{piece.name}, {format_ns(piece.dur_ns)}", piece.start_ns * scale
+            drawn.append(_box(x, boxes + piece.stream * _LINE, piece.dur_ns * scale, f"b b-{kind}", title))
         y += height + 36
     caption = "The step of median length as recorded, with the profiler; one line a stream."
     left = sum(strip.left_out for _, strip in known)
     caption += f" {left} short pieces are not drawn." * bool(left)
     drawing = _svg(y, "a step of both recordings", drawn, "strip fall")
     return tag("div", drawing, tag("p", caption, class_="note drawn"))
-
-
-def _strip(strip: StepStrip, y: float, scale: float) -> tuple[list[Html], float]:
-    """(the boxes, their height)."""
-    streams = max((piece.stream for piece in strip.pieces), default=0) + 1
-    drawn = [_box(0, y, strip.length_ns * scale, "ground", "the step", streams * _LINE)]
-    for piece in strip.pieces:
-        kind = "copy" if piece.kind.startswith("copy") else piece.kind
-        title, x = f"{piece.name}, {format_ns(piece.dur_ns)}", piece.start_ns * scale
-        drawn.append(_box(x, y + piece.stream * _LINE, piece.dur_ns * scale, f"b b-{kind}", title))
-    return drawn, streams * _LINE
 
 
 def difference_flame(found: Comparison) -> Html:
@@ -131,7 +123,6 @@ def difference_flame(found: Comparison) -> Html:
 
 
 def _sides(row: Row) -> tuple[float, float]:
-    """What BASE and NEW have, ns."""
     base, new = (0.0 if work is None else work.ns for work in (row.base, row.new))
     return base, new
 
@@ -139,11 +130,6 @@ def _sides(row: Row) -> tuple[float, float]:
 def _flame_box(x: float, y: float, width: float, name: str, ns: tuple[float, float], word: Word) -> list[Html]:
     title = f"{name}: {formatting.times(*ns)} a step, {word}"
     return [_box(x, y, width, f"change-{word}", title), _text(x + 3, y + 13, name, width - 6)]
-
-
-_ROWS, _PARTS = 40, 20
-_NO_STRIP = "A baseline file, or a recording without work, has no step to draw."
-_at = partial(pointer, "compare")
 
 
 def render_comparison_page(found: Comparison) -> bytes:
@@ -163,11 +149,8 @@ def render_comparison_page(found: Comparison) -> bytes:
         flame=difference_flame(found),
         rows=_rows(found),
         faults=_faults(found),
-        notes=_notes(found),
+        notes=part("comparison.notes", found.notes, [one for one in found.rungs.items() if one[1] > 0], _at),
     ).encode("utf-8", "backslashreplace")
-
-
-_SIDES = ("base", "new")
 
 
 def _axes(found: Comparison) -> Iterator[tuple[object, ...]]:
@@ -225,8 +208,3 @@ def _faults(found: Comparison) -> Html:
         lines.append((*texts, *cells))
     titles = ("status", "fault", "said", "got")
     return _table("faults", titles, lines) if lines else tag("p", "None on either side.")
-
-
-def _notes(found: Comparison) -> Html:
-    rungs = [(rung, share) for rung, share in found.rungs.items() if share > 0]
-    return part("comparison.notes", found.notes, rungs, _at)

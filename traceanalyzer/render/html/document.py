@@ -17,17 +17,20 @@ from traceanalyzer.render.html.page_data import Inputs, OpTable, Page, thinner
 from traceanalyzer.render.html.plot_data import STEP_PARTS, KernelTable, MemoryCurve, StepSeries, Stretch
 from traceanalyzer.render.html.timelines import flame, flame_data, packed_timelines, timeline_section
 from traceanalyzer.render.words.escape import joined_units
-from traceanalyzer.render.words.first_screen import problem_words, recorded_words
+from traceanalyzer.render.words.phrases import problem_words, recorded_words
 from traceanalyzer.report.facts import Fact
 from traceanalyzer.report.finding_order import triage
 from traceanalyzer.report.words import in_words
 from traceanalyzer.version import __version__
 
 _RANKS, _STEPS = 48, 40  # that are drawn: culprits first, then those that wait most; the first steps
+_LONGEST_KERNEL = 100  # characters
+_LEAST_DRAWN = 1 << 20  # bytes at the peak: what the host keeps for a few scalars is no curve worth a look
+MOST_BYTES = 600_000  # of a page: what mail and chat take without asking
+_WHOLE = "Of the whole trace, not only of the window."
 
 
 def job_drawings(page: Page) -> Html | None:
-    """The heat map of steps and ranks; None where no steps of ranks are known."""
     job = page.report.job
     if job is None:
         return None
@@ -61,33 +64,25 @@ def _cells(
         yield step, shown, held > waits, format_ns(held) if held else None, round(100 * waits / most)
 
 
-_LONGEST_KERNEL = 100  # characters
-_LEAST_DRAWN = 1 << 20  # bytes at the peak: what the host keeps for a few scalars is no curve worth a look
-
-
 def ops(table: OpTable, i: int) -> Html:
-    """Ops, most GPU time first, below each its inputs."""
     names = markup.told_apart([row.name for row in table.rows], 160)
     at = partial(pointer, f"ops-{i}", "inputs")
-    return part("tables.ops", table, i, names, partial(_rate, at=at), partial(_share, at=at))
 
+    def rate(one: Inputs) -> Html:
+        rates = (("tflops", one.tflops, " TFLOP/s"), ("gbps", one.gbps, " GB/s"))
+        known = [(number(at(one.position, name), rate, "rate"), unit) for name, rate, unit in rates if rate is not None]
+        return Html(", ").join(map(together, known))
 
-def _rate(one: Inputs, at: partial[str]) -> Html:
-    rates = (("tflops", one.tflops, " TFLOP/s"), ("gbps", one.gbps, " GB/s"))
-    known = [(number(at(one.position, name), rate, "rate"), unit) for name, rate, unit in rates if rate is not None]
-    return Html(", ").join(map(together, known))
-
-
-def _share(one: Inputs, at: partial[str]) -> Html | None:
-    """The bar of an op's share of its peak, else why that is not known."""
-    if one.peak_share is not None:
+    def share(one: Inputs) -> Html | None:
+        if one.peak_share is None:
+            return None if one.why is None else quoted(at(one.position, "why"), one.why, class_="why")
         width = f"{100 * min(one.peak_share, 1.0):.1f}%"
         return part("tables.share", one, at(one.position, "peak_share"), width)
-    return None if one.why is None else quoted(at(one.position, "why"), one.why, class_="why")
+
+    return part("tables.ops", table, i, names, rate, share)
 
 
 def steps(series: StepSeries, i: int) -> Html:
-    """Steps as bars, and as numbers: what the GPU did, and what the CPU did meanwhile."""
     used = [name for name in STEP_PARTS if any(name in step.parts_ns for step in series.steps)]
     rows = [(step, in_words(step.cause) if step.cause else "") for step in series.steps]
     looks = [(plots.STEP_LOOKS[name], name) for name in used]
@@ -95,7 +90,6 @@ def steps(series: StepSeries, i: int) -> Html:
 
 
 def stretches(found: Sequence[Stretch], i: int, origin_ns: int) -> Html:
-    """The longest idle stretches of a trace, which lead to their places on the timeline."""
     several, rows = len({one.device for one in found}) > 1, []
     for one in found:
         start, end = one.start_ns - origin_ns, one.end_ns - origin_ns
@@ -106,14 +100,12 @@ def stretches(found: Sequence[Stretch], i: int, origin_ns: int) -> Html:
 
 
 def kernels(table: KernelTable) -> Html:
-    """Kernels, most time first: how often, how long, on which units, and how their times differ from step to step."""
     names = markup.kernel_names([one.name for one in table.rows], _LONGEST_KERNEL)
     spreads = [one.spread and plots.spread_svg(one.spread) for one in table.rows]
     return part("tables.kernels", table, list(zip(table.rows, names, spreads, strict=True)))
 
 
 def memory(curve: MemoryCurve, i: int, origin_ns: int) -> Html:
-    """The curve of one allocator, and who was alive at the peak."""
     at = partial(pointer, f"memory-{i}", "devices", curve.position)
     names = markup.told_apart([owner.op for owner in curve.owners], 120)
     picture = plots.memory_svg(curve) if curve.peak_bytes >= _LEAST_DRAWN else None
@@ -122,14 +114,9 @@ def memory(curve: MemoryCurve, i: int, origin_ns: int) -> Html:
 
 
 def facts(found: Sequence[Fact], i: int) -> Html:
-    """Facts by kind, a paragraph each."""
     done = [one for one in enumerate(found) if ": 0 TFLOP/s" not in one[1].text]  # too little to be judged
     groups = [(name.replace("-", " "), list(same)) for name, same in groupby(done, lambda one: one[1].name)]
     return part("tables.facts", groups, i)
-
-
-MOST_BYTES = 600_000  # of a page: what mail and chat take without asking
-_WHOLE = "Of the whole trace, not only of the window."
 
 
 def render_html(page: Page) -> bytes:
@@ -143,8 +130,9 @@ def render_html(page: Page) -> bytes:
 def _rendered(page: Page) -> bytes:
     code, several = markup.script(), len(page.traces) > 1
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
-    drawn = zip(page.traces, page.report.traces, strict=True)
-    flames = [one.flame and flame_data(one.flame, trace.meta.origin_ns) for one, trace in drawn]
+    pairs = zip(page.traces, page.report.traces, strict=True)
+    flames = [one.flame and flame_data(one.flame, trace.meta.origin_ns) for one, trace in pairs]
+    drawn = any(trace.timeline for trace in page.traces)
     ranks_of_job = part("document.section", "ranks", "Ranks", (job_drawings(page), ranks(page)))
     return filled(
         "report.html",
@@ -155,7 +143,7 @@ def _rendered(page: Page) -> bytes:
         contents=contents(page),
         verdict=verdict(page),
         ranks=ranks_of_job if several else None,
-        skip=skip(page),
+        skip=part("document.skip", shown_first(page, 0) if drawn and page.report.findings else None),
         timeline=timeline_section(page),
         findings=cards(page),
         timelines=packed_timelines(page),
@@ -171,7 +159,6 @@ def _rendered(page: Page) -> bytes:
 
 
 def title(page: Page) -> str:
-    """What the window is called: the first file, and how many more there are."""
     if page.confidential:
         return "traceanalyzer report"
     sources = [named(trace.meta.source) for trace in page.report.traces]
@@ -187,18 +174,11 @@ def heading(page: Page) -> Html:
     return part("document.heading", len(traces), name, what, problems)
 
 
-def skip(page: Page) -> Html:
-    """For who has no mouse: the first finding's place on the timeline, and the findings."""
-    drawn = any(trace.timeline for trace in page.traces) and page.report.findings
-    return part("document.skip", shown_first(page, 0) if drawn else None)
-
-
 def _detailed(page: Page) -> list[int]:
     return [i for i, trace in enumerate(page.traces) if trace.detailed]
 
 
 def contents(page: Page) -> Html:
-    """Links to the sections of the page."""
     several = len(page.traces) > 1
     links = [("ranks", "Ranks")] * several + [("findings", "Findings")]
     links += [("timeline", "Timeline")] * any(trace.timeline for trace in page.traces)

@@ -1,6 +1,6 @@
 """What stands first: the verdict, the step in three bars, and what was recorded."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from traceanalyzer.model.finding import Finding, Severity
@@ -11,9 +11,9 @@ from traceanalyzer.model.units import format_offset, percent
 from traceanalyzer.render.html import markup
 from traceanalyzer.render.html.markup import Html, code, number, part, pointer, prose, quoted, said, tag
 from traceanalyzer.render.html.page_data import Page
-from traceanalyzer.render.html.plots import CAUSE_COLORS, look_of, ordered, parts_bar, ranked_causes
+from traceanalyzer.render.html.plots import CAUSE_COLORS, look_of, ordered, parts_bar, ranked_causes, whiskers
 from traceanalyzer.render.words.escape import joined_units
-from traceanalyzer.render.words.first_screen import cpu_parts, parts_of_step
+from traceanalyzer.render.words.phrases import cpu_parts, parts_of_step
 from traceanalyzer.report.job_summary import rank_of, slowest_of
 from traceanalyzer.report.words import in_words
 
@@ -45,13 +45,9 @@ def verdict(page: Page) -> Html:
         rows.append((name, bars or prose(at(name.lower()), text)))
     base, parts = parts_of_step(traces)
     if parts:
-        looks = [_LOOKS.get(name, f"p-{place}") for place, name in enumerate(parts)]
-        drawn = [(said(name), share, percent(share)) for name, share in parts.items()]
-        rows.append(("Where", part("head.parts", base, list(zip(looks, drawn, strict=True)))))
+        rows.append(("Where", _parts(base, parts)))
     if job is None and (uses := cpu_parts(traces[0])):
-        drawn = [(said(name), share, percent(share)) for name, share in uses.items()]
-        looks = [f"p-{place}" for place in range(len(drawn))]
-        rows.append(("CPU", part("head.parts", "time", list(zip(looks, drawn, strict=True)))))
+        rows.append(("CPU", _parts("time", uses)))
     for named, step in (job.as_peers or {}).items() if job else ():
         where_if = pointer("diagnose", "job", "as_peers", named, "unprofiled_ns")
         rows.append(("What if", part("jobs.what_if", named, number(where_if, step.unprofiled_ns, "ns"))))
@@ -60,6 +56,14 @@ def verdict(page: Page) -> Html:
     if job is None and traces[0].meta.damage:
         rows.append(("Not read", part("head.damage", traces[0].meta, 0)))
     return part("shared.descriptions", rows, "verdict") if rows else tag("p", _SILENT, class_="verdict")
+
+
+def _parts(base: str, shares: Mapping[str, float]) -> Html:
+    named = [
+        (_LOOKS.get(name, f"p-{place}"), (said(name), share, percent(share)))
+        for place, (name, share) in enumerate(shares.items())
+    ]
+    return part("head.parts", base, named)
 
 
 def _verdicts(page: Page) -> Html:
@@ -117,9 +121,8 @@ def _bar(estimate: StepEstimate, field: str, most: int) -> Html:
     value = getattr(estimate, field)
     low, high = (f"{100 * side / most:.2f}%" for side in (estimate.low_ns, estimate.high_ns))
     shape = tag("rect", class_=f"bar {field}", width=f"{100 * value / most:.2f}%", height=14, y=3, rx=2)
-    ends = [(low, high, 10, 10), (low, low, 4, 16), (high, high, 4, 16)] * (field != "traced_ns")
-    whiskers = [tag("line", class_="whisker", x1=x1, x2=x2, y1=y1, y2=y2) for x1, x2, y1, y2 in ends]
-    return tag("svg", shape, *whiskers, width="100%", height=20, class_="range", aria_hidden="true")
+    ends = whiskers(low, high, 10) if field != "traced_ns" else []
+    return tag("svg", shape, *ends, width="100%", height=20, class_="range", aria_hidden="true")
 
 
 def named(source: str) -> str:
@@ -141,7 +144,6 @@ def typical_place(finding: Finding) -> int:
 
 
 def recorded(trace: TraceReport, i: int, several: bool) -> Html:
-    """Device, window, steps, what was not recorded: a list of names and values."""
     return part("shared.descriptions", list(_recorded(trace, i, several)), "recorded")
 
 

@@ -28,11 +28,27 @@ _LINE_END = re.compile(r"\s*\n\s*")  # parts of a page are written on many lines
 # The first has what the others share.
 _SCRIPTS = ("base", "copy", "flame", "tables", "cards")
 _TIMELINE = ("timeline_model", "timeline_draw", "timeline_panel", "timeline")
+_HEAD, _BESIDE = 24, 10  # characters kept of the beginning, and before where two names part
+LONGEST = 400  # characters of a name: those of generated kernels have thousands
+_EMPTY = frozenset({"rect", "line", "path", "circle", "br", "input", "meta", "use"})
+_PART = re.compile(r"(::|[/_])(?=\w)")  # none of these is in an escape such as &lt;
+
+# Unit -> how a number of it is written; what a page says and what a test expects.
+UNITS: dict[str, Callable[[Any], str]] = {
+    "ns": format_ns,
+    "bytes": format_bytes,
+    "share": format_share,
+    "percent": lambda share: f"{min(max(round(100 * share), 0), 99)}",  # no fix saves all of a step
+    "count": lambda count: f"{count:,}",
+    "number": lambda number: rounded(number) if isinstance(number, float) else str(number),
+    "rate": lambda rate: f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}",
+    "offset": format_offset,
+    "text": lambda text: said(text, 4 * LONGEST),
+}
 
 
 @cache
 def template(name: str) -> str:
-    """The text of a file of this folder."""
     return files("traceanalyzer.render.html").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -84,9 +100,6 @@ def _source(name: str) -> str:
     return _LINE_END.sub("", text) if name.startswith("parts/") else text
 
 
-_HEAD, _BESIDE = 24, 10  # characters kept of the beginning, and before where two names part
-
-
 def told_apart(names: Sequence[str], longest: int) -> list[str]:
     """Each name in at most `longest` characters; those that would look alike with the part in which they differ."""
     shown = [shortened(name, longest) for name in names]
@@ -95,7 +108,6 @@ def told_apart(names: Sequence[str], longest: int) -> list[str]:
 
 
 def _alike(shown: Sequence[str], names: Sequence[str]) -> dict[str, set[str]]:
-    """Text -> the names that are shown so."""
     alike: dict[str, set[str]] = {}
     for text, name in zip(shown, names, strict=True):
         alike.setdefault(text, set()).add(name)
@@ -120,26 +132,7 @@ def _apart(name: str, others: set[str], longest: int) -> str:
     return cut if begin > _HEAD + 1 else name
 
 
-LONGEST = 400  # characters of a name: those of generated kernels have thousands
-_EMPTY = frozenset({"rect", "line", "path", "circle", "br", "input", "meta", "use"})
-_PART = re.compile(r"(::|[/_])(?=\w)")  # none of these is in an escape such as &lt;
-
-# Unit -> how a number of it is written; what a page says and what a test expects.
-UNITS: dict[str, Callable[[Any], str]] = {
-    "ns": format_ns,
-    "bytes": format_bytes,
-    "share": format_share,
-    "percent": lambda share: f"{min(max(round(100 * share), 0), 99)}",  # no fix saves all of a step
-    "count": lambda count: f"{count:,}",
-    "number": lambda number: rounded(number) if isinstance(number, float) else str(number),
-    "rate": lambda rate: f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}",
-    "offset": format_offset,
-    "text": lambda text: said(text, 4 * LONGEST),
-}
-
-
 def rounded(number: float) -> str:
-    """Three digits, and all of them before the point."""
     return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.3g}"
 
 
@@ -202,7 +195,6 @@ def prose(where: str, text: str, element: str = "span", **attributes: object) ->
 
 
 def breakable(text: str) -> Html:
-    """A path or a name whose lines end after its parts, where they have to end."""
     return Html(_PART.sub(r"\1<wbr>", html.escape(said(text, 4 * LONGEST))))
 
 

@@ -21,6 +21,10 @@ from traceanalyzer.roofline.op_rates import OpWork
 from traceanalyzer.rule.registry import all_rules
 
 MOST_OPS, MOST_INPUTS = 40, 4
+Analysed = Sequence[tuple[int | None, Analysis]]
+
+MOST_RANKS = 8  # that have sections of their own
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,6 @@ class OpTable:
 
 
 def op_table(analysis: Analysis, most: int) -> OpTable:
-    """The ops of the trace, at most `most` of them one by one."""
     work = analysis.index(OpWork)
     rest = work.ops.iloc[most:]
     columns = [work.ops[name].head(most).tolist() for name in ("op", "calls", "gpu_ns", "share")]
@@ -77,12 +80,6 @@ def _inputs(shapes: pd.DataFrame, op: str) -> tuple[Inputs, ...]:
     top = top.where(top.notna(), None)
     names = (column.name for column in fields(Inputs) if column.name != "position")
     return tuple(map(Inputs, top.index.tolist(), *(top[name].tolist() for name in names)))
-
-
-Analysed = Sequence[tuple[int | None, Analysis]]
-
-MOST_RANKS = 8  # that have sections of their own
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +170,6 @@ def _detailed(report: Report) -> list[int | None]:
 
 
 def thinner(page: Page) -> Page | None:
-    """The page with half as many ranks one by one; None where one is left."""
     told = {one.rank for one in page.traces if one.detailed}
     ranks = [rank for rank in _detailed(page.report) if rank in told]
     if len(ranks) < 2:

@@ -23,6 +23,14 @@ from traceanalyzer.timeline.selection import Events
 from traceanalyzer.timeline.steps import Steps
 
 MOST_STRETCHES = 8
+MOST_STEPS = 240
+# What a step consists of: work of the GPU by its kind, then what the CPU does while the GPU is idle.
+_WORK = {"communication": "communication", "copy": "copy", "memset": "memset", "compute": "kernel"}
+STEP_PARTS = ("kernel", "communication", "copy", "memset", "runtime", "data loading", "CPU op", "other")
+MOST_KERNELS = 20
+MOST_POINTS = 480  # of a curve: more do not change how it looks; chosen
+MOST_OWNERS = 12
+OPS_OF_STEP = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +67,6 @@ def longest_stretches(analysis: Analysis, most: int = MOST_STRETCHES) -> tuple[S
         named = op and str(op), number, line and str(line)
         stretches.append(Stretch(device, start, end, f"idle:{CAUSES[idle.cause[piece]]}", *named))
     return tuple(stretches)
-
-
-MOST_STEPS = 240
-# What a step consists of: work of the GPU by its kind, then what the CPU does while the GPU is idle.
-_WORK = {"communication": "communication", "copy": "copy", "memset": "memset", "compute": "kernel"}
-STEP_PARTS = ("kernel", "communication", "copy", "memset", "runtime", "data loading", "CPU op", "other")
-MOST_KERNELS = 20
-MOST_POINTS = 480  # of a curve: more do not change how it looks; chosen
-MOST_OWNERS = 12
-OPS_OF_STEP = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +259,6 @@ def kernel_spreads(analysis: Analysis, most: int = MOST_KERNELS) -> tuple[Kernel
 
 
 def kernel_table(analysis: Analysis, most: int = MOST_KERNELS) -> KernelTable:
-    """The kernels with most time, with what their names and recorded launches show."""
     work, gpu = analysis.index(DeviceWork), analysis.trace.lanes.gpu
     entries = np.flatnonzero(work.kind == KINDS.index("compute"))
     names, dur = Texts.column(gpu, "name", work.row[entries]), (work.end_ns - work.start_ns)[entries]
@@ -293,7 +290,6 @@ def _mean(values: Floats, weights: Rows) -> float | None:
 
 
 def memory_curves(analysis: Analysis) -> tuple[MemoryCurve, ...]:
-    """One per allocator, GPUs first."""
     return tuple(_curve(position, one) for position, one in enumerate(analysis.index(MemoryView).devices))
 
 

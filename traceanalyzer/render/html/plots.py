@@ -13,17 +13,35 @@ from traceanalyzer.render.html.plot_data import KernelSpread, MemoryCurve, StepS
 from traceanalyzer.report.words import in_words
 
 _NAMED_OPS = 3
+CAUSE_COLORS = 5  # causes of idle time with a color of their own; the others share one
+_AXIS_NAME = 85.0  # percent of the width of the roofline, from where the axis has its name
+_HEIGHT, _MOST = 260, 60  # of the roofline: pixels; points, of the most GPU time
+_ROOM = 1.6  # of its ranges on either side, as a factor
+_LABELLED = 7.0  # percent of the width: a narrower part has no room for its name
+_THINNEST = 0.6  # percent of the width of a low bar: less is left out
+_LETTERS = 24  # pixels: a lower bar has no room for letters
+_STEPS_HEIGHT, _CURVE_HEIGHT, _CURVE_PART = 150, 170, 0.96  # pixels; of the height up to the highest point
+_LOOKS = ["copy_d2h", "copy_h2d", "copy", "idle", "memset", "compute_over", "communication_waiting", "communication"]
+_NUMBERED = 24  # steps below which a number stands
+# Parts of a step -> how they look.
+STEP_LOOKS = {
+    "kernel": "c-compute",
+    "communication": "c-communication",
+    "copy": "c-copy",
+    "memset": "c-memset",
+    "runtime": "b-call",
+    "data loading": "w-loading",
+    "CPU op": "b-op",
+    "other": "w-other",
+}
+_TICKS = 4  # on an axis, at most
 
 
 def accounting_bar(report: Report, trace_index: int) -> list[Html]:
-    """One figure per device of a trace."""
     position = sum(len(trace.accounting) for trace in report.traces[:trace_index])
     devices = report.traces[trace_index].accounting
     causes, several = ranked_causes(report), len(devices) > 1
     return [_device(time, position + i, trace_index, several, causes) for i, time in enumerate(devices)]
-
-
-CAUSE_COLORS = 5  # causes of idle time with a color of their own; the others share one
 
 
 def ranked_causes(report: Report) -> list[str]:
@@ -35,7 +53,6 @@ def ranked_causes(report: Report) -> list[str]:
 
 
 def look_of(name: str, causes: Sequence[str]) -> str:
-    """CSS class of a class of time; of idle time that of its cause."""
     return f"i-{min(causes.index(name), CAUSE_COLORS)}" if name in causes else class_of(name)
 
 
@@ -60,11 +77,6 @@ def ordered(time: DeviceTime) -> list[tuple[str, int]]:
     return sorted(parts, key=lambda part: (part[0].partition(":")[0] == IDLE, -part[1], part[0]))
 
 
-_AXIS_NAME = 85.0  # percent of the width, from where the axis has its name
-_HEIGHT, _MOST = 260, 60  # pixels; points, of the most GPU time
-_ROOM = 1.6  # of the range on either side, as a factor
-
-
 def roofline(table: OpTable) -> Html | None:
     """A point per op and inputs whose FLOPs and bytes are known; None where there are fewer than two."""
     every = [(row.name, one) for row in table.rows for one in row.inputs if one.tflops and one.gbps]
@@ -85,7 +97,6 @@ def roofline(table: OpTable) -> Html | None:
 
 
 def _intensity(one: Inputs) -> float:
-    """FLOPs per byte."""
     return 1e3 * (one.tflops or 0.0) / (one.gbps or 1.0)
 
 
@@ -146,16 +157,7 @@ def _axes(scale: _Scale) -> Iterator[Html]:
         yield tag("text", f"{10.0**power:g}", class_="tick", x=x, y=_HEIGHT + 16)
 
 
-_LABELLED = 7.0  # percent of the width: a narrower part has no room for its name
-_THINNEST = 0.6  # percent of the width of a low bar: less is left out
-_LETTERS = 24  # pixels: a lower bar has no room for letters
-_STEPS_HEIGHT, _CURVE_HEIGHT, _CURVE_PART = 150, 170, 0.96  # pixels; of the height up to the highest point
-_LOOKS = ["copy_d2h", "copy_h2d", "copy", "idle", "memset", "compute_over", "communication_waiting", "communication"]
-_NUMBERED = 24  # steps below which a number stands
-
-
 def class_of(name: str) -> str:
-    """CSS class of a class of time."""
     return "c-" + next((look for look in _LOOKS if name.startswith(look)), "compute").replace("_", "-")
 
 
@@ -182,31 +184,20 @@ def _part(name: str, share: float, words: str, x: float, width: float, causes: S
 
 
 def range_bar(value: float, low: float, high: float, label: str) -> Html:
-    """A value of at most 1 as a bar, with its interval as a line with ends."""
     at, first, last = (f"{100 * min(max(share, 0.0), 1.0):.2f}%" for share in (value, low, high))
     looks = (("rail", "100%"), ("saved", at))
     bars = [tag("rect", class_=look, width=width, height=6, y=5, rx=3) for look, width in looks]
-    ends = [_whisker(first, last, 8, 8), _whisker(first, first, 2, 14), _whisker(last, last, 2, 14)]
     size = {"width": "100%", "height": 16}
-    return tag("svg", *bars, *ends, class_="range", **size, role="img", aria_label=label)
+    return tag("svg", *bars, *whiskers(first, last, 8), class_="range", **size, role="img", aria_label=label)
+
+
+def whiskers(first: str, last: str, y: int) -> list[Html]:
+    """A line at this height, and its ends."""
+    return [_whisker(first, last, y, y), *(_whisker(end, end, y - 6, y + 6) for end in (first, last))]
 
 
 def _whisker(x1: str, x2: str, y1: int, y2: int) -> Html:
     return tag("line", class_="whisker", x1=x1, x2=x2, y1=y1, y2=y2)
-
-
-# Parts of a step -> how they look.
-STEP_LOOKS = {
-    "kernel": "c-compute",
-    "communication": "c-communication",
-    "copy": "c-copy",
-    "memset": "c-memset",
-    "runtime": "b-call",
-    "data loading": "w-loading",
-    "CPU op": "b-op",
-    "other": "w-other",
-}
-_TICKS = 4  # on an axis, at most
 
 
 def round_values(most: float) -> list[float]:
@@ -217,14 +208,12 @@ def round_values(most: float) -> list[float]:
 
 
 def _levels(marks: Iterable[tuple[float, str]]) -> Iterator[Html]:
-    """Level lines with names, (y, name)."""
     for y, name in marks:
         yield tag("line", class_="axis", x1="0", x2="100%", y1=f"{y:.1f}", y2=f"{y:.1f}")
         yield tag("text", name, class_="level", x="2", y=f"{y - 3:.1f}")
 
 
 def steps_svg(series: StepSeries) -> Html:
-    """A bar per step, made of its classes, and a line at the median."""
     longest = max((step.ns for step in series.steps), default=1) or 1
     width = 100 / max(len(series.steps), 1)
     bars = (_step(one.number, one.parts_ns, i * width, width, longest) for i, one in enumerate(series.steps))
@@ -296,7 +285,6 @@ def memory_svg(curve: MemoryCurve) -> Html:
 
 
 def _stairs(x: Iterable[float], values: Iterable[int], most: int) -> Html:
-    """A path that keeps each value until the next point."""
     heights = [_CURVE_HEIGHT * (1 - _CURVE_PART * max(value, 0) / most) for value in values]
     points = [f"{at:.1f},{y:.1f}" for at, y in zip(x, heights, strict=True)]
     steps = [f"H{point.partition(',')[0]} V{point.partition(',')[2]}" for point in points[1:]]

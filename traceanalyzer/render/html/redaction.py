@@ -35,20 +35,19 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """The text without the names, and without all that looks like a path or a line of python."""
-        if self.on and text not in self._known:
-            self._known[text] = self._redacted(text)
-        return self._known[text] if self.on else text
-
-    def _redacted(self, text: str) -> str:
-        for name, instead in self.names.items():  # longest first
-            if name in text:
-                text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", instead, text)
-        for pattern, instead in ((_MODULE, LINE), (_FRAME, LINE), (_SLASHES, PATH)):
-            text = pattern.sub(instead, text)
-        return text
+        if not self.on:
+            return text
+        if text not in self._known:
+            shown = text
+            for name, instead in self.names.items():  # longest first
+                if name in shown:
+                    shown = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", instead, shown)
+            for pattern, instead in ((_MODULE, LINE), (_FRAME, LINE), (_SLASHES, PATH)):
+                shown = pattern.sub(instead, shown)
+            self._known[text] = shown
+        return self._known[text]
 
     def value(self, value: Any) -> Any:
-        """The same for texts in lists and mappings; numbers stay."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
@@ -67,7 +66,6 @@ class Redactor:
         )
 
     def _texts(self, record: R, *names: str) -> R:
-        """The record with these of its fields redacted."""
         return replace(record, **{name: self.value(getattr(record, name)) for name in names})
 
     def _head(self, trace: TraceReport) -> TraceReport:
@@ -90,24 +88,17 @@ NO_REDACTION = Redactor({})
 
 
 def redactor_of(traces: Iterable[Trace]) -> Redactor:
-    """What hides the names that these traces hold."""
     names: dict[str, str] = {}
     for trace in traces:
-        names |= dict.fromkeys(_annotations(trace), MARK)
+        for lane in (trace.lanes.cpu, trace.lanes.gpu):
+            codes = distinct(narrow_codes(lane, "name")[matching(lane, "category", _MARKS.__contains__)])
+            marks = [str(texts_of(lane, "name")[code]) for code in codes.tolist() if code >= 0]
+            names |= {mark: MARK for mark in marks if len(mark) >= _SHORTEST and re.search(r"[^\W\d_]", mark)}
         names |= dict.fromkeys(_frames(trace), LINE)
         source = Path(trace.meta.source)
         names |= {text: FILE for text in (str(source), source.name) if len(text) > 1}
     longest_first = sorted(names, key=lambda name: (-len(name), name))
     return Redactor({name: names[name] for name in longest_first}, on=True)
-
-
-def _annotations(trace: Trace) -> set[str]:
-    found: set[str] = set()
-    for lane in (trace.lanes.cpu, trace.lanes.gpu):
-        there = matching(lane, "category", _MARKS.__contains__)
-        codes = distinct(narrow_codes(lane, "name")[there])
-        found |= {str(texts_of(lane, "name")[code]) for code in codes.tolist() if code >= 0}
-    return {name for name in found if len(name) >= _SHORTEST and re.search(r"[^\W\d_]", name)}
 
 
 def _frames(trace: Trace) -> set[str]:

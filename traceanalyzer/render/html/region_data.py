@@ -60,7 +60,6 @@ class RegionView:
 
 
 def region_view(analysis: Analysis, redactor: Redactor, most: int = MOST_REGIONS) -> RegionView:
-    """The regions of a typical step, about `most` of them."""
     regions = analysis.index(Regions)
     rows = _rows(regions, redactor)
     return RegionView(_tree(regions, redactor, most), rows, round(regions.step_ns), regions.replayed)

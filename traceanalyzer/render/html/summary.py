@@ -10,7 +10,7 @@ from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.html.cards import MARKS
 from traceanalyzer.render.html.markup import Html, said, tag
 from traceanalyzer.render.html.plots import class_of, ordered
-from traceanalyzer.render.words.savings import in_one_line, titled
+from traceanalyzer.render.words.phrases import in_one_line, titled
 from traceanalyzer.report.words import in_words
 
 MOST_BYTES = 20_000
@@ -36,7 +36,8 @@ def summary_svg(report: Report) -> Html:
     y = 26
     for trace in report.traces[:_TRACES]:
         rank = f"rank {trace.rank}: " if len(report.traces) > 1 else ""
-        for line in _wrapped(rank + trace.verdict):
+        lines = textwrap.wrap(said(rank + trace.verdict), _COLUMNS) or ["The step is not known."]
+        for line in [*lines[:_VERDICT_LINES], *["…"] * (len(lines) > _VERDICT_LINES)]:
             parts.append(_text(line, 16, y, weight=600))
             y += _LINE
         for time in trace.accounting[:1]:
@@ -59,11 +60,6 @@ def _text(text: str, x: float, y: float, *, weight: int = 400, fill: str = "#1d2
     return tag("text", text, x=x, y=y, fill=fill, font_size=13, font_weight=weight, text_anchor=anchor)
 
 
-def _wrapped(text: str) -> list[str]:
-    lines = textwrap.wrap(said(text), _COLUMNS) or ["The step is not known."]
-    return [*lines[:_VERDICT_LINES], *(["…"] if len(lines) > _VERDICT_LINES else [])]
-
-
 def _bar(time: DeviceTime, y: int) -> Iterator[Html]:
     x, room = 16.0, _WIDTH - 32
     for name, ns in ordered(time):
@@ -81,19 +77,15 @@ def _bar(time: DeviceTime, y: int) -> Iterator[Html]:
 
 
 def _findings(findings: Sequence[Finding], y: int) -> Iterator[Html]:
-    """A line per finding: severity, name, and at the right what it saves or costs."""
     if not findings:
         yield _text("no findings", 16, y, fill="#55606b")
     for i, finding in enumerate(findings[:_FINDINGS]):
         grade, line = f"{i + 1}  {MARKS[finding.severity]} {finding.severity}", y + _LINE * i
         yield _text(grade, 16, line, fill="#55606b")
         yield _text(said(in_one_line(titled(finding), _NAME), _NAME), 110, line)
-        yield _text(_worth(finding), _WIDTH - 16, line, anchor="end", fill="#55606b")
+        worth = f"costs {format_share(finding.cost_share)} of recorded time" if finding.cost_ns else ""
+        if finding.saving is not None and finding.saving.share > 0:
+            worth = f"saves {format_ns(finding.saving.step_ns)} a step, {format_share(finding.saving.share)}"
+        yield _text(worth, _WIDTH - 16, line, anchor="end", fill="#55606b")
     if len(findings) > _FINDINGS:
         yield _text(f"and {len(findings) - _FINDINGS} more", 16, y + _LINE * _FINDINGS, fill="#55606b")
-
-
-def _worth(finding: Finding) -> str:
-    if finding.saving is not None and finding.saving.share > 0:
-        return f"saves {format_ns(finding.saving.step_ns)} a step, {format_share(finding.saving.share)}"
-    return f"costs {format_share(finding.cost_share)} of recorded time" if finding.cost_ns else ""

@@ -27,6 +27,14 @@ from traceanalyzer.timeline.steps import Steps
 
 _LEVELS = 12  # of a thread: what is nested deeper is drawn at the last
 Said = Callable[[str], str]
+_PER_LAUNCH = ("registers", "shared_memory", "bytes")  # columns of `trace.gpu`
+_DIMS = r", *"  # between the sides of a grid
+PARTS = 900  # of the window that are told apart
+_IDLE = CLASSES.index("idle")
+_MARKS = 400  # of steps
+_WAITS = 300  # in collectives
+_FIRST = 20  # occurrences of a finding that are never left out
+_THINNED = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +125,6 @@ class Writer:
         return int(level.max(initial=0)) + 1
 
     def _add(self, event_id: Rows, names: Texts, kinds: Sequence[str], start_ns: Rows, end_ns: Rows) -> None:
-        """Begin a part with what events of both lanes have."""
         name = self._codes(names)
         kind = np.array([self.kinds.setdefault(kind, len(self.kinds)) for kind in kinds], np.int64)
         columns = {"event_id": event_id, "name": name, "kind": kind, "start_ns": start_ns}
@@ -183,9 +190,6 @@ def cpu_kinds(events: Events, rows: Rows, names: Texts) -> list[str]:
     return [str(kind) for kind in np.where(waits, "wait", kinds)]
 
 
-_PER_LAUNCH = ("registers", "shared_memory", "bytes")  # columns of `trace.gpu`
-
-
 def launch_words(grid: object, block: object, registers: int, shared: int, size: int) -> str:
     """`grid 48x1x1, block 128x1x1, 40 registers, 16.0 KiB shared memory`; empty where nothing is known."""
     sides = [
@@ -194,11 +198,6 @@ def launch_words(grid: object, block: object, registers: int, shared: int, size:
     sides += [f"{registers} registers"] if registers > 0 else []
     sides += [f"{format_bytes(shared)} shared memory"] if shared > 0 else []
     return ", ".join([*sides, format_bytes(size)] if size > 0 else sides)
-
-
-_DIMS = r", *"  # between the sides of a grid
-PARTS = 900  # of the window that are told apart
-_IDLE = CLASSES.index("idle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +215,6 @@ class Overview:
 
 
 def overviews(analysis: Analysis, parts: int = PARTS) -> tuple[Overview, ...]:
-    """One per device."""
     accounting, idle, steps = analysis.index(Accounting), analysis.index(Idle), analysis.index(Steps)
     low, high = steps.window_start_ns, steps.window_end_ns
     edges = distinct(np.linspace(low, high, parts + 1).astype(np.int64))
@@ -240,12 +238,6 @@ def _overview(accounting: Accounting, code: Rows, edges: Rows, device: int) -> O
     most = (np.where(part.max(axis=1) > 0, part.argmax(axis=1), -1) for part in (ran, rested))
     columns = (tuple(column.tolist()) for column in (share, *most))
     return Overview(device, tuple(class_name(int(one)) for one in known), *columns)
-
-
-_MARKS = 400  # of steps
-_WAITS = 300  # in collectives
-_FIRST = 20  # occurrences of a finding that are never left out
-_THINNED = -2
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,7 +243,6 @@ def rows_of(known: Rows, ids: Rows) -> Rows:
 
 
 def entries_of(events: Events, ids: Rows) -> Rows:
-    """Entries of `DeviceWork` that have these event ids."""
     rows = rows_of(ints(events.trace.lanes.gpu, "event_id"), ids)
     work, gpu = events.device_work.row, events.trace.lanes.gpu
     place = events.once("page: entry of row", lambda: places_of(work, len(gpu)))

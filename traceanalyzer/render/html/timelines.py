@@ -9,11 +9,10 @@ from traceanalyzer.model.report import Report
 from traceanalyzer.model.units import format_ns
 from traceanalyzer.render.html.markup import Html, filled, packed, part, said, tag, together
 from traceanalyzer.render.html.page_data import Page
-from traceanalyzer.render.html.plot_data import Stretch
 from traceanalyzer.render.html.plots import CAUSE_COLORS, ranked_causes
 from traceanalyzer.render.html.region_data import Region, RegionView
 from traceanalyzer.render.html.timeline_data import Columns, Marks, Timeline, Track
-from traceanalyzer.render.words.savings import in_one_line, titled
+from traceanalyzer.render.words.phrases import in_one_line, titled
 from traceanalyzer.report.words import in_words
 
 # Kinds of regions as the legend names them.
@@ -27,11 +26,28 @@ _REGION_KINDS = {
     "op": "op",
     "backward": "backward of an op",
 }
-_NAME_LENGTH = 160  # characters of a name
+_NAME_LENGTH = 160  # characters of a region
+_LONGEST = 200  # characters of an event's name
+_OPTION = 60  # characters of a finding in the choice
+# Kinds of events as the legend names them: of the CPU, and families of kernels.
+_KINDS = {
+    "annotation": "annotation",
+    "op": "op",
+    "call": "runtime call",
+    "wait": "blocking call",
+    "gemm": "GEMM, convolution",
+    "attention": "attention",
+    "elementwise": "elementwise",
+    "reduction": "reduction, normalization",
+    "moving": "copying kernel",
+    "kernel": "other kernel",
+    "copy": "copy",
+    "memset": "memset",
+    "communication": "communication",
+}
 
 
 def flame(i: int, view: RegionView) -> Html:
-    """Where the script draws the regions, and their table, which needs none."""
     kinds = set(flame_data(view, 0)["kinds"])
     colours = [(f"f-{kind}", words) for kind, words in _REGION_KINDS.items() if kind in kinds]
     table = part("tables.regions", view, format_ns(view.step_ns))
@@ -51,10 +67,6 @@ def flame_data(view: RegionView, origin: int) -> dict[str, Any]:
 
     root = node(view.root)
     return {"names": [said(name, _NAME_LENGTH) for name in names], "kinds": list(kinds), "root": root}
-
-
-_LONGEST = 200  # characters of a name
-_OPTION = 60  # characters of a finding in the choice
 
 
 def timeline_section(page: Page) -> Html | None:
@@ -84,7 +96,6 @@ def _box(page: Page, i: int, timeline: Timeline, causes: Sequence[str]) -> Html:
 
 
 def coverage(timeline: Timeline) -> str:
-    """How much is there, and where."""
     whole = sum(band.least_ns == 0 for band in timeline.bands)
     parts = [f"All events of {whole} step{'s' * (whole > 1)} (tinted)"] if whole else []
     thin = [band.least_ns for band in timeline.bands if band.least_ns]
@@ -95,7 +106,6 @@ def coverage(timeline: Timeline) -> str:
 
 
 def legend(timeline: Timeline, causes: Sequence[str]) -> Html:
-    """Kinds of events, and the largest causes of idle time."""
     there = {kind.partition("_")[0] for kind in timeline.kinds}
     items = [(f"b-{kind}", words) for kind, words in _KINDS.items() if kind in there]
     items += [(f"i-{k}", f"idle: {in_words(name)}") for k, name in enumerate(causes[:CAUSE_COLORS])]
@@ -103,42 +113,21 @@ def legend(timeline: Timeline, causes: Sequence[str]) -> Html:
     return part("shared.legend", items, "legend script-only")
 
 
-# Kinds of events as the legend names them: of the CPU, and families of kernels.
-_KINDS = {
-    "annotation": "annotation",
-    "op": "op",
-    "call": "runtime call",
-    "wait": "blocking call",
-    "gemm": "GEMM, convolution",
-    "attention": "attention",
-    "elementwise": "elementwise",
-    "reduction": "reduction, normalization",
-    "moving": "copying kernel",
-    "kernel": "other kernel",
-    "copy": "copy",
-    "memset": "memset",
-    "communication": "communication",
-}
-
-
 def packed_timelines(page: Page) -> Html | None:
     """The data of all timelines, deflated: most of it are small differences that repeat."""
     causes, offsets, job = ranked_causes(page.report), shifts(page.report), page.report.job
-    known = [
-        _data(trace.timeline, page.report, page.report.traces[i].meta.origin_ns, causes)
-        | {"trace": i, "gaps": _gaps(trace.stretches, page.report.traces[i].meta.origin_ns)}
-        | {"rank": trace.rank, "shift": offsets[i], "first": trace.rank in (job.culprits[:1] if job else ())}
-        for i, trace in enumerate(page.traces)
-        if trace.timeline is not None
-    ]
+    known = []
+    for i, trace in enumerate(page.traces):
+        if trace.timeline is not None:
+            origin = page.report.traces[i].meta.origin_ns
+            gaps = [
+                (one.device, one.start_ns - origin, one.end_ns - origin, f"{IDLE}: {in_words(one.cause)}", one.line)
+                for one in trace.stretches
+            ]
+            first = trace.rank in (job.culprits[:1] if job else ())
+            where = {"trace": i, "gaps": gaps, "rank": trace.rank, "shift": offsets[i], "first": first}
+            known.append(_data(trace.timeline, page.report, origin, causes) | where)
     return packed("timelines", known) if known else None
-
-
-def _gaps(stretches: Sequence[Stretch], origin: int) -> list[tuple[int, int, int, str, str | None]]:
-    return [
-        (one.device, one.start_ns - origin, one.end_ns - origin, f"{IDLE}: {in_words(one.cause)}", one.line)
-        for one in stretches
-    ]
 
 
 def shifts(report: Report) -> list[int | None]:
@@ -175,7 +164,6 @@ def _data(timeline: Timeline, report: Report, origin: int, causes: list[str]) ->
 
 
 def _events(events: Columns, tracks: Sequence[Track], origin: int) -> dict[str, Any]:
-    """Columns by one letter; starts and ids as differences along each track."""
     spans = [(one.first, one.first + one.size) for one in tracks]
     return {
         "n": events.name,

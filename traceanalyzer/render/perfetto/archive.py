@@ -1,9 +1,11 @@
-"""Traces with their overlays in one archive, and the manifest that puts them on one timeline.
+"""Traces with their overlays in one archive, the manifest that puts them on one timeline, and where to open it.
 
 The manifest is as https://perfetto.dev/docs/reference/perfetto-manifest has it (version 1, read from Perfetto v58 on).
 A trace in JSON has no clock that Perfetto knows, so each is pinned to its overlay's, and the overlays of a job's ranks
 to the earliest of them; a clock that drifts is evened in the trace itself. The archives keep to what Perfetto reads:
-member names in ASCII, no zip64, no long names.
+member names in ASCII, no zip64, no long names. Parameters and commands of addresses are those of
+https://perfetto.dev/docs/visualization/deep-linking-to-perfetto-ui and .../commands-automation-reference; the viewer
+leaves out commands that it does not know.
 """
 
 import errno
@@ -11,22 +13,37 @@ import re
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from pathlib import PurePath
 from typing import Any, BinaryIO
+from urllib.parse import quote, urlencode
 
+from traceanalyzer.model.finding import Finding
 from traceanalyzer.model.overlay import Drift, Overlay
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.read.text.source import Source
-from traceanalyzer.render.data.encode import indented_json
+from traceanalyzer.render.data.encode import indented_json, json_text
 from traceanalyzer.render.perfetto.chrome import us
-from traceanalyzer.render.perfetto.track_events import to_track_events
+from traceanalyzer.render.perfetto.track_events import shown_name, to_track_events
 
 _NUMBER = rb'"?(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"?'
 # A quote within a text has a backslash before it: no text holds these. Begin and duration mostly stand together.
 _TIMES = regex(rb'(?<!\\)"ts"\s*:\s*%b(\s*,\s*"dur"\s*:\s*)?(?(2)%b)|(?<!\\)"dur"\s*:\s*%b' % ((_NUMBER,) * 3))
 _FAR_NS = 86_400_000_000_000  # a day from where the drift was measured: no time of an event, as 0 of a process' name
+Read = Callable[[Overlay], Iterator[bytes]]
+MANIFEST = "perfetto_manifest.json"
+# Of a member: zipfile writes larger ones as zip64, which Perfetto does not read.
+MOST_ZIP_BYTES = (1 << 31) - 1
+_CLOCK = "BOOTTIME"  # what Perfetto takes packets without a clock for
+_LEVEL = 1  # of compression: a trace shrinks to a tenth with any
+_ODD = regex(r"[^A-Za-z0-9._-]+")
+_MOST_NAME = 60
+_FIRST_DATE = (1980, 1, 1, 0, 0, 0)  # the same trace always gives the same bytes
+ORIGIN = "https://ui.perfetto.dev"
+_ROOM = 2.0  # of the occurrence's length, shown on each side of it
+_LEAST_NS = 20_000  # shown on each side: some launches
 
 
 def evened(blocks: Callable[[], Iterable[bytes]], drift: Drift) -> Iterator[bytes]:
@@ -61,17 +78,6 @@ def _moved(found: re.Match[bytes], drift: Drift) -> bytes:
 
 def _ns(us: bytes) -> int:
     return round(Decimal(us.decode()) * 1_000)
-
-
-Read = Callable[[Overlay], Iterator[bytes]]
-MANIFEST = "perfetto_manifest.json"
-# Of a member: zipfile writes larger ones as zip64, which Perfetto does not read.
-MOST_ZIP_BYTES = (1 << 31) - 1
-_CLOCK = "BOOTTIME"  # what Perfetto takes packets without a clock for
-_LEVEL = 1  # of compression: a trace shrinks to a tenth with any
-_ODD = regex(r"[^A-Za-z0-9._-]+")
-_MOST_NAME = 60
-_FIRST_DATE = (1980, 1, 1, 0, 0, 0)  # the same trace always gives the same bytes
 
 
 class TooLarge(Exception):
@@ -158,3 +164,34 @@ def earliest(overlays: Sequence[Overlay]) -> int:
 def offset_ns(overlays: Sequence[Overlay], overlay: Overlay) -> int:
     """What is added to a trace's times on the archive's timeline."""
     return overlay.base_time_ns - overlays[earliest(overlays)].base_time_ns
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the viewer shows first: a finding, noted by its title, within the trace, with some tracks on top.
+
+    `offset_ns` is added to the trace's times on the file's timeline.
+    """
+
+    finding: Finding
+    title: str
+    within_ns: tuple[int, int]
+    pins: Sequence[str]
+    offset_ns: int = 0
+
+
+def viewer_address(file: str, view: View | None = None, viewer: str = ORIGIN) -> str:
+    """The viewer with the trace that it fetches from the address `file`, at a finding's typical occurrence."""
+    parts = {"url": file}
+    if view is not None:
+        start, end, offset = view.finding.start_ns, view.finding.end_ns, view.offset_ns
+        room = max(round(_ROOM * (end - start)), _LEAST_NS)
+        low, high = max(start - room, view.within_ns[0]), min(end + room, view.within_ns[1])
+        parts |= {"visStart": str(low + offset), "visEnd": str(high + offset)}
+        parts |= {"ts": str(start + offset), "dur": str(end - start)}
+        names = "|".join(re.escape(name).replace("\\ ", " ") for name in view.pins)  # so the address is easy to read
+        commands = [{"id": "dev.perfetto.PinTracksByRegex", "args": [f"^({names})$"]}] * bool(view.pins)
+        note = [str(start + offset), shown_name(view.title)]
+        commands += [{"id": "dev.perfetto.AddNoteAtTimestamp", "args": note}]
+        parts["startupCommands"] = json_text(commands)
+    return f"{viewer.rstrip('/')}/#!/?{urlencode(parts, safe='', quote_via=quote)}"

@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 
 from traceanalyzer.model.arrays import Ns
-from traceanalyzer.model.overlay import Counter, Overlay, Slices
+from traceanalyzer.model.overlay import Overlay, Slices
 from traceanalyzer.render.data.encode import to_json
-from traceanalyzer.render.perfetto.track_events import group_name, in_time, lanes, shown_name, shown_value
+from traceanalyzer.render.perfetto.track_events import group_name, lanes_of, shown_name, shown_value
+
+_PID = 1_900_000_000  # no process of Linux has such an id: they end at 4,194,304
+_FIRST = -1_000  # process_sort_index: above the trace's own processes, where viewers heed it
+_CATEGORY = "traceanalyzer"
 
 
 def merged(head: bytes, events: Iterable[bytes], rest: Iterable[bytes]) -> Iterator[bytes]:
@@ -31,26 +35,21 @@ def merged(head: bytes, events: Iterable[bytes], rest: Iterable[bytes]) -> Itera
     yield from following
 
 
-_PID = 1_900_000_000  # no process of Linux has such an id: they end at 4,194,304
-_FIRST = -1_000  # process_sort_index: above the trace's own processes, where viewers heed it
-_CATEGORY = "traceanalyzer"
-
-
 def to_chrome_events(overlay: Overlay) -> Iterator[bytes]:
     """JSON objects, one per event, without commas between them; nothing before time zero, as in Perfetto's format."""
     yield _meta("process_name", 0, name=group_name(overlay))
     yield _meta("process_sort_index", 0, sort_index=_FIRST)
     thread = 0
     for track, sends in zip(overlay.slices, _starts(overlay), strict=True):
-        order = in_time(track)
-        lane = lanes(track.start_ns[order], track.end_ns[order])
-        for one in range(int(lane.max(initial=-1)) + 1):
+        for chosen in lanes_of(track):
             thread += 1
             yield _meta("thread_name", thread, name=track.name)
             yield _meta("thread_sort_index", thread, sort_index=thread)
-            yield from _slices(track, order[lane == one], thread, sends)
+            yield from _slices(track, chosen, thread, sends)
     for counter in overlay.counters:
-        yield from _samples(counter)
+        for at, value in zip(counter.at_ns.tolist(), counter.value.tolist(), strict=True):
+            if at >= 0 and math.isfinite(value):
+                yield _event({"ph": "C", "name": counter.name, "pid": _PID, "args": {counter.unit: value}}, at)
 
 
 def _starts(overlay: Overlay) -> list[set[tuple[int, int]]]:
@@ -91,12 +90,6 @@ def _slices(track: Slices, chosen: Ns, thread: int, sends: set[tuple[int, int]])
             yield _event({"ph": side, "bp": "e", "id": arrow, "name": "waits", **place}, start)
 
 
-def _samples(counter: Counter) -> Iterator[bytes]:
-    for at, value in zip(counter.at_ns.tolist(), counter.value.tolist(), strict=True):
-        if at >= 0 and math.isfinite(value):
-            yield _event({"ph": "C", "name": counter.name, "pid": _PID, "args": {counter.unit: value}}, at)
-
-
 def _event(fields: Mapping[str, Any], start_ns: int, end_ns: int | None = None) -> bytes:
     """Times as decimals, exact to the nanosecond: a double of microseconds is not."""
     times = b'{"ts":' + us(start_ns)
@@ -106,7 +99,6 @@ def _event(fields: Mapping[str, Any], start_ns: int, end_ns: int | None = None) 
 
 
 def us(ns: int) -> bytes:
-    """Microseconds as a decimal, exact to the nanosecond."""
     return f"{'-' * (ns < 0)}{abs(ns) // 1000}.{abs(ns) % 1000:03d}".encode()
 
 

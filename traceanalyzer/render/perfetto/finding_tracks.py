@@ -18,7 +18,7 @@ from traceanalyzer.model.overlay import Arg, Args, Slices
 from traceanalyzer.model.report import Report
 from traceanalyzer.model.trace import Trace, codes, ints, texts_of
 from traceanalyzer.model.units import format_ns, format_share
-from traceanalyzer.render.words.savings import titled
+from traceanalyzer.render.words.phrases import titled
 from traceanalyzer.timeline.device_work import DeviceWork, find
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.synchronisation import SyncCalls
@@ -27,6 +27,10 @@ _SLACK_NS = 3_000  # work may be seen to end so long after the call that waited 
 _LAUNCHES = "Calls that launched the work of findings."
 _WORK = "Work of findings."
 _WAITS = "Calls that waited for such work, from its start."
+_ABOUT = "Occurrences of traceanalyzer's findings; select one to read its cost and the remedy."
+_SAID = {"by", "count", "total_ns", "share"}  # under names of their own
+_PLACES = ("step", "device", "stream", "thread")
+_BY_TIME = itemgetter(0, 1, 2)
 
 
 def evidence_tracks(analysis: Analysis, findings: Sequence[Numbered]) -> Iterator[Slices]:
@@ -37,7 +41,11 @@ def evidence_tracks(analysis: Analysis, findings: Sequence[Numbered]) -> Iterato
     chain_work, waiter = _chains(nesting, work, syncs, occurrence, rows, entries)
     linked, waited = np.flatnonzero(work.call[chain_work] >= 0), np.flatnonzero(waiter >= 0)
     yield from _call_tracks(trace, work.call[chain_work[linked]], 2 * linked, None, "launches", _LAUNCHES)
-    yield from _work_tracks(trace, work, chain_work, waiter)
+    # With the arrow from the launch, which is even, and those to what waited.
+    entry, arrow = chain_work[np.append(linked, waited)], np.append(2 * linked, 2 * waited + 1)
+    where = {"device": work.device[entry], "stream": work.stream[entry]}
+    for (device, stream), own in _frame(trace.lanes.gpu, work.row[entry], arrow, **where).groupby(list(where)):
+        yield _evidence(trace.lanes.gpu, own, f"Evidence: work, device {device} stream {stream}", _WORK)
     row = waiter[waited]
     # From the begin of the work, where the call began before: so the arrow ends in it.
     begun = np.maximum(work.start_ns[chain_work[waited]], nesting.start_ns[row])
@@ -105,16 +113,6 @@ def _call_tracks(trace: Trace, row: Rows, arrow: Rows, begun: Rows | None, what:
         yield _evidence(trace.lanes.cpu, own, f"Evidence: {what}, thread {tid}", about)
 
 
-def _work_tracks(trace: Trace, work: DeviceWork, chain_work: Rows, waiter: Rows) -> Iterator[Slices]:
-    """With the arrow from the launch, which is even, and those to what waited."""
-    linked, waited = np.flatnonzero(work.call[chain_work] >= 0), np.flatnonzero(waiter >= 0)
-    entry, arrow = chain_work[np.append(linked, waited)], np.append(2 * linked, 2 * waited + 1)
-    where = {"device": work.device[entry], "stream": work.stream[entry]}
-    ends = _frame(trace.lanes.gpu, work.row[entry], arrow, **where)
-    for (device, stream), own in ends.groupby(["device", "stream"]):
-        yield _evidence(trace.lanes.gpu, own, f"Evidence: work, device {device} stream {stream}", _WORK)
-
-
 def _frame(lane: Columns, row: Rows, arrow: Rows, **keys: Rows) -> pd.DataFrame:
     """A row per end of an arrow: what its slice is made of."""
     start = ints(lane, "start_ns")[row]
@@ -123,7 +121,6 @@ def _frame(lane: Columns, row: Rows, arrow: Rows, **keys: Rows) -> pd.DataFrame:
 
 
 def _evidence(lane: Columns, ends: pd.DataFrame, name: str, about: str) -> Slices:
-    """Each event once, with all its arrows."""
     once = ends.drop_duplicates("event_id").sort_values(["start_ns", "end_ns", "event_id"])
     arrows = ends.groupby("event_id")["arrow"].agg(list)[once["event_id"]].tolist()
     start, end = (once[side].to_numpy() for side in ("start_ns", "end_ns"))
@@ -133,12 +130,6 @@ def _evidence(lane: Columns, ends: pd.DataFrame, name: str, about: str) -> Slice
     own = [{"event_id": one} for one in once["event_id"].tolist()]
     every: tuple[Args, ...] = ({},) * len(kinds)
     return Slices(name, start, np.maximum(end, start), kind, names, every, own, arrows, about)
-
-
-_ABOUT = "Occurrences of traceanalyzer's findings; select one to read its cost and the remedy."
-_SAID = {"by", "count", "total_ns", "share"}  # under names of their own
-_PLACES = ("step", "device", "stream", "thread")
-_BY_TIME = itemgetter(0, 1, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,36 +146,28 @@ class Numbered:
 
     @property
     def label(self) -> str:
-        """The same with what fixing it saves: what its slices are called."""
         saving = self.finding.saving
         saves = f", saves {format_ns(saving.step_ns)} a step" if saving and saving.step_ns > 0 else ""
         return self.title + saves
 
 
 def numbered(report: Report) -> list[Numbered]:
-    """The findings as the report ranks them."""
     return [Numbered(number, finding) for number, finding in enumerate(report.findings, 1)]
 
 
 def track_name(severity: Severity) -> str:
-    """What the track of that severity is called."""
     return f"Findings: {severity}"
 
 
 def finding_tracks(findings: Sequence[Numbered]) -> Iterator[Slices]:
-    """One track per severity that occurs, the highest first."""
     for severity in Severity:
         chosen = [one for one in findings if one.finding.severity is severity]
+        every = [(kind, one) for kind, each in enumerate(chosen) for one in each.finding.occurrences]
+        found = sorted(((one.start_ns, max(one.start_ns, one.end_ns), kind, one) for kind, one in every), key=_BY_TIME)
+        start, end, kinds = (np.array([entry[column] for entry in found], np.int64) for column in range(3))
+        names, args, own = [one.label for one in chosen], map(_args, chosen), [_own(entry[3]) for entry in found]
         if chosen:
-            yield _track(track_name(severity), chosen)
-
-
-def _track(name: str, findings: Sequence[Numbered]) -> Slices:
-    every = [(kind, one) for kind, each in enumerate(findings) for one in each.finding.occurrences]
-    found = sorted(((one.start_ns, max(one.start_ns, one.end_ns), kind, one) for kind, one in every), key=_BY_TIME)
-    start, end, kinds = (np.array([entry[column] for entry in found], np.int64) for column in range(3))
-    names, args = [one.label for one in findings], [_args(one) for one in findings]
-    return Slices(name, start, end, kinds, names, args, own=[_own(entry[3]) for entry in found], about=_ABOUT)
+            yield Slices(track_name(severity), start, end, kinds, names, list(args), own, about=_ABOUT)
 
 
 def _args(one: Numbered) -> Args:
@@ -216,6 +199,5 @@ def _plain(value: Any) -> Arg:
 
 
 def _own(occurrence: Occurrence) -> Args:
-    places = {name: getattr(occurrence, name) for name in _PLACES}
-    known = {name: value for name, value in places.items() if value is not None}
+    known = {name: place for name in _PLACES if (place := getattr(occurrence, name)) is not None}
     return {"cost_ns": occurrence.cost_ns, **known, "event_ids": occurrence.event_ids}

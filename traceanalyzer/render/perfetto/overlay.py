@@ -8,7 +8,7 @@ import numpy as np
 from traceanalyzer.allocator.memory_view import MemoryView
 from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.model.arrays import Floats, Ns, Rows, distinct, grouped, starts_of_runs
+from traceanalyzer.model.arrays import Floats, Ns, distinct, grouped, starts_of_runs
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.overlay import NO_DRIFT, Counter, Drift, Overlay, Slices
 from traceanalyzer.model.report import Report
@@ -23,10 +23,11 @@ from traceanalyzer.timeline.steps import Steps
 MOST_SAMPLES = 20_000  # per counter: what the viewer draws without delay
 _BUSY_STRETCHES = 1_000  # of the window
 _LEAST_STRETCH_NS = 10_000  # shorter ones are within or between single kernels
+_ABOUT = "Nothing ran on the device; a slice is named after the cause."
+T = TypeVar("T")
 
 
 def queue_counters(analysis: Analysis) -> Iterator[Counter]:
-    """Per device: work that was launched and has not finished."""
     work, steps = analysis.index(DeviceWork), analysis.index(Steps)
     for device in distinct(work.device).tolist():
         own = (work.device == device) & (work.call >= 0)
@@ -54,7 +55,6 @@ def _edges(start: int, end: int, stretches: int) -> Ns:
 
 
 def busy_counters(analysis: Analysis) -> Iterator[Counter]:
-    """Per device: the share of each thousandth of the window in which anything ran, in percent."""
     steps = analysis.index(Steps)
     edges = _edges(steps.window_start_ns, steps.window_end_ns, _BUSY_STRETCHES)
     about = f"Share of every {format_ns(edges[1] - edges[0])} in which any work ran on the device."
@@ -66,28 +66,18 @@ def busy_counters(analysis: Analysis) -> Iterator[Counter]:
 
 
 def memory_counters(analysis: Analysis) -> Iterator[Counter]:
-    """Per allocator: allocated and reserved bytes."""
     for device in analysis.index(MemoryView).devices:
         at = device.curve["time_ns"].to_numpy(np.int64)
+        samples = min(len(at), MOST_SAMPLES)
+        first = np.arange(samples) * len(at) // max(samples, 1)  # of each stretch, whose peak is shown
         for what in ("allocated", "reserved"):
             value = device.curve[f"{what}_bytes"].to_numpy(np.float64, na_value=np.nan)
             if len(at) and not np.isnan(value).any():
-                yield Counter(f"Memory {what}: {device.device}", *_peaks(at, value), "bytes")
-
-
-def _peaks(at: Ns, value: Floats) -> tuple[Ns, Floats]:
-    """The curve, or the maximum of every stretch of samples where there are too many: no peak is lost."""
-    if len(at) <= MOST_SAMPLES:
-        return at, value
-    first = np.arange(MOST_SAMPLES) * len(at) // MOST_SAMPLES
-    return at[first], np.maximum.reduceat(value, first)
-
-
-_ABOUT = "Nothing ran on the device; a slice is named after the cause."
+                peaks = np.maximum.reduceat(value, first)
+                yield Counter(f"Memory {what}: {device.device}", at[first], peaks, "bytes")
 
 
 def idle_tracks(analysis: Analysis) -> Iterator[Slices]:
-    """One track per device."""
     idle = analysis.index(IdleTime)
     for device in distinct(idle.device).tolist():
         own = idle[idle.device == device]
@@ -113,32 +103,17 @@ def idle_track(idle: IdleTime, device: int) -> Slices:
 
 
 def step_tracks(analysis: Analysis) -> Iterator[Slices]:
-    """One track per device; none where nothing marks steps."""
     steps = analysis.index(Steps)
     if not steps.marked:
         return
-    for device, bounds in steps.bounds_ns.items():
-        yield _step_track(steps, f"Steps: device {device}", bounds[:-1], bounds[1:])
-    if not steps.bounds_ns:
-        yield _step_track(steps, "Steps: CPU", steps.cpu_start_ns, steps.cpu_end_ns)
-
-
-def _step_track(steps: Steps, name: str, start: Rows, end: Rows) -> Slices:
-    return Slices(
-        name=name,
-        start_ns=start,
-        end_ns=end,
-        kind=np.arange(len(steps)),
-        names=[f"Step {number}" for number in steps.number.tolist()],
-        args=[
-            {"mark": steps.kind, "steady": steady, **({"phase": phase} if phase else {})}
-            for steady, phase in zip(steps.steady.tolist(), steps.phase, strict=True)
-        ],
-        about=steps.source,
-    )
-
-
-T = TypeVar("T")
+    tracks = [(f"device {device}", edges[:-1], edges[1:]) for device, edges in steps.bounds_ns.items()]
+    names = [f"Step {number}" for number in steps.number.tolist()]
+    args = [
+        {"mark": steps.kind, "steady": steady, **({"phase": phase} if phase else {})}
+        for steady, phase in zip(steps.steady.tolist(), steps.phase, strict=True)
+    ]
+    for name, start, end in tracks or [("CPU", steps.cpu_start_ns, steps.cpu_end_ns)]:
+        yield Slices(f"Steps: {name}", start, end, np.arange(len(steps)), names, args, about=steps.source)
 
 
 def overlays_of(report: Report, analysed: Sequence[tuple[int | None, Analysis]]) -> tuple[Overlay, ...]:

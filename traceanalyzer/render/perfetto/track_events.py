@@ -2,24 +2,88 @@
 
 Field numbers are those of perfetto/protos/trace/perfetto_trace.proto, v59. Texts are kept once, as interned data. All
 of a slice is in two packets, its begin and its end; where one ends as the next begins, the end comes first in the file.
+
+Numbers that differ from slice to slice are written as varints of a fixed size, with continuation bits that a shorter
+one would not need: every reader accepts these (Perfetto's own writer uses them for sizes), and packets that differ in
+such numbers alone are the rows of one matrix.
 """
 
 import heapq
 import math
+import struct
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceanalyzer.model.arrays import Ns, distinct
 from traceanalyzer.model.overlay import Arg, Args, Counter, Overlay, Slices
 from traceanalyzer.render.data.encode import json_text
-from traceanalyzer.render.perfetto import wire
-from traceanalyzer.render.perfetto.wire import double, fixed64, number, sized, text
 from traceanalyzer.render.words.escape import printable, shortened
 
 NAME_LENGTH = 200  # characters of a slice's name that tell it from others
 VALUE_LENGTH = 10_000  # of a text in its details; names of 100 kB are no use to anybody
 _NAMES, _KEYS, _VALUES = 2, 3, 29  # fields of InternedData
+GROUP = "traceanalyzer"
+_BEGIN, _END, _COUNTER = 1, 2, 4  # TrackEvent.Type
+_CLEARED, _NEEDS_STATE = 1, 2  # TracePacket.sequence_flags
+_EXPLICIT = 3  # TrackDescriptor.child_ordering: by sibling_order_rank
+_NAMESPACE = 1 << 40  # ids of tracks and arrows of one overlay; those of a job's overlays do not meet
+_INT64 = 1 << 63
+Bytes = NDArray[np.uint8]
+PADDED = 9  # bytes of a padded varint: 63 bits
+_VARINT, _FIXED64, _SIZED = 0, 1, 2  # types of the wire format
+
+
+@lru_cache(1 << 12)  # most are sizes and fields
+def varint(value: int) -> bytes:
+    """An unsigned number up to 64 bits, 7 bits a byte; a negative one as its two's complement."""
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def number(field: int, value: int) -> bytes:
+    return varint(field << 3 | _VARINT) + varint(value)
+
+
+def sized(field: int, content: bytes) -> bytes:
+    return varint(field << 3 | _SIZED) + varint(len(content)) + content
+
+
+def text(field: int, value: str) -> bytes:
+    """A field that holds a string: halves of surrogate pairs as escapes."""
+    return sized(field, value.encode("utf-8", "backslashreplace"))
+
+
+def double(field: int, value: float) -> bytes:
+    return varint(field << 3 | _FIXED64) + struct.pack("<d", value)
+
+
+def fixed64(field: int, value: int) -> bytes:
+    return varint(field << 3 | _FIXED64) + struct.pack("<Q", value)
+
+
+def padded(values: NDArray[np.int64]) -> Bytes:
+    """Varints of numbers from 0 to MOST, PADDED bytes each; uint8 (numbers, PADDED)."""
+    shifts = np.arange(PADDED, dtype=np.uint64) * np.uint64(7)
+    out = ((values.astype(np.uint64)[:, None] >> shifts) & np.uint64(0x7F)).astype(np.uint8)
+    out[:, :-1] |= np.uint8(0x80)
+    return out
+
+
+def doubles(values: NDArray[np.float64]) -> Bytes:
+    return np.ascontiguousarray(values, "<f8").view(np.uint8).reshape(-1, 8)
+
+
+def rows(parts: list[bytes | Bytes], count: int) -> Bytes:
+    columns = (np.frombuffer(part, np.uint8)[None] if isinstance(part, bytes) else part for part in parts)
+    return np.concatenate([np.broadcast_to(one, (count, one.shape[1])) for one in columns], axis=1)
 
 
 def shown_name(name: str) -> str:
@@ -28,7 +92,6 @@ def shown_name(name: str) -> str:
 
 
 def shown_value(value: str) -> str:
-    """A text of the details as it is shown."""
     return printable(shortened(value, VALUE_LENGTH))
 
 
@@ -49,7 +112,6 @@ class Interned:
         return self._number(_VALUES, shown_value(value))
 
     def news(self) -> bytes:
-        """InternedData with what was not written yet."""
         content = b"".join(self._news)
         self._news.clear()
         return content
@@ -84,12 +146,11 @@ def lanes(start_ns: Ns, end_ns: Ns) -> Ns:
     return found
 
 
-GROUP = "traceanalyzer"
-_BEGIN, _END, _COUNTER = 1, 2, 4  # TrackEvent.Type
-_CLEARED, _NEEDS_STATE = 1, 2  # TracePacket.sequence_flags
-_EXPLICIT = 3  # TrackDescriptor.child_ordering: by sibling_order_rank
-_NAMESPACE = 1 << 40  # ids of tracks and arrows of one overlay; those of a job's overlays do not meet
-_INT64 = 1 << 63
+def lanes_of(track: Slices) -> list[Ns]:
+    """Positions of its slices in time, lane by lane."""
+    order = in_time(track)
+    lane = lanes(track.start_ns[order], track.end_ns[order])
+    return [order[lane == one] for one in range(int(lane.max(initial=-1)) + 1)]
 
 
 def to_track_events(overlay: Overlay, position: int = 0) -> Iterator[bytes]:
@@ -102,7 +163,6 @@ def to_track_events(overlay: Overlay, position: int = 0) -> Iterator[bytes]:
 
 
 def group_name(overlay: Overlay) -> str:
-    """What the group of the overlay's tracks is called."""
     return GROUP if overlay.rank is None else f"{GROUP}: rank {overlay.rank}"
 
 
@@ -129,7 +189,6 @@ class _Writer:
             yield from content
 
     def _track(self, track: Slices | Counter, rank: int, more: bytes = b"") -> tuple[int, bytes]:
-        """(uuid, packet)."""
         self._tracks += 1
         uuid = self._base + self._tracks
         named = number(1, uuid) + number(5, self._base) + text(2, track.name) + number(12, rank)
@@ -142,20 +201,21 @@ class _Writer:
         keep = (counter.at_ns >= 0) & np.isfinite(counter.value)
         at, value = counter.at_ns[keep], counter.value[keep]
         event = number(9, _COUNTER) + number(11, uuid)
-        yield self._rows(at, [event, wire.varint(44 << 3 | 1), wire.doubles(value)]).tobytes()
+        yield self._rows(at, [event, varint(44 << 3 | 1), doubles(value)]).tobytes()
 
     def _slices(self, track: Slices, rank: int) -> Iterator[bytes]:
-        order = in_time(track)
-        lane = lanes(track.start_ns[order], track.end_ns[order])
-        for one in range(int(lane.max(initial=-1)) + 1):
+        for chosen in lanes_of(track):
             uuid, described = self._track(track, rank)
             yield described
-            yield from self._each(track, order[lane == one], uuid)
+            yield from self._each(track, chosen, uuid)
 
     def _each(self, track: Slices, chosen: Ns, uuid: int) -> Iterator[bytes]:
-        begins = {code: self._begin(track, code, uuid) for code in distinct(track.kind[chosen]).tolist()}
-        lead, rest = wire.varint(8 << 3), self._sequence + self._flags
-        starts = (lead + instant.tobytes() + rest for instant in wire.padded(track.start_ns[chosen]))
+        begins = {}
+        for code in distinct(track.kind[chosen]).tolist():
+            name = number(10, self._interned.name(track.names[code]))
+            begins[code] = number(9, _BEGIN) + number(11, uuid) + name + self._args(track.args[code])
+        lead, rest = varint(8 << 3), self._sequence + self._flags
+        starts = (lead + instant.tobytes() + rest for instant in padded(track.start_ns[chosen]))
         ends = self._rows(track.end_ns[chosen], [number(9, _END) + number(11, uuid)])
         columns = (chosen.tolist(), track.kind[chosen].tolist(), starts, ends)
         for at, kind, start, end in zip(*columns, strict=True):
@@ -164,18 +224,13 @@ class _Writer:
             yield _packet(start + sized(11, begins[kind] + own + b"".join(arrows)))
             yield end.tobytes()
 
-    def _begin(self, track: Slices, kind: int, uuid: int) -> bytes:
-        name = number(10, self._interned.name(track.names[kind]))
-        return number(9, _BEGIN) + number(11, uuid) + name + self._args(track.args[kind])
-
-    def _rows(self, at_ns: Ns, event: list[bytes | wire.Bytes]) -> wire.Bytes:
-        """A packet per row, all of one size; uint8 (rows, size)."""
+    def _rows(self, at_ns: Ns, event: list[bytes | Bytes]) -> Bytes:
         size = sum(len(part) if isinstance(part, bytes) else part.shape[1] for part in event)
-        lead, opening = wire.varint(8 << 3), wire.varint(11 << 3 | 2) + wire.varint(size)
+        lead, opening = varint(8 << 3), varint(11 << 3 | 2) + varint(size)
         constant = self._sequence + self._flags + opening
-        whole = len(lead) + wire.PADDED + len(constant) + size
-        head = wire.varint(1 << 3 | 2) + wire.varint(whole) + lead
-        return wire.rows([head, wire.padded(at_ns), constant, *event], len(at_ns))
+        whole = len(lead) + PADDED + len(constant) + size
+        head = varint(1 << 3 | 2) + varint(whole) + lead
+        return rows([head, padded(at_ns), constant, *event], len(at_ns))
 
     def _args(self, args: Args) -> bytes:
         return b"".join(sized(4, self._key(key) + self._value(value)) for key, value in args.items())

@@ -14,9 +14,9 @@ from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.step_times import RECORDING, Saving, StepEstimate
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.units import format_ns, format_share
-from traceanalyzer.render.text.listings import paragraphs
+from traceanalyzer.render.text.explain import paragraphs
 from traceanalyzer.render.words.escape import printable, shortened
-from traceanalyzer.render.words.savings import OF_SAVINGS, may_help, short_amounts, titled
+from traceanalyzer.render.words.phrases import OF_SAVINGS, may_help, short_amounts, titled
 from traceanalyzer.report.finding_order import triage
 from traceanalyzer.report.profiler_commands import program_command
 from traceanalyzer.report.words import format_span, listed
@@ -71,7 +71,6 @@ class _Program:
         self.quoted: set[range] = set()
 
     def words(self, trace: TraceReport) -> list[str]:
-        """The script, or the recorded one, with the recorded arguments."""
         recorded = program_command(trace.meta)[1:]
         return recorded if self.path is None else [str(self.path), *recorded[1:]]
 
@@ -169,7 +168,6 @@ def _code(text: str) -> str:
 
 
 def _places(finding: Finding) -> list[tuple[str, int, str]]:
-    """(file, line, function) of each line of Python that the finding names."""
     texts = [finding.by or "", finding.message]
     for value in finding.evidence.values():
         texts += [value] if isinstance(value, str) else map(str, value) if isinstance(value, Mapping) else []
@@ -219,7 +217,6 @@ def _regions(trace: TraceReport) -> Iterator[str]:
 
 
 def _verification(trace: TraceReport, ranks: int, program: _Program) -> Iterator[str]:
-    """The commands, and the step time to expect."""
     single, source = ranks == 1, Path(trace.meta.source)
     recorded = isinstance(trace.meta.extra.get(RECORDING), Mapping) or not single
     before = str(source if single else source.parent) if recorded else "before.json.gz"
@@ -250,7 +247,6 @@ def _span(step: StepEstimate) -> str:
 
 
 def _record(trace: TraceReport, ranks: int, program: _Program, output: str) -> str:
-    """`traceanalyzer record ...` for the program as it was recorded, or for the script."""
     recording = trace.meta.extra.get(RECORDING)
     options: Any = recording.get("options") if isinstance(recording, Mapping) else None
     calls = options.get("every_call_of") if isinstance(options, Mapping) else None

@@ -39,15 +39,12 @@ def _verdict(page: Page, found: Comparison) -> None:
     page.put(found.verdict.headline, style="bold")
     room = _REASON_WIDTHS * (page.width - 4)
     for reason in found.verdict.because[:_REASONS]:
-        page.put(f"- {_fitting(printable(reason), room - 2)}", indent=2, hang=2)
+        shown = printable(reason)
+        while len(shown) > room - 2 and "; " in shown:
+            shown = shown.rpartition("; ")[0]
+        page.put(f"- {shortened(shown, room - 2)}", indent=2, hang=2)
     if found.verdict.settle:
         page.put(f"To settle it: {found.verdict.settle}.")
-
-
-def _fitting(reason: str, room: int) -> str:
-    while len(reason) > room and "; " in reason:
-        reason = reason.rpartition("; ")[0]
-    return shortened(reason, room)
 
 
 def _axes(page: Page, found: Comparison) -> None:

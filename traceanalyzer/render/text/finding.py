@@ -11,7 +11,7 @@ from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.units import format_ns, format_offset
 from traceanalyzer.render.text.job import ranks_in_words
 from traceanalyzer.render.text.page import Page
-from traceanalyzer.render.words import savings
+from traceanalyzer.render.words import phrases
 from traceanalyzer.render.words.escape import printable
 from traceanalyzer.report.words import listed
 from traceanalyzer.rule.messages import times
@@ -22,6 +22,12 @@ _PATH = regex(r"[^\s(]*/([^\s/]+/[^\s/]+\.pyx?(?:\(\d+\))?)")
 _ENDS = regex(r"(?<=[.;:,)])(?<!\.\.\.)(?<!its kernels:)(?<!; by op:)(?<!\d\):) (?!and (?:others|elsewhere))")
 _WORDS = regex("(?<! >) (?!> )")  # a chain `add > mul > ...` is one
 _SENTENCES = regex(r"(?<=[.;])(?<!\.\.\.) ")
+SEVERITY_STYLES = dict(zip(Severity, ("red", "yellow", "blue", "dim"), strict=True))
+_OF_THE_GPU = ("copies", "kernels")  # groups of rules
+_CPU_FIRST = "The CPU is the limit: until that changes, fixing this saves nothing. "
+_LEAST_REST = 40  # characters of what happened that deserve a line
+WHOLE = 2  # detail of a finding in as many lines as the first screen gives it at most
+_NUMBER = 3  # columns of a finding's number
 
 
 def _first_of(parts: re.Match[str]) -> str:
@@ -66,7 +72,6 @@ def put_fitted(
 
 
 def _without_evidence(text: str) -> Iterator[str]:
-    """The text, then with ever fewer details."""
     yield text
     for pattern, kept in _EVIDENCE:
         text = pattern.sub(kept, text)
@@ -89,16 +94,7 @@ def _shorter(text: str, lines: int, page: Page) -> list[str]:
     return [*long, *words, text[: max(room // 2, 20)]]
 
 
-SEVERITY_STYLES = dict(zip(Severity, ("red", "yellow", "blue", "dim"), strict=True))
-_OF_THE_GPU = ("copies", "kernels")  # groups of rules
-_CPU_FIRST = "The CPU is the limit: until that changes, fixing this saves nothing. "
-_LEAST_REST = 40  # characters of what happened that deserve a line
-WHOLE = 2  # detail of a finding in as many lines as the first screen gives it at most
-_NUMBER = 3  # columns of a finding's number
-
-
 def put_finding(page: Page, number: int, finding: Finding, report: Report) -> None:
-    """Title, what happened, what to do, what it costs."""
     page.blank()
     fault = _fault(number, report)
     _heading(page, number, finding, report, _amounts(number, finding, fault))
@@ -106,7 +102,7 @@ def put_finding(page: Page, number: int, finding: Finding, report: Report) -> No
     page.put(f"-> {_advice(finding, report)}", indent=3, hang=3)
     if finding.profiler_command:
         page.lines.append(f"   $ {printable(finding.profiler_command)}")
-    amounts = savings.amount_words(finding, _trace(finding, report).step, _before(number, report))
+    amounts = phrases.amount_words(finding, _trace(finding, report).step, _before(number, report))
     if amounts:
         alone = fault and finding.saving and not finding.saving.beyond
         page.put(f"fixing only this: {amounts}" if alone else amounts, indent=3, style="dim")
@@ -123,14 +119,14 @@ def put_short(page: Page, number: int, finding: Finding, report: Report, detail:
     amounts = _amounts(number, finding, fault)
     if not detail or not first:
         right = amounts.partition(", best guess")[0].partition(";")[0]
-        title = savings.in_one_line(printable(savings.titled(finding)), page.width - _NUMBER - len(right) - 2)
+        title = phrases.in_one_line(printable(phrases.titled(finding)), page.width - _NUMBER - len(right) - 2)
         page.sides(f"{number:<{_NUMBER}}{title}", right, style=SEVERITY_STYLES[finding.severity])
         return
     _heading(page, number, finding, report, amounts)
     _, rest = first_clauses(short_paths(short_ops(printable(finding.message))), MAX_TITLE)
     if detail == WHOLE and len(rest) >= _LEAST_REST:
         put_fitted(page, rest, 2, indent=_NUMBER)
-    in_vain = finding.saving is not None and savings.saves_nothing(finding.saving)
+    in_vain = finding.saving is not None and phrases.saves_nothing(finding.saving)
     if fault is not None or finding.severity is not Severity.INFO or not in_vain:
         put_fitted(page, f"-> {_advice(finding, report)}", detail, indent=_NUMBER, hang=3, whole=True)
 
@@ -138,11 +134,11 @@ def put_short(page: Page, number: int, finding: Finding, report: Report, detail:
 def _amounts(number: int, finding: Finding, fault: Fault | None) -> str:
     """What the fix of the finding saves; of several that one change removes what that saves, with the first."""
     if fault is None:
-        return savings.short_amounts(finding)
+        return phrases.short_amounts(finding)
     if number != fault.findings[0]:
-        in_vain = fault.saving is not None and savings.probably_nothing(fault.saving)
+        in_vain = fault.saving is not None and phrases.probably_nothing(fault.saving)
         return f"{'same fix as' if in_vain else 'fixed with'} {fault.findings[0]}"
-    whole = savings.short_amounts(replace(finding, saving=fault.saving, severity=fault.severity))
+    whole = phrases.short_amounts(replace(finding, saving=fault.saving, severity=fault.severity))
     return f"{whole}; also fixes {listed(fault.findings[1:])}"
 
 
@@ -151,7 +147,7 @@ def _advice(finding: Finding, report: Report) -> str:
     step = _trace(finding, report).step
     of_gpu = any(one.slug == finding.rule and one.group in _OF_THE_GPU for one in all_rules())
     waits = step is not None and step.bound == "cpu" and not step.open and of_gpu
-    vain = finding.saving is not None and savings.probably_nothing(finding.saving)
+    vain = finding.saving is not None and phrases.probably_nothing(finding.saving)
     return _CPU_FIRST * (waits and vain) + finding.advice
 
 
@@ -168,14 +164,13 @@ def _before(number: int, report: Report) -> list[int]:
 
 
 def _fault(number: int, report: Report) -> Fault | None:
-    """What removes the finding together with others, if anything does."""
     faults = (fault for trace in report.traces for fault in trace.faults)
     return next((fault for fault in faults if number in fault.findings and len(fault.findings) > 1), None)
 
 
 def _heading(page: Page, number: int, finding: Finding, report: Report, amounts: str) -> None:
     """The title; below it what the fix saves, and the rule, which else stands at the title's end."""
-    title = f"{number:<{_NUMBER}}{printable(savings.titled(finding))}"
+    title = f"{number:<{_NUMBER}}{printable(phrases.titled(finding))}"
     right = f"{finding.severity}  {finding.rule}{_whose(finding, report)}"
     style = SEVERITY_STYLES[finding.severity]
     if amounts:
@@ -202,7 +197,6 @@ def _whose(finding: Finding, report: Report) -> str:
 
 
 def _place(finding: Finding, report: Report) -> str:
-    """How often it occurs, where a typical occurrence is, and how sure its cause is."""
     steps = f" in {finding.steps:,} step{'s' * (finding.steps > 1)}" if finding.steps else ""
     offset = format_offset(finding.start_ns - _trace(finding, report).meta.origin_ns)
     places = {"stream": finding.stream, "thread": finding.thread}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from traceanalyzer.job.rates import Rate
-from traceanalyzer.model.report import Clock, Iteration, Iterations, JobReport, PartChange, RankReport, Slowdown
+from traceanalyzer.model.report import Clock, Iteration, Iterations, JobReport, RankReport, Slowdown
 from traceanalyzer.model.step_times import median
 from traceanalyzer.model.units import format_bytes, format_ns, percent
 from traceanalyzer.render.text.page import Page, as_text
@@ -14,6 +14,18 @@ from traceanalyzer.report.words import runs_of
 _RATE_TITLES = ("", "collective", "size", "times", "transfer", "algbw", "busbw", "overlap", "waiting")
 _CLOCK_TITLES = ("clock of", "reads more", "+-", "drift", "collectives", "contradict")
 _COLUMNS, _COLLECTIVE = 80, 13
+_RANKS = 16  # in the table: of more the ones that stand out
+_SHOWN_ITERATIONS = 4
+# Of the names: recordings of one program share all but those of what runs now and then; chosen.
+_SAME_PROGRAM = 0.9
+_LARGEST = 3  # ranks or stages of which S is said
+_TITLES = ("rank", "recorded", "waits", "delays", "predicted alone", "clock offset", "drift", "±")
+_LEGEND = (
+    "Times are per step. recorded: median. waits: in collectives until the last rank arrives. delays: the mean time "
+    "that the other ranks wait for this rank. predicted alone: without the profiler and without waiting. "
+    "It may be longer than recorded minus waits, because other streams compute during the waits. "
+    "clock offset: of this rank's clock from the reference rank's, known to within ±."
+)
 
 
 def render_collectives(told: CollectivesReport) -> str:
@@ -87,15 +99,7 @@ def _offset(clock: Clock) -> str:
     return "-" * (clock.offset_ns < 0) + format_ns(abs(clock.offset_ns))
 
 
-_RANKS = 16  # in the table: of more the ones that stand out
-_SHOWN_ITERATIONS = 4
-# Of the names: recordings of one program share all but those of what runs now and then; chosen.
-_SAME_PROGRAM = 0.9
-_LARGEST = 3  # ranks or stages of which S is said
-
-
 def put_job_notes(page: Page, job: JobReport) -> None:
-    """What slow ranks would take with others as peers, and which ranks are missing."""
     for ranks, step in (job.as_peers or {}).items():
         now = "" if job.step is None else f", now {format_ns(job.step.unprofiled_ns)}"
         page.put(f"with rank {ranks} as its peers: predicted {format_ns(step.unprofiled_ns)} a step{now}")
@@ -124,19 +128,17 @@ def put_iterations(page: Page, iterations: Iterations) -> None:
 def _difference(one: Iteration) -> str:
     told = []
     if one.more_ns is not None:
-        parts = [_part(part) for part in one.parts]
+        parts = []
+        for part in one.parts:
+            kind, _, cause = part.part.partition(":")
+            where = "" if part.rank is None else f" on rank {part.rank}"
+            parts.append(f"{kind}{f' ({cause})' * bool(cause)} {format_ns(abs(part.more_ns))}{where}")
         what = f"a step takes {format_ns(abs(one.more_ns))} {'more' if one.more_ns > 0 else 'less'} than the others"
         told.append(f"{what}: {', '.join(parts)}" if parts else what)
     if one.program_share < _SAME_PROGRAM:
         told.append(f"another program: {one.program_share:.0%} of its ops and kernels have the same names")
     told += [f"not read: {text}" for text in one.skipped[:2]]
     return "; ".join(told)
-
-
-def _part(part: PartChange) -> str:
-    kind, _, cause = part.part.partition(":")
-    where = "" if part.rank is None else f" on rank {part.rank}"
-    return f"{kind}{f' ({cause})' * bool(cause)} {format_ns(abs(part.more_ns))}{where}"
 
 
 def put_ranks(page: Page, job: JobReport, *, most: int = _RANKS, legend: bool = True) -> None:
@@ -158,22 +160,12 @@ def put_ranks(page: Page, job: JobReport, *, most: int = _RANKS, legend: bool = 
 
 
 def slowdown_lines(found: Slowdown) -> Iterator[str]:
-    """S of the job, and of its most uneven ranks and stages."""
     yield f"as recorded the job takes {found.s:.2f} times as long as with even ranks (S)"
     for name, parts in (("rank", found.by_rank), ("stage", found.by_stage)):
         largest = sorted(parts, key=lambda one: (-parts[one], one))[:_LARGEST]
         said = ", ".join(f"{name} {one} {parts[one]:.2f}" for one in largest)
         if said:
             yield f"    with one uneven {name} alone: {said}"
-
-
-_TITLES = ("rank", "recorded", "waits", "delays", "predicted alone", "clock offset", "drift", "±")
-_LEGEND = (
-    "Times are per step. recorded: median. waits: in collectives until the last rank arrives. delays: the mean time "
-    "that the other ranks wait for this rank. predicted alone: without the profiler and without waiting. "
-    "It may be longer than recorded minus waits, because other streams compute during the waits. "
-    "clock offset: of this rank's clock from the reference rank's, known to within ±."
-)
 
 
 def _shown(job: JobReport, most: int) -> Sequence[RankReport]:

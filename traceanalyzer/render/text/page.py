@@ -3,8 +3,8 @@
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import click
 
@@ -26,7 +26,6 @@ def stream_width() -> int:
 
 
 def stream_height() -> int:
-    """Lines of the terminal; of files and pipes 24."""
     return shutil.get_terminal_size((FILE_WIDTH, 24)).lines
 
 
@@ -49,6 +48,10 @@ class Page:
 
     def __post_init__(self) -> None:
         self.width = min(max(self.width, NARROWEST), WIDEST)
+
+    def fresh(self) -> Self:
+        """An empty page like this one."""
+        return replace(self, lines=[])
 
     def blank(self) -> None:
         """An empty line, unless the page is empty or there is one already."""
@@ -76,13 +79,11 @@ class Page:
         self.lines[-1] += padding + self.styled(right, style)
 
     def styled(self, text: str, style: str) -> str:
-        """The text in a colour, where the stream shows colours."""
         if not (self.colour and style and text):
             return text
         return click.style(text, **({style: True} if style in _WEIGHTS else {"fg": style}))
 
     def text(self) -> str:
-        """The page, ending in a newline."""
         return as_text(self.lines, ascii_only=self.ascii_only)
 
 

@@ -8,14 +8,14 @@ from traceanalyzer.model.report import Report, StepsSummary, StepTimes, TraceRep
 from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import STANDS_OUT
-from traceanalyzer.model.trace import Device, Meta
+from traceanalyzer.model.trace import Device
 from traceanalyzer.model.units import format_bytes, format_ns, format_offset, format_share
 from traceanalyzer.render.text.finding import put_finding
 from traceanalyzer.render.text.job import put_iterations, put_job_notes, put_ranks, slowdown_lines
 from traceanalyzer.render.text.page import Page, bar
-from traceanalyzer.render.text.screen import LINES, hidden_words, put_screen, put_source, put_verdict
+from traceanalyzer.render.text.screen import LINES, RANKS, hidden_words, put_rank, put_screen, put_source, put_verdict
 from traceanalyzer.render.words.escape import printable, shortened
-from traceanalyzer.render.words.savings import OF_SAVINGS, titled
+from traceanalyzer.render.words.phrases import OF_SAVINGS, titled
 from traceanalyzer.report.finding_order import Triage, triage
 from traceanalyzer.report.job_summary import rank_of, slowest_of, unprofiled_ns
 from traceanalyzer.report.words import in_words
@@ -102,7 +102,6 @@ def _style(name: str) -> str:
 
 
 def footer(page: Page, report: Report, parts: Triage) -> None:
-    """Nothing that was left out goes unsaid: what the profiler itself did, and what is too little to act on."""
     own, minor = parts.profilers_own, parts.minor
     page.blank()
     page.lines.append(page.styled("-" * page.width, "dim"))
@@ -115,8 +114,12 @@ def footer(page: Page, report: Report, parts: Triage) -> None:
     _rules(page, report.outcomes, listed, several=several)
     for trace in report.traces:
         prefix = f"{trace.meta.source}: " if several else ""
-        for problem in _not_understood(trace.meta):
-            page.pair("events", prefix + problem)
+        meta = trace.meta
+        kinds = (meta.not_understood, "not understood"), (meta.unknown_categories, "of unknown categories")
+        for counts, kind in (*kinds, (meta.anomalies, "mended")):
+            if counts:
+                named = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
+                page.pair("events", f"{prefix}{sum(counts.values()):,} {kind}: {named}")
         for damage in trace.meta.damage:
             page.pair("damage", prefix + damage.message)
     if any(finding.saving is not None for finding in report.findings):
@@ -139,7 +142,6 @@ def times_count_from(report: Report) -> str:
 
 
 def _recording(page: Page, own: Mapping[int, Finding], *, several: bool) -> None:
-    """What the profiler cost, in one line, and what is to be known of the recording, each once."""
     costly = {number: finding for number, finding in own.items() if finding.cost_ns}
     if costly:
         page.pair("profiler", f"done by the profiler, not by the program: {_priced(costly)}")
@@ -191,14 +193,6 @@ def _reasons(page: Page, outcomes: Iterable[Outcome], *, several: bool) -> None:
         page.put(f"{', '.join(rules)}{where}: {why}", indent=11, hang=3)
 
 
-def _not_understood(meta: Meta) -> Iterator[str]:
-    kinds = ("not understood", "of unknown categories", "mended")
-    for kind, counts in zip(kinds, (meta.not_understood, meta.unknown_categories, meta.anomalies), strict=True):
-        if counts:
-            named = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
-            yield f"{sum(counts.values()):,} {kind}: {named}"
-
-
 def put_trace(page: Page, trace: TraceReport, *, several: bool) -> None:
     page.blank()
     meta, unavailable = trace.meta, trace.unavailable or {}
@@ -215,8 +209,9 @@ def put_trace(page: Page, trace: TraceReport, *, several: bool) -> None:
     asked = ", as asked for with --window" * window.asked
     page.pair("window", f"{format_ns(window.length_ns)}, from {start} to {end}{asked}")
     page.pair("steps", _steps(trace.steps, unavailable.get("steps", "unknown")) + _recorded(trace))
-    if trace.steps is not None and trace.steps.cold is not None:
-        page.pair("cold start", _cold(trace.steps.cold))
+    if trace.steps is not None and (cold := trace.steps.cold) is not None:
+        first = "the first step" if cold.count == 1 else f"the first {cold.count} steps"
+        page.pair("cold start", f"apart from these: {first} took {format_ns(cold.total_ns)}{_while_busy(cold)}")
     page.pair("events", f"{meta.events:,} read")
     if trace.missing:
         page.pair("without", f"{', '.join(trace.missing)} (not recorded)")
@@ -233,16 +228,17 @@ def _device(device: Device, busy: float | None) -> str:
 
 
 def _steps(steps: StepsSummary | None, why: str) -> str:
-    """Number, times and definition, of the steady ones where there is a cold start."""
     if steps is None:
         return f"none: {why}"
     if not steps.marked:
         return steps.source
     times = steps.every if steps.steady is None else steps.steady
+    median, least, most = (format_ns(ns) for ns in (times.median_ns, times.min_ns, times.max_ns))
+    lengths = f"median {median}, from {least} to {most}" if times.count > 1 else median
     busy = "" if steps.steady is None else _while_busy(times)
     empty = f"; {steps.empty} more launched nothing" if steps.empty else ""
     cut = f"; {steps.cut} more cut by --window" if steps.cut else ""
-    return f"{_times(times)}{busy} ({steps.source}){empty}{cut}"
+    return f"{times.count:,}; {lengths}{busy} ({steps.source}){empty}{cut}"
 
 
 def _recorded(trace: TraceReport) -> str:
@@ -254,21 +250,8 @@ def _recorded(trace: TraceReport) -> str:
     return f"; the recorded step of {format_ns(step.traced_ns)} is the mean of those replayed, {sampled}"
 
 
-def _cold(times: StepTimes) -> str:
-    steps = "the first step" if times.count == 1 else f"the first {times.count} steps"
-    return f"apart from these: {steps} took {format_ns(times.total_ns)}{_while_busy(times)}"
-
-
-def _times(times: StepTimes) -> str:
-    median, least, most = (format_ns(ns) for ns in (times.median_ns, times.min_ns, times.max_ns))
-    return f"{times.count:,}; " + (f"median {median}, from {least} to {most}" if times.count > 1 else median)
-
-
 def _while_busy(times: StepTimes) -> str:
     return "" if times.busy_share is None else f", device busy {format_share(times.busy_share)}"
-
-
-_VERDICTS = 3  # of ranks that stand before the findings: more would push these off the first screen
 
 
 def render_text(
@@ -306,7 +289,10 @@ def _all(page: Page, report: Report, parts: Triage, *, quiet: bool) -> None:
             put_ranks(page, report.job)
             page.lines += slowdown_lines(report.job.slowdown) if report.job.slowdown else ()
         else:
-            _verdicts(page, report.traces)
+            slowest = _speaking(report.traces)
+            for trace in report.traces if slowest is None else [slowest]:
+                role = ", the slowest" * (trace is slowest and trace.step is not None)
+                put_rank(page, trace, f"rank {trace.rank}{role}" if len(report.traces) > 1 else "")
         if report.iterations is not None:
             put_iterations(page, report.iterations)
     for number, finding in findings.items():
@@ -316,31 +302,16 @@ def _all(page: Page, report: Report, parts: Triage, *, quiet: bool) -> None:
         footer(page, report, parts)
 
 
-def _verdicts(page: Page, traces: Sequence[TraceReport]) -> None:
-    """Each rank's, or of one job and of many ranks the slowest's: the others' stand with their time."""
-    slowest = _speaking(traces)
-    for trace in traces if slowest is None else [slowest]:
-        role = ", the slowest" * (trace is slowest and trace.step is not None)
-        _verdict(page, trace, f"rank {trace.rank}{role}: " if len(traces) > 1 else "")
-
-
 def _speaking(traces: Sequence[TraceReport]) -> TraceReport | None:
-    return slowest_of(traces) or (max(traces, key=unprofiled_ns) if len(traces) > _VERDICTS else None)
-
-
-def _verdict(page: Page, trace: TraceReport, rank: str) -> None:
-    if trace.summary.lines:
-        page.blank()
-    if trace.summary.lines and rank:
-        page.put(rank.removesuffix(" "), style="bold")
-    put_verdict(page, trace.summary)
+    """The one whose verdict is told first; None for all of a few."""
+    return slowest_of(traces) or (max(traces, key=unprofiled_ns) if len(traces) > RANKS else None)
 
 
 def _time(page: Page, traces: Sequence[TraceReport]) -> None:
     several, spoken = len(traces) > 1, _speaking(traces)
     for trace in traces:
         if spoken is not None and trace is not spoken:
-            _verdict(page, trace, f"{rank_of(trace, slowest_of(traces))}: ")
+            put_rank(page, trace, rank_of(trace, slowest_of(traces)))
         for time in trace.accounting:
             device_bar(page, time, rank=trace.rank if several else None)
     for trace in traces:

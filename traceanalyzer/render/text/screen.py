@@ -15,7 +15,7 @@ from traceanalyzer.render.text.finding import WHOLE, put_fitted, put_short
 from traceanalyzer.render.text.job import put_iterations, put_job_notes, put_ranks
 from traceanalyzer.render.text.page import Page
 from traceanalyzer.render.words.escape import printable, shortened
-from traceanalyzer.render.words.first_screen import cpu_parts, parts_of_step, problem_words, recorded_words
+from traceanalyzer.render.words.phrases import cpu_parts, parts_of_step, problem_words, recorded_words
 from traceanalyzer.report.finding_order import Triage
 from traceanalyzer.report.job_summary import rank_of, slowest_of, unprofiled_ns
 from traceanalyzer.report.verdict import added_up, asked_first
@@ -23,7 +23,7 @@ from traceanalyzer.report.words import listed
 
 LINES, LINES_OF_JOB = 24, 30
 """Lines of the screen at least, of a trace and of a job; a taller terminal shows more."""
-_RANKS = 3  # verdicts of as many ranks that do not communicate
+RANKS = 3  # verdicts of as many ranks that do not communicate
 _VERDICT_LINES = 2  # of Step, Limit and Fix each
 _DETAILED = 2  # findings above `info` with what to do; they come before the titles of others and where the step goes
 _FAILED = 3  # rules that are named
@@ -35,7 +35,7 @@ _LABEL = 7  # columns of `Step`, `Limit`, `Fix` and `Next`
 
 def put_screen(page: Page, report: Report, parts: Triage, *, quiet: bool, height: int = LINES) -> None:
     """Verdict, findings (`quiet`: these alone), where the time goes and what to do next, in `height` lines or more."""
-    head, tail = (Page(page.width, page.colour, page.ascii_only) for _ in range(2))
+    head, tail = page.fresh(), page.fresh()
     if not quiet:
         _head(head, report, parts)
         _tail(tail, report, parts)
@@ -45,7 +45,7 @@ def put_screen(page: Page, report: Report, parts: Triage, *, quiet: bool, height
     where = [] if quiet else _where(page, report.traces)
     if parts.others:
         page.blank()
-        trial, without = (Page(page.width, page.colour, page.ascii_only) for _ in range(2))
+        trial, without = page.fresh(), page.fresh()
         served = _findings(trial, report, parts.others, room - len(where))
         fits = served >= _findings(without, report, parts.others, room)
         tail.lines[:0] = where if fits else []
@@ -65,6 +65,15 @@ def put_verdict(page: Page, verdict: Verdict, lines: int | None = None) -> None:
         else:
             brief = _OF_STEPS.sub("", text)
             put_fitted(page, f"{label:<{_LABEL}}{brief}", lines, hang=_LABEL, style="bold")
+
+
+def put_rank(page: Page, trace: TraceReport, rank: str) -> None:
+    """The whole verdict of a trace; `rank` says which of several it is of."""
+    if trace.summary.lines:
+        page.blank()
+        if rank:
+            page.put(f"{rank}:", style="bold")
+    put_verdict(page, trace.summary)
 
 
 def _head(page: Page, report: Report, parts: Triage) -> None:
@@ -103,7 +112,7 @@ def _speaking(traces: Sequence[TraceReport]) -> list[tuple[TraceReport, str]]:
     if len(traces) == 1:
         return [(traces[0], "")]
     slowest = slowest_of(traces)
-    shown = traces if len(traces) <= _RANKS else [slowest or max(traces, key=unprofiled_ns)]
+    shown = traces if len(traces) <= RANKS else [slowest or max(traces, key=unprofiled_ns)]
     ordered = sorted(shown, key=lambda trace: trace is not slowest)
     return [(trace, rank_of(trace, slowest)) for trace in ordered]
 
@@ -195,14 +204,13 @@ def _laid_out(blocks: Mapping[int, Sequence[Sequence[str]]], sizes: Mapping[int,
 
 
 def _block(page: Page, number: int, finding: Finding, report: Report, detail: int) -> list[str]:
-    own = Page(page.width, page.colour, page.ascii_only)
+    own = page.fresh()
     put_short(own, number, finding, report, detail)
     return own.lines
 
 
 def _where(page: Page, traces: Sequence[TraceReport]) -> list[str]:
-    """Where the step goes, in two lines: as many of its parts as fit."""
-    own = Page(page.width, page.colour, page.ascii_only)
+    own = page.fresh()
     base, parts = parts_of_step(traces)
     named = [f"{printable(name)} {percent(share)}" for name, share in parts.items()]
     while named and not own.lines:
@@ -217,7 +225,6 @@ def _where(page: Page, traces: Sequence[TraceReport]) -> list[str]:
 
 
 def _tail(page: Page, report: Report, parts: Triage) -> None:
-    """Where the time of ranks goes, what to do next, and what did not run."""
     if report.job is not None:
         put_ranks(page, report.job, most=_JOB_ROWS, legend=False)
     _next(page, report, parts)

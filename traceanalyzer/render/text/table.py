@@ -25,7 +25,6 @@ class TableSize:
     name_width: int = 55
 
     def shown(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """The rows that the limit leaves."""
         return rows if self.row_limit < 0 else rows.head(self.row_limit)
 
 
@@ -42,7 +41,6 @@ class _Column:
 
 
 def render_table(table: PrintedTable, size: TableSize) -> str:
-    """The text of `key_averages().table(...)`, of one row at least."""
     columns = _columns(table, size)
     rule = "".join("-" * column.width + " " * SPACING for column in columns)
     lines = [rule, "".join(column.cell(column.title) for column in columns), rule]
@@ -58,7 +56,6 @@ def render_table(table: PrintedTable, size: TableSize) -> str:
 
 
 def table_markdown(table: PrintedTable, size: TableSize) -> str:
-    """The same numbers as a pipe table."""
     columns = _columns(table, size)
     cells = list(zip(*(column.values for column in columns), strict=True))
     return to_markdown([column.title for column in columns], cells, _totals(table))
@@ -68,42 +65,26 @@ def _columns(table: PrintedTable, size: TableSize) -> list[_Column]:
     rows, shown = table.rows, size.shown(table.rows)
     names = [printable(name) for name in rows["name"]]
     width = min(max(map(len, names)) + 4, size.name_width)
-    columns = [_Column("Name", [_cut(name, size.name_width) for name in names[: len(shown)]], width)]
-    columns += _cpu_columns(table, shown)
-    columns += _device_columns(table, shown)
-    columns += _memory_columns(table, shown)
+    most = size.name_width
+    cut = [name[: most - 3] + "..." if len(name) >= most - 3 else name for name in names[: len(shown)]]
+    columns = [_Column("Name", cut, width)]
+    columns += [*_cpu_columns(table, shown), *_device_columns(table, shown), *_memory_columns(table, shown)]
     columns.append(_Column("# of Calls", [str(calls) for calls in shown["calls"]]))
-    columns += _input_columns(rows, shown)
-    columns += _stack_columns(rows, shown)
-    # The stacks' lines stay in the last column.
-    place = len(columns) - (columns[-1].title == "Source Location")
-    return [*columns[:place], *_flops_columns(rows, shown), *columns[place:]]
-
-
-def _input_columns(rows: pd.DataFrame, shown: pd.DataFrame) -> list[_Column]:
-    if "input_shapes" not in rows:
-        return []
-    width = min(int(rows["input_shapes"].str.len().max()) + 4, MAX_SHAPES_WIDTH)
-    return [_Column("Input Shapes", [printable(text)[:width] for text in shown["input_shapes"]], width)]
-
-
-def _stack_columns(rows: pd.DataFrame, shown: pd.DataFrame) -> list[_Column]:
-    if not _has_stack(rows):
-        return []
-    longest = max(len(entry) for stack in rows["stack"] for entry in stack)
-    width = min(longest + 4, MAX_SOURCE_WIDTH)
-    first = [_trimmed(stack[0], width) if len(stack) else "" for stack in shown["stack"]]
-    return [_Column("Source Location", first, width, left=True)]
-
-
-def _flops_columns(rows: pd.DataFrame, shown: pd.DataFrame) -> list[_Column]:
-    if "flops" not in rows or not (rows["flops"] > 0).any():
-        return []
-    least = int(rows.loc[rows["flops"] > 0, "flops"].min())
-    power = int(min(math.log10(least) / 3, 5))
-    scale = 10 ** (power * -3.0)
-    cells = [f"{flops * scale:8.3f}" if flops > 0 else "--" for flops in shown["flops"]]
-    return [_Column(f"Total {_FLOPS[power]}", cells)]
+    if "input_shapes" in rows:
+        width = min(int(rows["input_shapes"].str.len().max()) + 4, MAX_SHAPES_WIDTH)
+        columns.append(_Column("Input Shapes", [printable(text)[:width] for text in shown["input_shapes"]], width))
+    if "flops" in rows and (rows["flops"] > 0).any():
+        least = int(rows.loc[rows["flops"] > 0, "flops"].min())
+        power = int(min(math.log10(least) / 3, 5))
+        scale = 10 ** (power * -3.0)
+        cells = [f"{flops * scale:8.3f}" if flops > 0 else "--" for flops in shown["flops"]]
+        columns.append(_Column(f"Total {_FLOPS[power]}", cells))
+    if _has_stack(rows):  # last: the further lines of stacks stand below it
+        longest = max(len(entry) for stack in rows["stack"] for entry in stack)
+        width = min(longest + 4, MAX_SOURCE_WIDTH)
+        first = [_trimmed(stack[0], width) if len(stack) else "" for stack in shown["stack"]]
+        columns.append(_Column("Source Location", first, width, left=True))
+    return columns
 
 
 def _has_stack(rows: pd.DataFrame) -> bool:
@@ -172,10 +153,6 @@ def format_memory(size: int) -> str:
         if abs(size) >= _KILO**power:
             return f"{size / _KILO**power:.2f} {unit}"
     return f"{size} B"
-
-
-def _cut(name: str, width: int) -> str:
-    return name[: width - 3] + "..." if len(name) >= width - 3 else name
 
 
 def _trimmed(path: str, width: int) -> str:

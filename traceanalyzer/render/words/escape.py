@@ -4,6 +4,9 @@ from collections.abc import Sequence
 
 from traceanalyzer.model.text_queries import regex
 
+JOINED = "\N{NO-BREAK SPACE}"  # stands for a space at which no line ends
+_UNIT = regex(r"(?<=\d) (?=(?:%|x|B|[KMGT]i?B|[kMGTP]?FLOP|GB/s|TFLOP/s|[mµn]?s)(?![\w/]))")
+
 
 def to_markdown(titles: Sequence[str], cells: Sequence[Sequence[str]], after: Sequence[str] = ()) -> str:
     """A pipe table: the first column to the left, the others to the right; `after` as lines below.
@@ -28,10 +31,6 @@ _MARKS = {ord(mark): f"\\{mark}" for mark in "\\`*_[]#|"} | {ord("<"): "&lt;", o
 def plain_markdown(text: str) -> str:
     """A text in which nothing is a mark of Markdown or HTML, notifies anybody, or becomes a link."""
     return _LIVE.sub(lambda live: live[0] + _JOINER, printable(text)).translate(_MARKS)
-
-
-JOINED = "\N{NO-BREAK SPACE}"  # stands for a space at which no line ends
-_UNIT = regex(r"(?<=\d) (?=(?:%|x|B|[KMGT]i?B|[kMGTP]?FLOP|GB/s|TFLOP/s|[mµn]?s)(?![\w/]))")
 
 
 def printable(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What the name of a kernel says: its library, what it computes, architecture, types, tile and layout."""
+"""What `traceanalyzer explain` prints: a rule's page, and what the name of a kernel says."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -6,9 +6,19 @@ from collections.abc import Iterator, Mapping
 from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.model.text_queries import compiled, regex
 from traceanalyzer.render.text.page import Page
+from traceanalyzer.rule.limits import LimitInfo, limits_of
+from traceanalyzer.rule.registry import MIN_SHARE, Rule
 from traceanalyzer.tensors.ops.table import UNKNOWN, op_row
 from traceanalyzer.timeline import kernel_families as families
 
+# Pages start one with what it is about, "Bad: ...", or as an item of a list.
+_PARAGRAPH = regex(r"\n(?:\n|(?=[A-Z][^.:]*:)|(?=- ))")
+
+_MIN_SHARE_SOURCE = (
+    "a finding is reported only if its cost is at least this share of the window (the recorded time), or if fixing it "
+    "saves at least this share of the predicted step"
+)
+_ZERO_SOURCE = "0 means that the cost does not decide whether a finding is reported"
 _KERNEL = regex(r"_|::|<")  # a name without is that of a rule, or of a cause
 _NCCL = regex(r"^ncclDev|^ncclKernel|^rcclGeneric|^void nccl")
 _Table = Mapping[str | re.Pattern[str], str]
@@ -89,6 +99,35 @@ _SEE: _Table = {
     families.CONVERSION: "dtype-casts",
     r"(vectorized|unrolled)_elementwise_kernel": "unfused-pointwise",
 }
+
+
+def paragraphs(rule: Rule) -> list[str]:
+    return [" ".join(paragraph.split()) for paragraph in _PARAGRAPH.split(rule.page)]
+
+
+def rule_page(rule: Rule, width: int = 80, *, verbose: bool = False) -> str:
+    """Slug, the docstring, and every limit; `verbose` says of each what it means and where its number comes from."""
+    page = Page(width)
+    page.put(f"{rule.slug}  (group {rule.group}, added in version {rule.since})")
+    page.blank()
+    for paragraph in paragraphs(rule):
+        page.put(paragraph, indent=2 * paragraph.startswith("- "), hang=2)
+    if rule.causes:
+        page.put(f"Causes: {', '.join(rule.causes)}.", hang=2)
+    page.blank()
+    source = _MIN_SHARE_SOURCE if rule.min_share else _ZERO_SOURCE
+    limits = [LimitInfo(MIN_SHARE, rule.min_share, source), *limits_of(rule.limits)]
+    page.put("Thresholds with their present values:")
+    if verbose:
+        for limit in limits:
+            shown = f" ({limit.shown})" if limit.shown else ""
+            page.put(f"{rule.slug}.{limit.name}={limit.value}{shown}", indent=4)
+            page.put(limit.explained, indent=8)
+    else:
+        page.put(", ".join(f"{limit.name}={limit.value}" for limit in limits), indent=2)
+        page.put(f"What each means: traceanalyzer explain {rule.slug} --verbose", indent=2)
+    page.put(f"To change one, for example: --set {rule.slug}.{MIN_SHARE}=0.1", indent=2)
+    return page.text()
 
 
 def kernel_page(name: str, width: int = 80) -> str:
