@@ -68,7 +68,6 @@ class OneFile(ThreadingHTTPServer):
 
     @property
     def path(self) -> str:
-        """The path within this server."""
         return f"/{self._token}/{self.file.name}" if self.file else ""
 
     @property
@@ -87,36 +86,32 @@ class _Handler(BaseHTTPRequestHandler):
         one.asked_s = time.monotonic()
         if one.viewer is not None and self.path.partition("?")[0] != one.path:
             self._part(one.viewer.resolve())
-            return
-        if not self._admitted() or one.file is None or one.served.is_set():
+        elif not self._admitted() or one.file is None or one.served.is_set():
             self._refuse()
-            return
-        with one.file.open("rb") as content:
-            self.send_response(HTTPStatus.OK)
-            self._allow()
-            self.send_header("Content-Type", "application/octet-stream")
-            self.send_header("Content-Length", str(one.file.stat().st_size))
-            self.send_header("Cache-Control", "no-store")
-            try:
-                self.end_headers()
-                shutil.copyfileobj(content, self.wfile)
-            except OSError:  # the page was closed: it may come again
-                return
-        one.served.set()
+        elif self._send(one.file, {"Content-Type": "application/octet-stream", "Cache-Control": "no-store"}):
+            one.served.set()
 
     def _part(self, folder: Path) -> None:
         name = unquote(self.path.partition("?")[0]).lstrip("/") or "index.html"
         wanted = (folder / name).resolve() if "\0" not in name else folder
         if self.headers.get("Host") != self.server.host or not wanted.is_relative_to(folder) or not wanted.is_file():
             self._refuse()
-            return
-        content = wanted.read_bytes()
-        self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Type", mimetypes.guess_type(wanted.name)[0] or "application/octet-stream")
-        self.send_header("Content-Length", str(len(content)))
-        with suppress(OSError):  # the page was closed
-            self.end_headers()
-            self.wfile.write(content)
+        else:
+            self._send(wanted, {"Content-Type": mimetypes.guess_type(wanted.name)[0] or "application/octet-stream"})
+
+    def _send(self, file: Path, headers: dict[str, str]) -> bool:
+        """Whether all of it was sent: a page that was closed may come again."""
+        with file.open("rb") as content:
+            self.send_response(HTTPStatus.OK)
+            self._allow()
+            for name, value in (headers | {"Content-Length": str(file.stat().st_size)}).items():
+                self.send_header(name, value)
+            try:
+                self.end_headers()
+                shutil.copyfileobj(content, self.wfile)
+            except OSError:
+                return False
+        return True
 
     def do_OPTIONS(self) -> None:
         """Browsers ask before a page of the network may fetch from this machine."""
