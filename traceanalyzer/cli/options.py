@@ -31,11 +31,6 @@ class _PathOrUrl(click.Path):
         return as_path(value) if is_url(value) else super().convert(value, param, ctx)
 
 
-PATH = _LocalPath(path_type=Path)
-PATH_OR_URL = _PathOrUrl(path_type=Path)
-FILE = click.Path(path_type=Path, dir_okay=False)
-
-
 def file_option(*names: str, text: str, **more: Any) -> Callable[[F], F]:
     return click.option(*names, type=FILE, metavar="FILE", help=text, **more)
 
@@ -45,18 +40,6 @@ def number_option(name: str, text: str, *, least: int = 1, metavar: str | None =
     return click.option(name, type=kind, metavar=metavar, help=text, show_default=shown, **more)
 
 
-trace_argument = click.argument("trace", type=PATH_OR_URL)
-output_option = file_option("--output", "-o", text="Write to FILE instead of standard output.")
-force_option = click.option("--force", is_flag=True, help="Replace existing output files.")
-window_option = click.option(
-    "--window",
-    callback=lambda ctx, param, value: parse_window(value) if value else None,
-    metavar="START:END",
-    help="Analyse this part only, as offsets: 12.5ms:80ms.",
-)
-Window = tuple[int | None, int | None]
-
-
 def _step_time(_: click.Context, __: click.Parameter, value: str | None) -> GivenStep | None:
     try:
         return GivenStep.of(value)
@@ -64,30 +47,9 @@ def _step_time(_: click.Context, __: click.Parameter, value: str | None) -> Give
         raise click.BadParameter(f"{error.problem}. {error.remedy}") from None
 
 
-step_option = click.option(
-    "--step-ms",
-    callback=_step_time,
-    metavar="MS",
-    help="How long a step takes without the profiler, where you have measured it: 18.3, or 18.3,18.9, or 18:19.",
-)
-limit_option = number_option("--limit", "Rows of each list.", default=10)
-cache_option = click.option(
-    "--cache", is_flag=True, help="Keep the parsed trace in ~/.cache/traceanalyzer for the next run."
-)
-
-
 def format_option(*forms: str) -> Callable[[F], F]:
     """`--format`, by default the first of the forms."""
     return click.option("--format", "form", type=click.Choice(forms), default=forms[0], show_default=True)
-
-
-def view_options(*forms: str) -> Callable[[F], F]:
-    """What commands that print one view of one trace take: the trace, the form, and where it goes."""
-
-    def decorated(command: F) -> F:
-        return trace_argument(format_option(*forms)(output_option(force_option(command))))
-
-    return decorated
 
 
 def names_option(name: str, text: str) -> Callable[[F], F]:
@@ -106,6 +68,29 @@ def settings_of(ctx: click.Context, param: click.Parameter, values: Sequence[str
     return {name.strip(): text.strip() for name, _, text in pairs}
 
 
+PATH = _LocalPath(path_type=Path)
+PATH_OR_URL = _PathOrUrl(path_type=Path)
+FILE = click.Path(path_type=Path, dir_okay=False)
+trace_argument = click.argument("trace", type=PATH_OR_URL)
+output_option = file_option("--output", "-o", text="Write to FILE instead of standard output.")
+force_option = click.option("--force", is_flag=True, help="Replace existing output files.")
+window_option = click.option(
+    "--window",
+    callback=lambda ctx, param, value: parse_window(value) if value else None,
+    metavar="START:END",
+    help="Analyse this part only, as offsets: 12.5ms:80ms.",
+)
+Window = tuple[int | None, int | None]
+step_option = click.option(
+    "--step-ms",
+    callback=_step_time,
+    metavar="MS",
+    help="How long a step takes without the profiler, where you have measured it: 18.3, or 18.3,18.9, or 18:19.",
+)
+limit_option = number_option("--limit", "Rows of each list.", default=10)
+cache_option = click.option(
+    "--cache", is_flag=True, help="Keep the parsed trace in ~/.cache/traceanalyzer for the next run."
+)
 scheduler_option = click.option(
     "--scheduler",
     metavar="ADDRESS",
@@ -114,3 +99,12 @@ scheduler_option = click.option(
 jobs_option = number_option(
     "--jobs", "Processes that read a large file or a job's ranks, and threads that analyse it; by default one per core."
 )
+
+
+def view_options(*forms: str) -> Callable[[F], F]:
+    """What commands that print one view of one trace take: the trace, the form, and where it goes."""
+
+    def decorated(command: F) -> F:
+        return trace_argument(format_option(*forms)(output_option(force_option(command))))
+
+    return decorated

@@ -61,6 +61,15 @@ FINDINGS = pa.schema([*_TEXTS, ("rank", pa.int64()), *_PLACE, *_TIMES, *_SHARES,
 """Times are int64 ns; `evidence` is JSON text, since every rule names numbers of its own."""
 _TYPES = {"int64": pa.int64(), "Int64": pa.int64(), "float64": pa.float64()}
 _TEXT = pa.dictionary(pa.int32(), pa.string())
+TABLES = ("steps", "collectives", "accounting", "findings")  # in the order in which they are written
+_OF_JOB = ("rank", "ranks", "cost_by_rank_ns")  # columns that the folders tell, or one rank does not
+_MADE_FROM, _FILE = "made_from", "file"
+_PART = "part.parquet"
+_AT_ONCE = 16  # files whose tables are in memory together
+_BLOCK_BYTES = 1 << 20
+_WHICH = ("run", "iteration", "rank", "source", "status", "problem", "events", "base_time_ns", "world_size")
+_NUMBERS = ("rank", "events", "base_time_ns", "world_size")
+_FILES = pa.schema([(name, pa.int64() if name in _NUMBERS else pa.string()) for name in _WHICH])
 
 
 def write_findings(report: Report, stream: BinaryIO) -> None:
@@ -97,17 +106,6 @@ def write_frame(trace: Trace, name: str, stream: BinaryIO) -> int:
     table = pa.Table.from_pandas(frame[[one.name for one in columns]], schema=schema, preserve_index=False)
     write_parquet(table, stream, signature(source=trace.meta.source, frame=name))
     return len(frame)
-
-
-TABLES = ("steps", "collectives", "accounting", "findings")  # in the order in which they are written
-_OF_JOB = ("rank", "ranks", "cost_by_rank_ns")  # columns that the folders tell, or one rank does not
-_MADE_FROM, _FILE = "made_from", "file"
-_PART = "part.parquet"
-_AT_ONCE = 16  # files whose tables are in memory together
-_BLOCK_BYTES = 1 << 20
-_WHICH = ("run", "iteration", "rank", "source", "status", "problem", "events", "base_time_ns", "world_size")
-_NUMBERS = ("rank", "events", "base_time_ns", "world_size")
-_FILES = pa.schema([(name, pa.int64() if name in _NUMBERS else pa.string()) for name in _WHICH])
 
 
 class RankTables(NamedTuple):

@@ -4,6 +4,10 @@ from collections.abc import Sequence
 
 from traceanalyzer.model.text_queries import regex
 
+# Invisible; breaks `@name`, which notifies people, and addresses, which become links.
+_JOINER = "\N{WORD JOINER}"
+_LIVE = regex(r"@(?=\w)|(?<=:)(?=//)|(?<=\bwww)(?=\.)")
+_MARKS = {ord(mark): f"\\{mark}" for mark in "\\`*_[]#|"} | {ord("<"): "&lt;", ord(">"): "&gt;"}
 JOINED = "\N{NO-BREAK SPACE}"  # stands for a space at which no line ends
 _UNIT = regex(r"(?<=\d) (?=(?:%|x|B|[KMGT]i?B|[kMGTP]?FLOP|GB/s|TFLOP/s|[mµn]?s)(?![\w/]))")
 
@@ -20,12 +24,6 @@ def to_markdown(titles: Sequence[str], cells: Sequence[Sequence[str]], after: Se
 
 def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
-
-
-# Invisible; breaks `@name`, which notifies people, and addresses, which become links.
-_JOINER = "\N{WORD JOINER}"
-_LIVE = regex(r"@(?=\w)|(?<=:)(?=//)|(?<=\bwww)(?=\.)")
-_MARKS = {ord(mark): f"\\{mark}" for mark in "\\`*_[]#|"} | {ord("<"): "&lt;", ord(">"): "&gt;"}
 
 
 def plain_markdown(text: str) -> str:
