@@ -104,7 +104,7 @@ def test_the_profile_has_the_slowest_parts_of_all_ranks_in_order(
 ) -> None:
     monkeypatch.setattr(report_output, "_STARTED_NS", 1_000_000)
     monkeypatch.setattr(report_output, "perf_counter_ns", lambda: 101_000_000)
-    report_output.print_times(cast(Any, Timed()), 6_000_000, 26_000_000)
+    report_output.print_profile(samples.report(), cast(Any, Timed()), 6_000_000, 26_000_000)
     lines = [line.strip() for line in capsys.readouterr().err.splitlines()]
     assert [" ".join(line.split()) for line in lines[:6]] == [
         "100 ms in total",

@@ -134,23 +134,16 @@ def _run(request: Request) -> int:
 
     _check(request)
     baseline = None if request.baseline is None else report_output.baseline_severities(request.baseline)
-    code: int = with_ranks(
-        request.traces,
-        request.window,
-        partial(_say, request, baseline, perf_counter_ns()),
-        quiet=request.quiet,
-        jobs=request.jobs,
-        cache=request.cache,
-        meanwhile=_import_analysis,
-        scheduler=request.scheduler,
-        tensors=request.tensors,
-    )
+    say = partial(_say, request, baseline, perf_counter_ns())
+    how = {name: getattr(request, name) for name in ("quiet", "jobs", "cache", "scheduler", "tensors")}
+    code: int = with_ranks(request.traces, request.window, say, meanwhile=_import_analysis, **how)
     return code
 
 
 def _say(
     request: Request, baseline: Mapping[str, int] | None, read_from: int, ranks: Ranks, view: JobView | None
 ) -> int:
+    from traceanalyzer.render.text.report import render_text
     from traceanalyzer.report.diagnosis import report_of_ranks, with_iterations
     from traceanalyzer.report.rank_report import Asked
 
@@ -165,15 +158,16 @@ def _say(
     report_output.write_tables(report, ranks, findings=request.parquet, accounting=request.accounting)
     failed = report_output.failing(report, request.fail_on, baseline)
     if request.form == "text":
-        put_text(_text(request, report), request.output)
+        how = {name: getattr(request, name) for name in ("quiet", "verbose", "pedantic")}
+        text = render_text(report, height=height(request.output), **how, **look(request.output))
+        put_text(text, request.output)
     else:
         put(report_output.rendered(request.form, report, failed, baseline), request.output)
     _warn(report)
     report_output.warn_of_measured(report)
     report_output.warn_of_step(request.step_ms, ranks)
     if request.profile:
-        report_output.print_times(ranks, read_from, read_to)
-        report_output.print_failures(report)
+        report_output.print_profile(report, ranks, read_from, read_to)
     if request.fail_on == "never":
         return 0
     return COULD_NOT_RUN if report_output.failed_rules(report) else int(bool(failed))
@@ -196,14 +190,6 @@ def _check(request: Request) -> None:
         raise BadOption("--baseline is given without --fail-on", remedy=remedy)
     outputs = [path for path in (request.output, request.parquet, request.accounting) if path]
     check_outputs(outputs, inputs=request.traces, force=request.force)
-
-
-def _text(request: Request, report: Report) -> str:
-    """For a terminal, as wide and colourful as it is; for a file, always the same."""
-    from traceanalyzer.render.text.report import render_text
-
-    asked = {name: getattr(request, name) for name in ("quiet", "verbose", "pedantic")}
-    return render_text(report, height=height(request.output), **asked, **look(request.output))
 
 
 def _warn(report: Report) -> None:

@@ -170,8 +170,8 @@ def warn_of_measured(report: Report) -> None:
             tell(f"warning: {trace.meta.source}: {why}: {_WHY_APART.format(taken=taken)}", trace.meta.source)
 
 
-def print_times(ranks: Ranks, read_from_ns: int, read_to_ns: int) -> None:
-    """Prints total time, phases, and the slowest indexes and rules of all ranks.
+def print_profile(report: Report, ranks: Ranks, read_from_ns: int, read_to_ns: int) -> None:
+    """Prints total time, phases, the slowest indexes and rules of all ranks, and which findings failed which check.
 
     Each is without what it asked for; several run at a time where there are several cores.
     """
@@ -184,9 +184,6 @@ def print_times(ranks: Ranks, read_from_ns: int, read_to_ns: int) -> None:
     total = ("in total", perf_counter_ns() - _STARTED_NS)
     for name, ns in [total, *around.items(), *sums.most_common(_MOST_LINES)]:
         print(f"{format_ns(ns):>10}  {name}", file=sys.stderr)
-
-
-def print_failures(report: Report) -> None:
     for failure in report.failures:
         print(f"{'check':>10}  {failure}", file=sys.stderr)
 
