@@ -18,7 +18,7 @@ from tests.support.cached_reports import analysed, reported
 from tests.support.fixtures import FIXTURES
 from tests.support.paths import REPOSITORY
 from tests.support.xdist_groups import with_torch
-from traceanalyzer.cli.app import cli
+from traceanalyzer.cli.app import NAMES, cli, command_of
 from traceanalyzer.idle.causes import CAUSES
 from traceanalyzer.read.load import load_file
 from traceanalyzer.report.facts import facts_of

@@ -93,8 +93,7 @@ def regions(trace: Path, depth: int, by: str | None, form: str, output: Path | N
       traceanalyzer regions trace.json --format parquet --output regions.parquet
     """
     from traceanalyzer.model.analysis import Analysis
-    from traceanalyzer.regions.rates import RegionRates
-    from traceanalyzer.regions.regions import Regions
+    from traceanalyzer.regions.regions import RegionRates, Regions
     from traceanalyzer.render.data.table import regions_fields, regions_frame
     from traceanalyzer.render.text.views import render_regions
 

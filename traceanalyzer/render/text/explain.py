@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.model.text_queries import compiled, regex
 from traceanalyzer.render.text.page import Page
-from traceanalyzer.rule.limits import LimitInfo, limits_of
-from traceanalyzer.rule.registry import MIN_SHARE, Rule
+from traceanalyzer.rule.registry import MIN_SHARE, LimitInfo, Rule, limits_of
 from traceanalyzer.tensors.ops.table import UNKNOWN, op_row
 from traceanalyzer.timeline import kernel_families as families
 

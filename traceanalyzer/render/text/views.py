@@ -14,8 +14,7 @@ from traceanalyzer.allocator.memory_view import NO_LINE, DeviceMemory, MemoryVie
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.short_names import plain_kernel, short_op, short_ops
 from traceanalyzer.model.units import format_bytes, format_ns, format_offset, format_share
-from traceanalyzer.regions.rates import RegionRates
-from traceanalyzer.regions.regions import Regions
+from traceanalyzer.regions.regions import RegionRates, Regions
 from traceanalyzer.render.data.table import records
 from traceanalyzer.render.text.page import Page, as_text
 from traceanalyzer.render.words.escape import printable, shortened, to_markdown

@@ -9,10 +9,9 @@ from itertools import zip_longest
 import numpy as np
 
 from traceanalyzer.model.arrays import distinct
-from traceanalyzer.roofline.gpus import Gpu, Gpus, first_of, speedup
+from traceanalyzer.roofline.gpus import Gpu, Gpus, Peaks, first_of, speedup
 from traceanalyzer.roofline.lower_bounds import bound_of, least_ns
 from traceanalyzer.roofline.op_rates import shapes_of
-from traceanalyzer.roofline.peaks import Peaks
 from traceanalyzer.rule import Claims, Confidence, Hits, LostTime, Work, clamp_to_floor, gpu_time_evidence, rule
 from traceanalyzer.rule.hits import reduce_to
 from traceanalyzer.tensors.launch_inputs import WorkInputs
