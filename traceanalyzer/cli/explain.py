@@ -51,7 +51,7 @@ def explain(words: tuple[str, ...], verbose: bool) -> None:
 def _cause_page(name: str, every_rule: tuple[Rule, ...], verbose: bool) -> str:
     """The accounting's own words on a cause, and the page of each rule that names it."""
     from traceanalyzer.idle.causes import TABLE
-    from traceanalyzer.render.text.listings import rule_page
+    from traceanalyzer.render.text.explain import rule_page
     from traceanalyzer.render.text.page import Page
     from traceanalyzer.report.words import in_words
     from traceanalyzer.rule.registry import find_rule
