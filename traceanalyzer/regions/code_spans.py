@@ -60,8 +60,7 @@ class CodeSpans:
 
     def named(self, pattern: re.Pattern[str]) -> Mask:
         """Which spans have a name with the pattern."""
-        known = np.array([bool(pattern.search(name)) for name in self.names] or [False])
-        return known[self.name] if len(self.name) else np.zeros(0, bool)
+        return Texts(self.name, np.array(self.names, object)).matches(pattern)
 
     @classmethod
     def of(cls, events: Events, thread: int, begins: Rows, ends: Rows) -> Self:

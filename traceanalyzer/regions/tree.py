@@ -14,6 +14,7 @@ from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, grouped, nu
 from traceanalyzer.model.containment import depths
 from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.text_queries import regex
+from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import codes_at, texts_of
 from traceanalyzer.regions.code_spans import KINDS, CodeSpans
 from traceanalyzer.replay.cpu_timeline import CpuTimeline
@@ -194,7 +195,7 @@ def _items(events: Events, spans: CodeSpans, rows: Rows, begins: Rows, main: int
     step = np.searchsorted(begins, start, side="right") - 1
     code, used = numbered(codes_at(cpu, "name", row).astype(np.int64))
     names = [short_ops(str(texts_of(cpu, "name")[number])) for number in used.tolist()]
-    backward = np.array([bool(_BACKWARD.search(name)) for name in names] or [False])[code] if len(row) else row > 0
+    backward = Texts(code, np.array(names, object)).matches(_BACKWARD)
     hooked = in_hooks(events, row)
     span = np.where((nesting.thread[row] == main) | hooked, spans.at(start, end), -1)
     phase = _phases(spans, span, step, backward, hooked)
