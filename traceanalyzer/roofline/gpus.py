@@ -26,18 +26,19 @@ class Link:
 
 
 @cache
-def _tables() -> Mapping[str, Any]:
+def tables() -> Mapping[str, Any]:
+    """What `devices.toml` has, which explains it."""
     return tomllib.loads(Path(__file__).with_name("devices.toml").read_text(encoding="utf-8"))
 
 
 def link_reached() -> float:
     """Share of a link's peak that large copies from pinned memory reach."""
-    return float(_tables()["link_reached"])
+    return float(tables()["link_reached"])
 
 
 def host_link(device: str | None) -> Link | None:
     """The link of a device by its name in the trace's deviceProperties, perhaps in a slower slot; None if unknown."""
-    links = _tables()["links"]
+    links = tables()["links"]
     return next((Link(*fields) for pattern, *fields in links if device and re.search(pattern, device)), None)
 
 
@@ -65,7 +66,7 @@ class Peaks:
     def reached_tflops(self, kind: str, arithmetic: str) -> float | None:
         """What well-shaped work of that kind (matmul, conv, attention) and arithmetic reaches; None if unknown."""
         peak = self.tflops.get(arithmetic)
-        shares: Mapping[str, float] = _tables()["reached"].get(kind, {})
+        shares: Mapping[str, float] = tables()["reached"].get(kind, {})
         share = shares.get(_HALF.get(arithmetic, arithmetic))
         if peak is None or share is None:
             return None
@@ -76,7 +77,7 @@ class Peaks:
 @cache
 def _known() -> tuple[tuple[str, Peaks], ...]:
     """(pattern of the name, peaks) of each device; "Laptop GPU" and "Max-Q" follow the names of slower cards."""
-    table = _tables()
+    table = tables()
     devices = [
         (pattern, Peaks(name, table["rates"][rates], gbps, table["sources"][source], *best))
         for pattern, name, rates, gbps, source, *best in table["devices"]

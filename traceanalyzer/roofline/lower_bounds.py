@@ -9,52 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import takewhile
 
-from traceanalyzer.roofline.gpus import Peaks
+from traceanalyzer.roofline.gpus import Peaks, tables
 from traceanalyzer.tensors.ops.costs import ARITHMETIC, DEPTHWISE, INDEX_BYTES, OpCost, scatter
 from traceanalyzer.tensors.ops.table import op_cost
 from traceanalyzer.tensors.signatures import Signature
 
-# Measured on an H200 (torch 2.11, CUDA 13) at 256 MB of float32 or 128 MB of bfloat16, unless a line says otherwise.
-REACHED: Mapping[str, float] = {
-    "elementwise": 0.60,  # 0.86 where all operands are contiguous
-    "compiled": 0.24,  # kernels of torch.compile for GPT-2: 0.23 to 0.95 of what they move at least
-    "matmul": 0.65,
-    "conv": 0.47,
-    "attention": 0.40,
-    "reduction": 0.71,
-    "scan": 0.27,
-    "softmax": 0.40,
-    "norm": 0.50,  # 0.83 by torch.compile, rows of 64 to 1,024
-    "norm backward": 0.36,  # by torch.compile, rows of 128; 0.34 to 0.47 from 64 to 1,024 in bfloat16
-    "batch norm": 0.14,
-    "pool": 0.10,
-    "pool backward": 0.045,
-    "thin conv": 0.034,  # few channels in: the first layer of a ResNet; depthwise weights' gradients 0.02 to 0.5
-    "depthwise conv": 0.086,  # torch's own, 3x3 and 5x5 in bfloat16, channels first: 0.047 to 0.20
-    "separable conv": 0.07,  # passes of 23 taps over 3 channels of float32: 0.12 along rows, 0.047 along columns
-    "gather": 0.14,
-    "scatter": 0.06,
-    "row scatter": 0.25,  # 0.22 to 0.34
-    "histogram": 0.20,  # 0.41 by torch.histc, 17 million numbers into 256 places
-    "sorted sum": 0.10,  # index_put_ that accumulates, 8 to 33 million rows of 8 or 1 numbers, few equal; H100
-    "sorted row sum": 0.25,  # 0.23 to 0.76, rows of 64 to 256
-    # What index_add_ reaches of the sums that index_put_(accumulate=True) makes by sorting, H200:
-    "indexed sum": 0.20,  # 0.24, single numbers; sorting them reaches a tenth to a half of it
-    "indexed row sum": 0.30,  # 0.30 to 0.40, rows of 3 to 256 numbers; sorting them reaches 0.03 to 0.25
-    "sort": 0.045,
-    "select": 0.06,
-    "concatenation": 0.60,
-    "transposition": 0.24,
-    # By cuFFT, lengths without prime factors above 7, 1 to 256 MB on an H100 (torch 2.11, CUDA 13):
-    "fft": 0.60,  # 0.55 to 0.95
-    "real fft": 0.38,  # 0.37 to 0.87; c2r without the copy that torch makes of its input
-    "long fft": 0.20,  # 0.20 to 0.51, more than 8,192 numbers
-    "real long fft": 0.14,  # 0.12 to 0.22
-    "distances": 0.12,  # by a product of 15,360 points of 3 numbers, which cdist takes for more than 25 points
-    # Not measured: the least that measured kinds reach.
-    **dict.fromkeys(("resampling", "search", "count", "vector product", "random"), 0.045),
-    "lists": 0.30,  # 0.61 by a fused Adam of 1,500,000 rows of 64
-}
+REACHED: Mapping[str, float] = tables()["reached_by_ops"]
+"""Share of what calls of a kind need at least that well-shaped ones reach."""
 _SORTED = 64  # bytes that sorting an index moves, with its place; as long as it takes on an H100
 _ADDED = 4  # bytes of a number at least: additions of narrower ones go one by one as well
 _FEW_CHANNELS = 8
