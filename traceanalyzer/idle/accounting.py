@@ -112,8 +112,12 @@ def _segments(
     spans = (intervals.union(work.start_ns[of_kind], work.end_ns[of_kind]) for of_kind in chosen)
     sets = [intervals.clip(span, low, high) for span in spans]
     pieces = np.flatnonzero(idle.device == device)
-    exchanges = np.flatnonzero(selected & (work.kind == _COMMUNICATION))
-    unknown, moves = (intervals.clip(exchange, low, high) for exchange in _exchanges(work, exchanges, waits))
+    exchanges = np.flatnonzero(chosen[_COMMUNICATION])
+    begin, finish = work.start_ns[exchanges], work.end_ns[exchanges]
+    waited_ns = np.full(len(exchanges), -1) if waits is None else waits.of(exchanges)[0]
+    known = waited_ns >= 0  # then they move data after their wait
+    unknown = intervals.clip(intervals.union(begin[~known], finish[~known]), low, high)
+    moves = intervals.clip(intervals.union((begin + waited_ns)[known], finish[known]), low, high)
     members = [edge for found in (*sets, unknown, moves) for edge in found]
     # Pieces have edges of their own: also, work that lasts no time lies between two of them.
     others = np.clip(idle.start_ns[pieces], low, high), steps.bounds_ns[device], [low, high]
@@ -127,17 +131,6 @@ def _segments(
     around = pick(pieces, np.searchsorted(idle.start_ns[pieces], start, side="right") - 1)
     piece = np.where(found == _IDLE, around, -1)
     return np.full(len(start), device), steps.at(device, start), found, piece, start, end - start
-
-
-def _exchanges(work: DeviceWork, entries: Rows, waits: CollectiveWaits | None) -> tuple[intervals.Set, intervals.Set]:
-    """(when collectives run of which nobody knows how long they wait, when the others move data: after their wait)."""
-    begin, end = work.start_ns[entries], work.end_ns[entries]
-    if waits is None:
-        return intervals.union(begin, end), intervals.EMPTY
-    waited_ns, _ = waits.of(entries)
-    known = waited_ns >= 0
-    moving = intervals.union((begin + waited_ns)[known], end[known])
-    return intervals.union(begin[~known], end[~known]), moving
 
 
 def _covers(members: intervals.Set, instants: Rows) -> Mask:

@@ -124,8 +124,14 @@ def _nothing_ran(trace: Trace) -> Unavailable:
         return Unavailable(f"all {untimed:,} GPU records lost their times", EXPORT_FIRST)
     calls = matching(trace.lanes.cpu, "category", CALL_CATEGORIES.__contains__)
     launches = int((calls & matching(trace.lanes.cpu, "name", LAUNCH.search)).sum())
-    if accelerators := _other_accelerators(trace):
-        kinds = [f"{count:,} row{'s' * (count > 1)} of {name}" for name, count in accelerators.items()]
+    rows = {**trace.meta.rows.get("gpu", {}), "hpu_op": trace.meta.rows.get("cpu", {}).get("hpu_op", 0)}
+    kinds = [
+        f"{count:,} row{'s' * (count > 1)} of {name} ({category})"
+        for category, count in sorted(rows.items())
+        for prefix, name in _ACCELERATORS.items()
+        if category.startswith(f"{prefix}_") and count and category not in BUSY_CATEGORIES
+    ]
+    if kinds:
         what = f"the trace has {' and '.join(kinds)}, but no kernel, copy or memset with its launch"
         return Unavailable(what, "only the CPU's ops can be shown: `traceanalyzer ops`")
     if launches == 0:
@@ -138,17 +144,6 @@ def _nothing_ran(trace: Trace) -> Unavailable:
         what = f"{launches:,} launches, but no device records: the profiler could not record the device"
         remedy = "check permissions, other profilers that hold the device, and the driver's version"
     return Unavailable(what, remedy)
-
-
-def _other_accelerators(trace: Trace) -> dict[str, int]:
-    """`MTIA (mtia_ccp_events)` -> rows that are of an accelerator, but of none of its work."""
-    rows = {**trace.meta.rows.get("gpu", {}), "hpu_op": trace.meta.rows.get("cpu", {}).get("hpu_op", 0)}
-    return {
-        f"{name} ({category})": count
-        for category, count in sorted(rows.items())
-        for prefix, name in _ACCELERATORS.items()
-        if category.startswith(f"{prefix}_") and count and category not in BUSY_CATEGORIES
-    }
 
 
 def _ops(trace: Trace, nesting: Nesting, row: Rows, call: Rows) -> Rows:

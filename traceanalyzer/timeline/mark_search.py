@@ -148,13 +148,22 @@ def _optimizer(annotations: _Annotations, start: int, end: int) -> Marks | None:
 
 def _repeated(annotations: _Annotations, start: int, end: int) -> Marks | None:
     """An annotation of the user that repeats, but for numbers in its name, and covers most of the window."""
-    begins, ends, code, names = annotations.outermost_by_name()
+    plain, names = _numberless(annotations.name.names)
+    no_steps = (patterns.is_compilation, patterns.DATA_LOADING.search, patterns.COMMUNICATION_MARK.match)
+    left_out = annotations.name.meets(lambda name: any(meets(name) for meets in no_steps))
+    code = plain[annotations.name.code]
+    rows = np.argsort(code, kind="stable")
+    rows = rows[~left_out[rows]]
+    rows = rows[_outermost(code[rows], annotations.start_ns[rows], annotations.end_ns[rows])]
+    begins, ends, code = annotations.start_ns[rows], annotations.end_ns[rows], code[rows]
+    alike, whole = Counter(plain.tolist()), dict(zip(plain.tolist(), annotations.name.names, strict=True))
+    shown = [whole[place] if alike[place] == 1 else name for place, name in enumerate(names)]
     cover = np.bincount(code, weights=ends - begins, minlength=len(names))
     repeated = np.bincount(code, minlength=len(names)) > 1
-    best = min(np.flatnonzero(repeated), key=lambda c: (-cover[c], names[c]), default=None)
+    best = min(np.flatnonzero(repeated), key=lambda place: (-cover[place], shown[place]), default=None)
     if best is None or cover[best] < max(_MIN_COVER * (end - start), 1):
         return None
-    name, chosen = names[best], code == best
+    name, chosen = shown[best], code == best
     source = f"no ProfilerStep marks: steps are the annotation {name!r}"
     return _until_the_next(name, source, begins[chosen], int(ends[chosen][-1]))
 
@@ -197,21 +206,6 @@ class _Annotations:
         rows = np.flatnonzero(self.name.matches(wanted))
         rows = rows[_outermost(np.zeros(len(rows), np.int64), self.start_ns[rows], self.end_ns[rows])]
         return self.start_ns[rows], self.end_ns[rows], self.name[rows].values().tolist()
-
-    def outermost_by_name(self) -> tuple[Ns, Ns, Ns, tuple[str, ...]]:
-        """Starts, ends, codes and names by code of those that lie in no other of the same name, numbers in it aside.
-
-        What cannot be a step is left out: compiling, waiting for data, communication. Ordered by name and start.
-        """
-        plain, names = _numberless(self.name.names)
-        others = (patterns.is_compilation, patterns.DATA_LOADING.search, patterns.COMMUNICATION_MARK.match)
-        code, no_step = plain[self.name.code], self.name.meets(lambda name: any(meets(name) for meets in others))
-        rows = np.argsort(code, kind="stable")
-        rows = rows[~no_step[rows]]
-        rows = rows[_outermost(code[rows], self.start_ns[rows], self.end_ns[rows])]
-        alike, whole = Counter(plain.tolist()), dict(zip(plain.tolist(), self.name.names, strict=True))
-        shown = tuple(whole[place] if alike[place] == 1 else name for place, name in enumerate(names))
-        return self.start_ns[rows], self.end_ns[rows], code[rows], shown
 
 
 def _outermost(group: Ns, start: Ns, end: Ns) -> Mask:
