@@ -60,7 +60,12 @@ class Events:
 
 def once_per_trace(make: Callable[[Events], Made]) -> Callable[[Events], Made]:
     """A function whose answer is kept with the trace that it is of."""
-    return wraps(make)(lambda events: events.once(make, partial(make, events)))
+
+    @wraps(make)
+    def kept(events: Events) -> Made:
+        return events.once(kept, partial(make, events))
+
+    return kept
 
 
 @once_per_trace
