@@ -192,7 +192,7 @@ def test_nothing_to_read_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_process_that_is_killed_changes_nothing(job: Path, whole: dict[str, bytes], tmp_path: Path) -> None:
     with closing(Processes(2, "traceanalyzer.report.rank_states:States")) as pool:
-        assert stored(pool, job, tmp_path / "out", pool.workers[0].pid) >= 6
+        assert stored(pool, job, tmp_path / "out", pool.workers[0].process.pid) >= 6
     assert files(tmp_path / "out") == whole
 
 

@@ -3,7 +3,6 @@
 import os
 import pickle
 import shutil
-import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -82,7 +81,7 @@ def test_a_process_that_is_killed_changes_nothing(when: int, job: Path) -> None:
             nonlocal answers
             answers += 1
             if answers == when:
-                os.kill(pool.workers[0].pid, signal.SIGKILL)
+                pool.workers[0].process.kill()
 
         assert pooled(pool, job, told) == render_json(diagnose(load_job(job)))
     assert answers > when

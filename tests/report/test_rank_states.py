@@ -282,7 +282,7 @@ def answers(pool: Processes, *tasks: Ask) -> dict[str, Any]:
 def test_a_file_stays_with_its_process(processes: Processes) -> None:
     tasks = [Ask(name) for name in "abcdef"]
     first = {key: answer[0] for key, answer in answers(processes, *tasks).items()}
-    assert set(first.values()) <= {worker.pid for worker in processes.workers}
+    assert set(first.values()) <= {worker.process.pid for worker in processes.workers}
     for _ in range(3):
         again = answers(processes, *reversed(tasks))
         assert {key: answer[0] for key, answer in again.items()} == first
@@ -329,7 +329,7 @@ def test_an_answer_cut_short_by_its_process_ends_there() -> None:
     try:
         worker.submit((Ask("a", "large"),))
         assert worker.connection.poll(60)
-        os.kill(worker.pid, signal.SIGKILL)
+        worker.process.kill()
         with pytest.raises(ProcessEnded):
             worker.answers(60)
     finally:

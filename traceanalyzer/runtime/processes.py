@@ -104,15 +104,11 @@ class Worker:
     def _begin(self) -> None:
         context = get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, *self._begin_with))
+        self.process = context.Process(target=_serve, args=(theirs, *self._begin_with))
         with _environment():
-            self._process.start()
+            self.process.start()
         # With the other end in the process alone, a message that its death cuts short ends there.
         theirs.close()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid or 0
 
     def submit(self, batch: _Batch) -> None:
         try:
@@ -142,8 +138,8 @@ class Worker:
         self._begin()
 
     def end(self) -> None:
-        self._process.kill()
-        self._process.join()
+        self.process.kill()
+        self.process.join()
         self.connection.close()
 
 
