@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -56,25 +57,7 @@ def _times(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @click.option("--quiet", is_flag=True, help="The verdict and its reasons only.")
 @force_option
 @click.pass_context
-def compare(
-    ctx: click.Context,
-    /,
-    base: str,
-    new: str,
-    more_base: tuple[str, ...],
-    more_new: tuple[str, ...],
-    form: str,
-    output: Path | None,
-    parquet: Path | None,
-    page: Path | None,
-    fail_on: str,
-    gates: tuple[str, ...],
-    base_ms: tuple[float, ...],
-    new_ms: tuple[float, ...],
-    to_ledger: Path | None,
-    quiet: bool,
-    force: bool,
-) -> None:
+def compare(ctx: click.Context, /, **given: Any) -> None:
     """Say what got slower or faster from BASE to NEW, why, and whether it is more than noise.
 
     BASE and NEW are each a trace, a folder of ranks or of captures, or baseline:NAME. With three captures a side, in
@@ -96,27 +79,30 @@ def compare(
     from traceanalyzer.comparison.compare import compare as compared
     from traceanalyzer.comparison.gates import broken, gates_of
 
-    limits = gates_of(gates)
-    inputs = [Path(path) for path in (base, new, *more_base, *more_new) if not path.startswith("baseline:")]
-    check_outputs([path for path in (output, parquet, page) if path], inputs=inputs, force=force)
-    times = [statistics.median(ms) if ms else None for ms in (base_ms, new_ms)]
-    comparison = compared([base, *more_base], [new, *more_new], base_ms=times[0], new_ms=times[1])
+    asked = SimpleNamespace(**given)
+    limits = gates_of(asked.gates)
+    base, new = [asked.base, *asked.more_base], [asked.new, *asked.more_new]
+    inputs = [Path(path) for path in (*base, *new) if not path.startswith("baseline:")]
+    outputs = [path for path in (asked.output, asked.parquet, asked.page) if path]
+    check_outputs(outputs, inputs=inputs, force=asked.force)
+    times = [statistics.median(ms) if ms else None for ms in (asked.base_ms, asked.new_ms)]
+    comparison = compared(base, new, base_ms=times[0], new_ms=times[1])
     failures = broken(comparison, limits)
-    if parquet is not None:
+    if asked.parquet is not None:
         from traceanalyzer.render.data.comparison import write_comparison
 
-        with written(parquet) as stream:
+        with written(asked.parquet) as stream:
             write_comparison(comparison, stream)
-    if page is not None:
+    if asked.page is not None:
         from traceanalyzer.render.html.comparison import render_comparison_page
 
-        put(render_comparison_page(comparison), page)
-    _put(comparison, form, output, quiet)
-    if to_ledger is not None:
-        _add_to_ledger(comparison, to_ledger, base_ms)
+        put(render_comparison_page(comparison), asked.page)
+    _put(comparison, asked.form, asked.output, asked.quiet)
+    if asked.to_ledger is not None:
+        _add_to_ledger(comparison, asked.to_ledger, asked.base_ms)
     for failure in failures:
         tell(f"gate: {failure}")
-    if failures or (fail_on == "slower" and comparison.verdict.word == "slower"):
+    if failures or (asked.fail_on == "slower" and comparison.verdict.word == "slower"):
         ctx.exit(1)
 
 
