@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from traceanalyzer.runtime.pool import Pool
 
 T = TypeVar("T")
+Say = Callable[["Ranks", "JobView | None"], T]
 
 # Names: the processes begin before this one imports them. Workers of a cluster have an allocator of their own.
 _STATES, _STATES_HERE = "traceanalyzer.report.rank_states:States", f"{__name__}:states_of_process"
@@ -33,7 +34,7 @@ _SHARE = 0.6  # of the memory that is free, for all processes; chosen
 def with_ranks(
     paths: Sequence[Path],
     window: Offsets | None,
-    say: Callable[[Ranks, JobView | None], T],
+    say: Say[T],
     *,
     quiet: bool = False,
     jobs: int | None = None,
@@ -83,14 +84,7 @@ def readers(files: Sequence[Path], jobs: int | None, scheduler: str | None) -> I
         yield Elsewhere(pool, {}, RankFile(jobs=max(cores() // len(files), 1)), None if line is None else line.of_rank)
 
 
-def _in_pool(
-    pool: Pool,
-    layout: Layout,
-    window: Offsets | None,
-    say: Callable[[Ranks, JobView | None], T],
-    quiet: bool,
-    cache: bool,
-) -> T:
+def _in_pool(pool: Pool, layout: Layout, window: Offsets | None, say: Say[T], quiet: bool, cache: bool) -> T:
     from traceanalyzer.report.rank_pool import Elsewhere, in_pool
     from traceanalyzer.report.rank_states import RankFile
 

@@ -51,12 +51,7 @@ def _index_of(trace: Trace, kind: type[I]) -> I:
 
 
 def put_rows(
-    rows: pd.DataFrame,
-    content: Mapping[str, Any],
-    form: str,
-    output: Path | None,
-    source: str,
-    notes: Sequence[str] = (),
+    rows: pd.DataFrame, data: Mapping[str, Any], form: str, output: Path | None, source: str, notes: Sequence[str] = ()
 ) -> None:
     """The rows as CSV or Parquet, or the document's content as JSON."""
     from traceanalyzer.render.data.table import table_csv, table_json, table_parquet
@@ -65,7 +60,7 @@ def put_rows(
         with written(output) as stream:
             table_parquet(rows, stream, source, notes)
     else:
-        put(table_json(source, content) if form == "json" else table_csv(rows), output)
+        put(table_json(source, data) if form == "json" else table_csv(rows), output)
 
 
 @click.command(short_help="Which code of a step costs what, as a tree.")

@@ -30,6 +30,8 @@ _FAILED = 3  # rules that are named
 _JOB_ROWS = 6  # ranks in the table
 _LOST = ("lost-work", "truncated-device-lane")  # causes of trace-health: what else is said rests on the rest
 _OF_STEPS = re.compile(r" \((?:mean|one step) of [^()]*\)")  # --verbose shows which steps
+Blocks = Mapping[int, Sequence[Sequence[str]]]
+"""Number of a finding -> its lines in each detail."""
 _LABEL = 7  # columns of `Step`, `Limit`, `Fix` and `Next`
 
 
@@ -176,12 +178,7 @@ def _named_by_fix(report: Report, findings: Mapping[int, Finding]) -> set[int]:
 
 
 def _grown(
-    blocks: Mapping[int, Sequence[Sequence[str]]],
-    shown: Sequence[int],
-    *,
-    first: Sequence[int],
-    wrong: Sequence[int],
-    room: int,
+    blocks: Blocks, shown: Sequence[int], *, first: Sequence[int], wrong: Sequence[int], room: int
 ) -> dict[int, int]:
     """The detail of each finding shown, such that all have room: more of one only if all that can say what to do."""
     details = dict.fromkeys(shown, 0)
@@ -193,7 +190,7 @@ def _grown(
     return details
 
 
-def _laid_out(blocks: Mapping[int, Sequence[Sequence[str]]], sizes: Mapping[int, int], room: int) -> list[str]:
+def _laid_out(blocks: Blocks, sizes: Mapping[int, int], room: int) -> list[str]:
     """The blocks below one another; apart by a blank line, where one has more than its title, if that has room."""
     chosen = [blocks[number][size] for number, size in sizes.items()]
     apart: list[str] = []
