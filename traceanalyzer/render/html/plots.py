@@ -168,19 +168,16 @@ def parts_bar(parts: Sequence[tuple[str, int]], label: str, causes: Sequence[str
         width = 100 * ns / whole
         if height < _LETTERS and width < _THINNEST:
             continue
-        drawn.append(_part(name, ns / whole, f"{in_words(name)}: {format_ns(ns)}", x, width, causes, height))
+        place: dict[str, object] = {"x": f"{x:.3f}%", "width": f"{width:.3f}%", "height": height}
+        words = f"{in_words(name)}: {format_ns(ns)}, {format_share(ns / whole)}"
+        title = tag("title", words) if height >= _LETTERS else None
+        shape = tag("rect", title, class_=look_of(name, causes), **place)
+        if width >= _LABELLED and height >= _LETTERS:
+            letters = tag("text", in_words(name), x="8", y=height / 2 + 4)
+            shape = tag("g", shape, tag("svg", letters, class_="letters", **place))
+        drawn.append(shape)
         x += width
     return tag("svg", *drawn, class_="parts", width="100%", height=height, role="img", aria_label=label)
-
-
-def _part(name: str, share: float, words: str, x: float, width: float, causes: Sequence[str], height: int) -> Html:
-    place: dict[str, object] = {"x": f"{x:.3f}%", "width": f"{width:.3f}%", "height": height}
-    title = tag("title", f"{words}, {format_share(share)}") if height >= _LETTERS else None
-    shape = tag("rect", title, class_=look_of(name, causes), **place)
-    if width < _LABELLED or height < _LETTERS:
-        return shape
-    letters = tag("text", in_words(name), x="8", y=height / 2 + 4)
-    return tag("g", shape, tag("svg", letters, class_="letters", **place))
 
 
 def range_bar(value: float, low: float, high: float, label: str) -> Html:

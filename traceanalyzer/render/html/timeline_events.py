@@ -191,19 +191,14 @@ def _keep_steps(events: Events, steps: Steps, findings: Sequence[Finding], kept:
         fresh = int((~kept.cpu[cpu]).sum() + (~kept.gpu[gpu]).sum())
         if fresh > room and bands:
             continue
-        least = _thinned(events, kept, cpu, gpu, int(_STEP_SHARE * max(room, 0)), fresh > room)
+        long_cpu = events.nesting.end_ns[cpu] - events.nesting.start_ns[cpu]
+        long_gpu = events.device_work.end_ns[gpu] - events.device_work.start_ns[gpu]
+        both, share = np.concatenate((long_cpu, long_gpu)), int(_STEP_SHARE * max(room, 0))
+        least = _bound(both, share) if fresh > room else 0
+        kept.cpu[cpu[long_cpu >= least]] = True
+        kept.gpu[gpu[long_gpu >= least]] = True
         bands.append(Band(low, high, least))
     return tuple(sorted(bands, key=lambda band: band.start_ns))
-
-
-def _thinned(events: Events, kept: _Kept, cpu: Rows, gpu: Rows, room: int, thin: bool) -> int:
-    """Keep what lasts at least as long as leaves room for it; returns that."""
-    long_cpu = events.nesting.end_ns[cpu] - events.nesting.start_ns[cpu]
-    long_gpu = events.device_work.end_ns[gpu] - events.device_work.start_ns[gpu]
-    least = _bound(np.concatenate((long_cpu, long_gpu)), room) if thin else 0
-    kept.cpu[cpu[long_cpu >= least]] = True
-    kept.gpu[gpu[long_gpu >= least]] = True
-    return least
 
 
 def representative_steps(steps: Steps, findings: Sequence[Finding]) -> Iterator[int]:

@@ -13,7 +13,7 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.overlay import NO_DRIFT, Counter, Drift, Overlay, Slices
 from traceanalyzer.model.report import Report
 from traceanalyzer.model.units import format_ns
-from traceanalyzer.render.perfetto.finding_tracks import Numbered, evidence_tracks, finding_tracks, numbered
+from traceanalyzer.render.perfetto.finding_tracks import evidence_tracks, finding_tracks, numbered
 from traceanalyzer.report.tables import depth_changes
 from traceanalyzer.report.words import in_words
 from traceanalyzer.rule.views import IdleTime
@@ -118,9 +118,17 @@ def step_tracks(analysis: Analysis) -> Iterator[Slices]:
 
 def overlays_of(report: Report, analysed: Sequence[tuple[int | None, Analysis]]) -> tuple[Overlay, ...]:
     """One overlay per trace that the report was made of. What a trace cannot show, such as memory, is not drawn."""
-    findings, clocks = numbered(report), _clocks(report)
-    right = 0, NO_DRIFT
-    return tuple(_overlay(rank, analysis, findings, *clocks.get(rank, right)) for rank, analysis in analysed)
+    findings, clocks, overlays = numbered(report), _clocks(report), []
+    for rank, analysis in analysed:
+        own = [one for one in findings if one.finding.rank == rank]
+        slices = *finding_tracks(own), *_made(idle_tracks, analysis), *_made(step_tracks, analysis)
+        slices = *slices, *_made(evidence_tracks, analysis, own)
+        of_time = queue_counters, busy_counters, memory_counters
+        counters = tuple(one for make in of_time for one in _made(make, analysis))
+        meta, (ahead_ns, drift) = analysis.trace.meta, clocks.get(rank, (0, NO_DRIFT))
+        drawn = Overlay(rank, meta.source, meta.base_time_ns - ahead_ns, slices=slices, counters=counters)
+        overlays.append(drawn.evened(drift) if drift.ppm else drawn)
+    return tuple(overlays)
 
 
 def _clocks(report: Report) -> dict[int | None, tuple[int, Drift]]:
@@ -135,19 +143,6 @@ def _clocks(report: Report) -> dict[int | None, tuple[int, Drift]]:
             if abs(ahead) > clock.uncertainty_ns or clock.drift_ppm:
                 found[trace.rank] = ahead, Drift(clock.drift_ppm, middle_ns)
     return found
-
-
-def _overlay(
-    rank: int | None, analysis: Analysis, findings: Sequence[Numbered], ahead_ns: int, drift: Drift
-) -> Overlay:
-    own = [one for one in findings if one.finding.rank == rank]
-    meta = analysis.trace.meta
-    slices = *finding_tracks(own), *_made(idle_tracks, analysis), *_made(step_tracks, analysis)
-    slices = *slices, *_made(evidence_tracks, analysis, own)
-    of_time = queue_counters, busy_counters, memory_counters
-    counters = tuple(one for make in of_time for one in _made(make, analysis))
-    drawn = Overlay(rank, meta.source, meta.base_time_ns - ahead_ns, slices=slices, counters=counters)
-    return drawn.evened(drift) if drift.ppm else drawn
 
 
 def _made(make: Callable[..., Iterator[T]], *given: object) -> tuple[T, ...]:
