@@ -105,21 +105,17 @@ def check_outputs(paths: Sequence[Path], *, inputs: Sequence[Path] = (), force: 
             raise BadOption("two outputs go to one file", where=path, remedy="Give each a name of its own.")
         if path.resolve() in [trace.resolve() for trace in inputs]:
             raise BadOption("would overwrite the trace", where=path, remedy="Choose another name.")
-        _check(path, force)
-
-
-def _check(path: Path, force: bool) -> None:
-    if path.is_dir():
-        raise TraceAnalyzerError("is a folder", where=path, remedy="Name a file in it.")
-    if _is_device(path):
-        return
-    if path.exists() and not force:
-        raise OutputExists("already exists", where=path, remedy="Pass --force to replace it.")
-    if not path.resolve().parent.is_dir():
-        raise TraceAnalyzerError("its folder does not exist", where=path, remedy="Create the folder first.")
-    if not os.access(path.resolve().parent, os.W_OK):
-        problem = "its folder cannot be written to"
-        raise TraceAnalyzerError(problem, where=path, remedy="Choose another folder.")
+        if path.is_dir():
+            raise TraceAnalyzerError("is a folder", where=path, remedy="Name a file in it.")
+        if _is_device(path):
+            continue
+        if path.exists() and not force:
+            raise OutputExists("already exists", where=path, remedy="Pass --force to replace it.")
+        if not path.resolve().parent.is_dir():
+            raise TraceAnalyzerError("its folder does not exist", where=path, remedy="Create the folder first.")
+        if not os.access(path.resolve().parent, os.W_OK):
+            problem = "its folder cannot be written to"
+            raise TraceAnalyzerError(problem, where=path, remedy="Choose another folder.")
 
 
 def _is_device(path: Path) -> bool:

@@ -43,10 +43,7 @@ def with_ranks(
     scheduler: str | None = None,
     tensors: Path | None = None,
 ) -> T:
-    """What `say` makes of the ranks, and of what they have in common; arguments as of `load_all`.
-
-    `window` is what is analysed of each trace, `scheduler` the address of a cluster that does it.
-    """
+    """What `say` makes of the ranks and of what they have in common; `window` is analysed, else as `load_all`."""
     from traceanalyzer.read.folders import layout_of
 
     layout = layout_of(paths)

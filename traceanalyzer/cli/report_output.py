@@ -171,10 +171,7 @@ def warn_of_measured(report: Report) -> None:
 
 
 def print_profile(report: Report, ranks: Ranks, read_from_ns: int, read_to_ns: int) -> None:
-    """Prints total time, phases, the slowest indexes and rules of all ranks, and which findings failed which check.
-
-    Each is without what it asked for; several run at a time where there are several cores.
-    """
+    """Prints phases, the slowest indexes and rules, each without what it asked for, and findings that failed checks."""
     from traceanalyzer.model.units import format_ns
 
     sums: Counter[str] = Counter()

@@ -16,9 +16,7 @@ _C1 = regex(rb"\xc2([\x80-\x9f])")  # control characters that orjson leaves as t
 
 
 def to_json(value: Any, options: int = 0) -> bytes:
-    """JSON; integers beyond 64 bit become doubles, halves of surrogate pairs and control
-    characters the escapes that stand for them.
-    """
+    """JSON; integers beyond 64 bit become doubles, halves of surrogate pairs and control characters escapes."""
     try:
         text = orjson.dumps(value, option=_OPTIONS | options)
     except TypeError:  # rare: names of files that are no UTF-8, numbers of damaged headers

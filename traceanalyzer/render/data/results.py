@@ -206,7 +206,11 @@ def store(folder: Path, run: str, layout: Layout, once: Once, written: Written) 
 
     `once` gives the reason where a file cannot be read, `written` puts bytes in the place of a file, whole or not.
     """
-    items = list(_items(layout))
+    items: list[_Item] = []
+    for name, files in (layout.iterations or {"": layout.files}).items():
+        for number, file in enumerate(files):
+            iteration = name or str(iteration_of_name(str(file)) or 0)
+            items.append(_Item(str(file), iteration, number, _hash(file, number)))
     before = {(made_from, place.iteration): place for made_from, place in _done(folder, run)}
     taken: dict[Place, str] = {}
     todo: list[_Item] = []
@@ -250,14 +254,6 @@ def _replace(target: Path, content: bytes, written: Written) -> None:
     for left in target.parent.glob(f".{target.name}.*"):  # of a run that was broken off
         left.unlink(missing_ok=True)
     written(target, content)
-
-
-def _items(layout: Layout) -> Iterator[_Item]:
-    every = layout.iterations or {"": layout.files}
-    for name, files in every.items():
-        for number, file in enumerate(files):
-            iteration = name or str(iteration_of_name(str(file)) or 0)
-            yield _Item(str(file), iteration, number, _hash(file, number))
 
 
 def _hash(file: Path, number: int) -> str:

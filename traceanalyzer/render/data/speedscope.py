@@ -111,10 +111,7 @@ class _Stacks:
         return np.where(stack >= 0, stack, self._number(-1, name))
 
     def samples(self, stack: Rows, ns: Rows, numbers: dict[str, int]) -> dict[str, Any]:
-        """Each stack that takes time once, with its sum: those of most time, in order, and the others as one.
-
-        `numbers`: name of a frame -> its place in the list of frames.
-        """
+        """Each stack that takes time: the largest in order, the rest as one; `numbers` are places of frames."""
         known, sums = list(self._numbers), sums_of(stack, ns, len(self._numbers))
         largest = np.argsort(-sums, kind="stable")[:_MOST_STACKS]
         found = []

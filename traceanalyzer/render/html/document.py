@@ -132,7 +132,6 @@ def _rendered(page: Page) -> bytes:
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
     pairs = zip(page.traces, page.report.traces, strict=True)
     flames = [one.flame and flame_data(one.flame, trace.meta.origin_ns) for one, trace in pairs]
-    drawn = any(trace.timeline for trace in page.traces)
     ranks_of_job = part("document.section", "ranks", "Ranks", (job_drawings(page), ranks(page)))
     return filled(
         "report.html",
@@ -143,7 +142,7 @@ def _rendered(page: Page) -> bytes:
         contents=contents(page),
         verdict=verdict(page),
         ranks=ranks_of_job if several else None,
-        skip=part("document.skip", shown_first(page, 0) if drawn and page.report.findings else None),
+        skip=skip(page),
         timeline=timeline_section(page),
         findings=cards(page),
         timelines=packed_timelines(page),
@@ -172,6 +171,12 @@ def heading(page: Page) -> Html:
     what = recorded_words(traces[0]) if len(traces) == 1 else ""
     name = None if page.confidential else named(traces[0].meta.source)
     return part("document.heading", len(traces), name, what, problems)
+
+
+def skip(page: Page) -> Html:
+    """For who has no mouse: the first finding's place on the timeline, and the findings."""
+    drawn = any(trace.timeline for trace in page.traces) and page.report.findings
+    return part("document.skip", shown_first(page, 0) if drawn else None)
 
 
 def _detailed(page: Page) -> list[int]:

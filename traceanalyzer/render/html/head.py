@@ -131,8 +131,7 @@ def named(source: str) -> str:
 
 
 def shown_first(page: Page, i: int) -> str:
-    """The place on the timeline where a finding is met: its first occurrence; of a job a typical one, since the ranks'
-    recordings begin at unlike times."""
+    """Where on the timeline a finding is met first; of a job, whose recordings begin apart, typically."""
     place = 0 if page.report.job is None else typical_place(page.report.findings[i])
     return f"#at-{i + 1}-{place + 1}"
 

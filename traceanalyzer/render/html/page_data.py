@@ -1,7 +1,5 @@
 """Everything that a page shows: the report, and of each trace what is drawn beside it. Results only, no layout."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -9,7 +7,6 @@ from typing import Any, Self, TypeVar
 
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.finding import Finding
-from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.report import Report
 from traceanalyzer.render.html import plot_data
 from traceanalyzer.render.html.redaction import NO_REDACTION, Redactor, redactor_of
@@ -70,16 +67,15 @@ def op_table(analysis: Analysis, most: int) -> OpTable:
     work = analysis.index(OpWork)
     rest = work.ops.iloc[most:]
     columns = [work.ops[name].head(most).tolist() for name in ("op", "calls", "gpu_ns", "share")]
-    rows = map(OpRow, *columns, (_inputs(work.shapes, op) for op in columns[0]))
+    names = [column.name for column in fields(Inputs) if column.name != "position"]
+    inputs = []
+    for op in columns[0]:
+        top = work.shapes[work.shapes["op"] == op].head(MOST_INPUTS).astype(object)
+        top = top.where(top.notna(), None)
+        inputs.append(tuple(map(Inputs, top.index.tolist(), *(top[name].tolist() for name in names))))
+    rows = map(OpRow, *columns, inputs)
     sources = tuple(f"{peaks.name}, {peaks.source}" for _, peaks in sorted(work.peaks.items()) if peaks)
     return OpTable(tuple(rows), len(rest), int(rest["gpu_ns"].sum()), tuple(dict.fromkeys(sources)))
-
-
-def _inputs(shapes: pd.DataFrame, op: str) -> tuple[Inputs, ...]:
-    top = shapes[shapes["op"] == op].head(MOST_INPUTS).astype(object)
-    top = top.where(top.notna(), None)
-    names = (column.name for column in fields(Inputs) if column.name != "position")
-    return tuple(map(Inputs, top.index.tolist(), *(top[name].tolist() for name in names)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +178,7 @@ def thinner(page: Page) -> Page | None:
 def _trace_page(
     rank: int | None, one: Analysis, room: Room, redactor: Redactor, findings: Sequence[tuple[int, Finding]]
 ) -> TracePage:
-    """Each part by itself: one that fails costs none of the others. Ops, memory and facts are of the whole trace, as
-    the commands that print them have no window."""
+    """Each part by itself: one that fails costs no other; ops, memory and facts are of the whole trace."""
     whole = one.within(None) if one.window.asked_ns else one
     none: tuple[Any, ...] = ()
     stretches = _part(partial(plot_data.longest_stretches, one), none)

@@ -132,8 +132,7 @@ def _contents(overlays: Sequence[Overlay], read: Read) -> Iterator[tuple[str, Ca
 
 
 def member_names(overlays: Sequence[Overlay]) -> list[tuple[str, str]]:
-    """Names of each trace and its overlay in the archive: of the file where that is plain, of the rank where several
-    are."""
+    """Names of each trace and its overlay in the archive: by the file where there is one, else by the rank."""
     stems = [f"rank{overlay.rank}" for overlay in overlays]
     if len(overlays) == 1:
         plain = re.sub(r"(\.json)?(\.gz|\.zst)?$", "", PurePath(overlays[0].source).name)

@@ -66,11 +66,7 @@ def _starts(overlay: Overlay) -> list[set[tuple[int, int]]]:
 
 
 def _apart(start_ns: Ns, end_ns: Ns) -> Ns:
-    """Ends, so that slices of a lane do not seem to overlap where they touch.
-
-    Viewers read times as doubles of microseconds and round begin and duration apart; Perfetto up to v56 drops slices
-    that overlap then.
-    """
+    """Ends such that touching slices do not overlap in viewers, which round begin and duration apart."""
     slack = np.ceil(2 * np.maximum(np.spacing(np.abs(start_ns[1:]).astype(np.float64)), 1)).astype(np.int64)
     most = np.append(start_ns[1:] - slack, end_ns[-1:])
     ends: Ns = np.maximum(np.minimum(end_ns, most), start_ns)

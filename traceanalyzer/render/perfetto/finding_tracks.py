@@ -95,8 +95,7 @@ def _last_inside(nesting: Nesting, calls: Rows, rows: Rows) -> Rows:
 
 
 def _waited_for(work: DeviceWork, syncs: SyncCalls, calls: Rows) -> Rows:
-    """Entry of the work whose end each call waited for, -1 where all was done before: the last launched before the
-    call's end to finish before it returned."""
+    """Entry of the last work launched before each call's end and finished before it returned; -1 for none."""
     order = np.argsort(work.end_ns, kind="stable")
     last = np.searchsorted(work.end_ns[order], syncs.end_ns[calls] + _SLACK_NS, side="right") - 1
     entry = pick(order, last)

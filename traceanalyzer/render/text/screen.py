@@ -120,11 +120,7 @@ def _speaking(traces: Sequence[TraceReport]) -> list[tuple[TraceReport, str]]:
 
 
 def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room: int) -> int:
-    """Those with something to do, a line of each at least, first above `info`.
-
-    Returns how many of the first say what to do, and how many that Fix names are shown: the line "Where the
-    step goes" gives way to them.
-    """
+    """Put those with something to do; returns how many say it or stand in Fix: other lines give way to these."""
     blocks = {
         number: [_block(page, number, found, report, detail) for detail in range(WHOLE + 1)]
         for number, found in findings.items()

@@ -102,10 +102,7 @@ def titled(finding: Finding) -> str:
 
 
 def in_one_line(title: str, room: int) -> str:
-    """As many of the title's first parts as fit, with the place at its end, and no fewer than have its number.
-
-    All where that does not fit.
-    """
+    """As many of the title's first parts as fit, with its number and place; all where these do not fit."""
     ends = (title[: end.start()] for end in reversed(list(_PART.finditer(title))))
     parts = [title, *filter(is_closed, ends)]
     numbered, place = _NUMBER.search(title), _PLACE.search(title)
