@@ -28,8 +28,7 @@ class Autograd:
     """Which op's backward each segment is of, or which op of forward.
 
     Attributes:
-        number: int64 (segments,), autograd's number of the op around, which forward and backward share; below 0 for
-            none.
+        number: int64 (segments,), autograd's of the op around, shared by forward and backward; below 0 for none.
         backward: bool (segments,), whether it runs in backward.
         launch: int64 (work,), segment in which each piece of work is launched.
     """
@@ -91,30 +90,21 @@ class Footprint:
         return cls(cpu, work, dropped, ~edited.alive, replaced, emptied, woken, moved, leaves, late_ns)
 
     def holds(self, other: Self, share: float = _INSIDE) -> bool:
-        """Whether so much of what the other drops, and of the gaps that it shrinks, goes by this, too.
-
-        What the other only quickens is another change.
-        """
+        """Whether so much of what the other drops, or shrinks of gaps, goes by this, too; not of what it quickens."""
         both = ~(self.dropped | other.dropped)  # of these `cpu_ns` is what gaps shrink by
         inside = other.cpu_ns[self.dropped].sum() + np.minimum(self.cpu_ns, other.cpu_ns)[both].sum()
         inside += other.work_ns[self.emptied & other.dead].sum()
         return bool(inside >= share * max(other.cpu_ns.sum() + other.work_ns.sum(), 1.0))
 
     def replaces(self, other: Self) -> bool:
-        """Whether so much of what the other takes is of kernels in whose place this puts others.
-
-        It does not matter how fast kernels could be that are no longer there.
-        """
+        """Whether so much of what the other takes is of kernels in whose place this puts others, however fast."""
         taken_ns = max(other.cpu_ns.sum() + other.work_ns.sum(), 1.0)
         return bool(other.work_ns[self.replaced].sum() >= _INSIDE * taken_ns)
 
     def takes_whole_loops(self, loops: Self, launch: NDArray[np.int64]) -> bool:
         """Whether the work that goes in loops, which the other launches at once, is all work of some of them.
 
-        Then fewer loops are left for the other.
-
-        Args:
-            launch: int64 (work,), segment in which each piece of work is launched.
+        Then fewer loops are left for the other. `launch` is the segment in which each piece of work is launched.
         """
         inside = loops.dropped[launch]
         run = np.cumsum(np.diff(loops.dropped, prepend=False) & loops.dropped)[launch[inside]]

@@ -23,7 +23,7 @@ class EditedProgram:
         cpu_ns: float64 (segments,), as traced.
         kept: bool (segments,), False for what an edit dropped.
         added_ns: float64 (segments,), what an edit puts in at the segment's end, without the profiler.
-        dur_ns, gap_ns, latency_ns: float64 (work,).
+        dur_ns, gap_ns: float64 (work,).
         alive: bool (work,), False for work that an edit dropped.
         replaced: bool (work,), whether an edit puts another kernel in its place.
         stream: int64 (work,); an edit may add streams.
@@ -36,12 +36,10 @@ class EditedProgram:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        device = program.work
-        self.cpu_ns = program.segments.cpu_ns.copy()
-        self.kept = np.ones(len(program.segments.cpu_ns), bool)
-        self.added_ns = np.zeros(len(program.segments.cpu_ns))
+        device, segments = program.work, program.segments
+        self.cpu_ns, self.added_ns = segments.cpu_ns.copy(), np.zeros(len(segments.cpu_ns))
+        self.kept = np.ones(len(segments.cpu_ns), bool)
         self.dur_ns, self.gap_ns = device.dur_ns.copy(), device.gap_ns.copy()
-        self.latency_ns = device.latency_ns.copy()
         self.alive, self.replaced = np.ones(len(device.entry), bool), np.zeros(len(device.entry), bool)
         self.stream, self.launch = device.stream.copy(), program.launch.copy()
         self.streams = device.streams
@@ -57,8 +55,6 @@ class EditedProgram:
         by_step = np.bincount(self.program.timeline.step, gone, steps)
         return float(by_step.std(ddof=1) / np.sqrt(steps)) if steps > 1 else 0.0
 
-    # -- where rows, spans and entries lie in the program ---------------------------------------------------
-
     def within(self, starts: Rows, ends: Rows) -> Mask:
         """Segments that lie in one of the intervals; bool of shape (segments,)."""
         begins, finishes = self.program.timeline.start_ns, self.program.timeline.end_ns
@@ -69,9 +65,13 @@ class EditedProgram:
         np.add.at(change, last, -1)
         return np.asarray(np.cumsum(change[:-1]) > 0)
 
+    def spans_of(self, rows: Rows) -> tuple[Rows, Rows]:
+        """Starts and ends of rows of `trace.cpu`."""
+        return self.program.row_start_ns[rows], self.program.row_end_ns[rows]
+
     def of_rows(self, rows: Rows) -> Mask:
         """Segments within rows of `trace.cpu`."""
-        return self.within(self.program.row_start_ns[rows], self.program.row_end_ns[rows])
+        return self.within(*self.spans_of(rows))
 
     def first_of(self, starts: Rows, ends: Rows) -> Rows:
         """First segment of each interval, of those intervals that have one."""
@@ -80,10 +80,7 @@ class EditedProgram:
         return first[last > first]
 
     def span_of_launch(self, starts: Rows, ends: Rows) -> tuple[Rows, Rows]:
-        """First segment of each interval, -1 for none; and for each piece of work the interval that launches it, or -1.
-
-        The intervals are disjoint and in order.
-        """
+        """First segment of each of disjoint, sorted intervals, and the interval that launches each work; or -1."""
         first = np.searchsorted(self.program.timeline.start_ns, starts)
         last = np.searchsorted(self.program.timeline.end_ns, ends, side="right")
         around = np.searchsorted(first, self.launch, side="right") - 1
@@ -95,8 +92,6 @@ class EditedProgram:
         known, order = self.program.work.by_entry
         at = np.minimum(np.searchsorted(known, entries), len(known) - 1)
         return np.where(known[at] == entries, order[at], -1)
-
-    # -- what edits do ----------------------------------------------------------------------------------------
 
     def drop(
         self, segments: Mask, leaving_ns: float = 0.0, at: Rows | None = None, *, work: bool = True, stall: bool = True
@@ -135,15 +130,11 @@ class EditedProgram:
         gone = np.zeros(len(self.alive), bool)
         gone[positions] = True
         stays = np.isin(top, top[self.alive & ~gone])
-        whole = distinct(top[gone & ~stays & (top >= 0)])
-        self.drop(self.of_rows(whole))
+        self.drop(self.of_rows(distinct(top[gone & ~stays & (top >= 0)])))
         self.drop_work(np.flatnonzero(gone & self.alive))
 
     def _collapse(self, dropped: Mask) -> None:
-        """Gaps that touch a dropped stretch shrink together to the usual one: they were the Python around it.
-
-        A long gap is Python's own work: it stays, unless the edit's spans name it.
-        """
+        """Gaps around a dropped stretch shrink together to the usual one; long ones, which are Python's work, stay."""
         # Self time of an op between two dropped stretches right inside it: Python that called both.
         after, before = np.append(dropped[1:], False), np.append(False, dropped[:-1])
         between = before & after & ~dropped & (self.program.segments.call < 0)
@@ -189,14 +180,11 @@ class EditedProgram:
         return np.asarray(cut)
 
     def _rewarm(self, dropped: Mask, most: float = np.inf) -> None:
-        """What ran cold after a stall that is dropped takes what the quicker quarter of its kind takes.
+        """What ran cold after a dropped stall takes what the quicker quarter of its kind takes, or a share 1 / `most`.
 
         That is worth no more than the stall took: no saving is larger than what the occurrences took.
-
-        Args:
-            most: times that cold work takes of warm work, at most.
         """
-        timeline = self.program.timeline
+        timeline, segments = self.program.timeline, self.program.segments
         edge = np.diff(dropped.astype(np.int8), prepend=0, append=0)
         first, last = np.flatnonzero(edge > 0), np.flatnonzero(edge < 0) - 1
         stall = timeline.end_ns[last] - timeline.start_ns[first]
@@ -206,9 +194,9 @@ class EditedProgram:
         begins, lengths = timeline.end_ns[last[long]], np.minimum(_COLD_TIMES * stall[long], _MAX_COLD_NS)
         cold = self.within(begins, begins + lengths) & ~dropped
         warm = quartiles(self.program, ~cold & ~dropped)
-        if not self.program.segments.gap[dropped].all():
+        if not segments.gap[dropped].all():
             warm = np.where(np.isnan(warm), self.cpu_ns / _COLD_FACTOR, warm)
-        cold &= ~self.program.segments.gap | (self.cpu_ns <= _LONG_GAP_NS)
+        cold &= ~segments.gap | (self.cpu_ns <= _LONG_GAP_NS)
         at = np.flatnonzero(cold)
         quicker = self.cpu_ns[at] - np.fmin(self.cpu_ns[at], np.maximum(warm[at], self.cpu_ns[at] / most))
         took = stall[long].astype(np.float64)

@@ -1,7 +1,6 @@
 """What a fix does to a program: small values that rules make of rows of `trace.cpu` and entries of `DeviceWork`.
 
 What lies outside the sampled steps is passed over. Each edit is applied to what the edits before it left.
-`rule/validation.py` checks the edits of rules.
 """
 
 from collections.abc import Iterable, Sequence
@@ -50,8 +49,7 @@ class Drop:
     leaving_ns: float = 0.0
 
     def apply(self, edited: EditedProgram) -> None:
-        rows = distinct(as_ints(self.rows))
-        spans = edited.program.row_start_ns[rows], edited.program.row_end_ns[rows]
+        spans = edited.spans_of(distinct(as_ints(self.rows)))
         edited.drop(edited.within(*spans), self.leaving_ns, edited.first_of(*spans))
 
 
@@ -164,8 +162,7 @@ class Insert:
     cpu_ns: float
 
     def apply(self, edited: EditedProgram) -> None:
-        rows = distinct(as_ints(self.rows))
-        first = edited.first_of(edited.program.row_start_ns[rows], edited.program.row_end_ns[rows])
+        first = edited.first_of(*edited.spans_of(distinct(as_ints(self.rows))))
         np.add.at(edited.added_ns, first, self.cpu_ns)
 
 
@@ -178,8 +175,7 @@ class Wait:
     cpu_ns: float = 0.0
 
     def apply(self, edited: EditedProgram) -> None:
-        rows = as_ints(self.rows)
-        first = edited.first_of(edited.program.row_start_ns[rows], edited.program.row_end_ns[rows])
+        first = edited.first_of(*edited.spans_of(as_ints(self.rows)))
         edited.added_waits = distinct(np.append(edited.added_waits, first))
         np.add.at(edited.added_ns, np.minimum(first + 1, len(edited.added_ns) - 1), self.cpu_ns)
 
@@ -192,9 +188,7 @@ class ReadLater:
     rows: Ints
 
     def apply(self, edited: EditedProgram) -> None:
-        rows = as_ints(self.rows)
-        inside = edited.within(edited.program.row_start_ns[rows], edited.program.row_end_ns[rows])
-        edited.waits &= ~inside[edited.program.waits.last]
+        edited.waits &= ~edited.of_rows(as_ints(self.rows))[edited.program.waits.last]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +206,8 @@ class CapOps:
 
 # One value per thing that is edited.
 _JOINED = frozenset({"rows", "work", "pointwise", "starts_ns", "ends_ns", "group"})
-# A number or a row for all, or an array with one for each.
-_SHARED_OR_EACH = frozenset({"dur_ns", "work_ns", "factor"})
-_EACH = "each"
+# Dimensions of a value that holds for all; an array with one more has a value for each.
+_SHARED_DIMENSIONS = {"dur_ns": 0, "work_ns": 1, "factor": 0}
 
 
 def merge_edits(edits: Iterable[Edit]) -> list[Edit]:
@@ -234,18 +227,19 @@ def apply_edits(program: Program, edits: Iterable[Edit]) -> EditedProgram:
 
 
 def _key(edit: Edit) -> tuple[Any, ...]:
-    values = ((attribute.name, getattr(edit, attribute.name)) for attribute in fields(edit))  # type: ignore[arg-type]
-    return (type(edit), *(_part(name, value) for name, value in values if name not in _JOINED))
-
-
-def _part(name: str, value: Any) -> Any:
     """What two edits must have in common; of arrays with a value for each the shape of a value."""
-    if name not in _SHARED_OR_EACH or value is None:
-        return value
-    shape = np.shape(value)
-    if name == "work_ns":
-        return (_EACH, shape[1]) if len(shape) == 2 else tuple(np.asarray(value).tolist())
-    return (_EACH,) if shape else value
+    parts: list[Any] = [type(edit)]
+    for attribute in fields(edit):  # type: ignore[arg-type]
+        value = getattr(edit, attribute.name)
+        if _has_each(attribute.name, value):
+            parts.append(("each", *np.shape(value)[1:]))
+        else:
+            parts.append(tuple(value) if np.ndim(value) else value)
+    return tuple(parts)
+
+
+def _has_each(name: str, value: Any) -> bool:
+    return name in _JOINED or np.ndim(value) > _SHARED_DIMENSIONS.get(name, np.inf)
 
 
 def _joined(members: Sequence[Edit]) -> Edit:
@@ -256,7 +250,6 @@ def _joined(members: Sequence[Edit]) -> Edit:
             groups = [np.asarray(group, np.int64) for group in values]
             sizes = [int(group.max(initial=-1)) + 1 for group in groups]  # groups of different edits stay different
             values = [group + first for group, first in zip(groups, accumulate([0, *sizes]), strict=False)]
-        part = _part(attribute.name, values[0])
-        each = attribute.name in _JOINED or (isinstance(part, tuple) and part[:1] == (_EACH,))
+        each = _has_each(attribute.name, values[0])
         columns[attribute.name] = np.concatenate([np.asarray(v) for v in values]) if each else values[0]
     return type(members[0])(**columns)
