@@ -9,7 +9,7 @@ from tests.job.ranks import GEMM, US, Reductions
 from tests.support.cached_reports import reported_pair
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Finding, diagnose
-from traceanalyzer.job.programs import rare_in
+from traceanalyzer.job.loads import rare_in
 from traceanalyzer.model.finding import Severity
 
 Shared = Callable[[str], Path]

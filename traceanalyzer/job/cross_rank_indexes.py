@@ -11,9 +11,8 @@ import numpy as np
 
 from traceanalyzer.job.clocks import clocks_of
 from traceanalyzer.job.links import NO_LINKS, RankLinks, between_two, of_groups, without_links
-from traceanalyzer.job.loads import Load, RankLoads, comparable
-from traceanalyzer.job.programs import Hashes, OtherProgram, rare_in
-from traceanalyzer.job.ranks import JobView, Ranks
+from traceanalyzer.job.loads import Hashes, Load, OtherProgram, RankLoads, comparable, rare_in
+from traceanalyzer.job.ranks import JobView, Ranks, give
 from traceanalyzer.job.rates import PEERS, Moved, rates
 from traceanalyzer.job.runs import OF_ONE_SIZE, PAIR, CollectiveRuns
 from traceanalyzer.model.analysis import Analysis
@@ -45,9 +44,8 @@ _CLOCKS_NS = 1_000_000  # clocks of one host agree within 0.02 ms (13 jobs, H200
 def partners(mine: CollectiveRuns, own: Rows, theirs: CollectiveRuns, other: Rows, apart_ns: int | None = None) -> Rows:
     """For each run in `own` the one in `other` that is the same collective, -1 for none.
 
-    Args:
-        own, other: int64, positions in `mine` and `theirs` of the collectives of one process group, in order.
-        apart_ns: by how much the other trace's times begin later than these; None where that is unknown.
+    Both are int64 positions of the collectives of one process group, in order; `apart_ns` is by how much the other
+    trace's times begin later than these, None where that is unknown.
     """
     best, most, chosen = np.full(len(own), -1, np.int64), 0, 0
     for shift in dict.fromkeys(_shifts(mine, own, theirs, other)):
@@ -287,9 +285,8 @@ def _table(
     if len(members) < 2:
         return {}
     longest = max(members, key=lambda rank: len(members[rank]))
-    own, apart = members[longest], {}
-    if base_ns is not None:
-        apart = {rank: base_ns[rank] - base_ns[longest] for rank in members}
+    own = members[longest]
+    apart = {} if base_ns is None else {rank: base_ns[rank] - base_ns[longest] for rank in members}
     return {
         rank: own if rank == longest else partners(runs[longest], own, runs[rank], other, apart.get(rank))
         for rank, other in members.items()
@@ -305,10 +302,7 @@ def _last(runs: Mapping[int, CollectiveRuns], table: Mapping[int, Rows]) -> tupl
 
 
 def introduce(ranks: Ranks) -> JobView | None:
-    """Give `CollectiveWaits` and `RankLoads` to all ranks that have a collective in common with another.
-
-    Returns what they have in common; None where no two of them have a collective in common.
-    """
+    """Give `CollectiveWaits` and `RankLoads` to all ranks that share a collective; what they share, or None."""
     every = [rank for rank in ranks.all if rank is not None]
     # Kernels that wait for other ranks are communication, before anything else is made of them.
     names = waiting_together(ranks.each(kernels, dict.fromkeys(every)))
@@ -338,7 +332,7 @@ def _links(ranks: Ranks, view: JobView) -> dict[int, RankLinks]:
     found = between_two(view)
     groups = {group for run in view.runs.values() for group in run.group}
     if len(groups) >= PEERS:
-        ranks.each(give_waits, view.waits)
+        ranks.each(give, view.waits)
         group_rates = rates(view.runs, view.waits, ranks.each(moved, dict.fromkeys(view.waits)))
         for rank, of_group in of_groups(view, group_rates).items():
             found[rank] = RankLinks((*found.get(rank, NO_LINKS).slow, *of_group.slow))
@@ -357,10 +351,6 @@ def runs(analysis: Analysis, _: None, names: tuple[str, ...]) -> tuple[Collectiv
             work = analysis.index(DeviceWork)
             analysis.provide(with_waiting(analysis.trace, work, frozenset(names)))
     return analysis.index(CollectiveRuns), analysis.trace.meta.base_time_ns
-
-
-def give_waits(analysis: Analysis, waits: CollectiveWaits, _: None) -> None:
-    analysis.provide(waits)
 
 
 def moved(analysis: Analysis, _: None, __: None) -> Moved:
@@ -385,7 +375,7 @@ def know(analysis: Analysis, rank: int, loads: dict[int, Load]) -> None:
 
 
 def program(analysis: Analysis, _: None, __: None) -> Hashes:
-    """Hashes of the names of all ops and kernels of the rank, ascending."""
+    """Hashes of the names of all ops and kernels, ascending."""
     return tuple(sorted(hashed_names(analysis.trace)))
 
 

@@ -1,14 +1,17 @@
-"""What each rank computes in a step, and how long it waits for the others."""
+"""What each rank computes in a step, how long it waits for the others, and what it runs that they do not."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
 from traceanalyzer.model.analysis import GivenByJob
 from traceanalyzer.model.arrays import Floats, median, sums_of
+from traceanalyzer.model.trace import Trace
+from traceanalyzer.read.job_ranks import hashed_names
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.steps import Steps
@@ -71,3 +74,27 @@ class RankLoads(GivenByJob):
     def mean_compute_ns(self) -> float:
         """What each would compute in a step if all computed as much."""
         return float(np.mean([load.compute_ns for load in self.of.values()]))
+
+
+Hashes = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OtherProgram(GivenByJob):
+    """Names of ops and kernels that this rank has, and less than half of the others."""
+
+    names: tuple[str, ...]
+    others: int
+    missing: ClassVar[str] = "needs the traces of several ranks that run the same program (stages of a pipeline do not)"
+
+    @classmethod
+    def of(cls, trace: Trace, rare: Hashes, others: int) -> Self:
+        known = hashed_names(trace)
+        return cls(tuple(sorted(known[one] for one in rare if one in known)), others)
+
+
+def rare_in(programs: Mapping[int, Hashes]) -> dict[int, Hashes]:
+    """Rank -> those of its names that less than half of the other ranks have."""
+    having = Counter(name for names in programs.values() for name in names)
+    others = len(programs) - 1
+    return {rank: tuple(name for name in names if 2 * (having[name] - 1) < others) for rank, names in programs.items()}

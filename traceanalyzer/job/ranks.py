@@ -60,6 +60,11 @@ others know (`Analysis.provide`), so that the order of asks counts.
 """
 
 
+def give(analysis: Analysis, known: Any, _: None) -> None:
+    """Let a rank's analysis know what only the job gives."""
+    analysis.provide(known)
+
+
 class Ranks(ABC):
     """
     Attributes:

@@ -40,7 +40,11 @@ def roles(trace: Trace, work: DeviceWork, runs: CollectiveRuns, nesting: Nesting
     described = Texts.column(trace.lanes.gpu, "group_desc", row).or_else(
         Texts.column(trace.lanes.cpu, "group_desc", op)
     )
-    around = Texts.column(trace.lanes.cpu, "name", _outermost(nesting, op))
+    # The outermost op, or the annotation around that.
+    top = nesting.top_op(op)
+    outer = pick(nesting.parent, top)
+    caller = np.where((outer >= 0) & pick(nesting.annotation, outer), outer, top)
+    around = Texts.column(trace.lanes.cpu, "name", caller)
     shown = (
         ("data", around.matches(_GRADIENTS)),
         ("expert", np.isin(runs.what, list(_EXPERTS))),
@@ -50,13 +54,6 @@ def roles(trace: Trace, work: DeviceWork, runs: CollectiveRuns, nesting: Nesting
     for role, chosen in shown:
         result[chosen] = role
     return result
-
-
-def _outermost(nesting: Nesting, op: Rows) -> Rows:
-    """Nearest row around each op that names its caller: its outermost op, or the annotation around that."""
-    top = nesting.top_op(op)
-    around = pick(nesting.parent, top)
-    return np.where((around >= 0) & pick(nesting.annotation, around), around, top)
 
 
 _TYPES = {

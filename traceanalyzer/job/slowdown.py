@@ -68,7 +68,8 @@ def _ideal(programs: Sequence[Mapping[int, Program]]) -> dict[Hashable, float]:
 
 def _steps_ns(programs: Mapping[int, Program], ideal: Mapping[Hashable, float], recorded: Mapping[int, Mask]) -> Floats:
     """When the last rank finishes, of jobs in which a rank's tasks take `recorded` (jobs,) or ideal time; (jobs,)."""
-    job = _Job(_participants(programs), ideal)
+    tasks = (task for program in programs.values() for place in program for task in place)
+    job = _Job(Counter(task.meets for task in tasks if task.meets is not None), ideal)
     ranks = {rank: job.places(program, recorded[rank]) for rank, program in programs.items()}
     done_before: dict[int, int] = {}
     while ranks:
@@ -78,12 +79,6 @@ def _steps_ns(programs: Mapping[int, Program], ideal: Mapping[Hashable, float], 
             break
         ranks, done_before = {rank: ranks[rank] for rank in done}, done
     return np.asarray(np.max(job.ends_ns, axis=0), np.float64)
-
-
-def _participants(programs: Mapping[int, Program]) -> Counter[Hashable]:
-    """How many ranks meet in each shared task."""
-    tasks = (task for program in programs.values() for place in program for task in place)
-    return Counter(task.meets for task in tasks if task.meets is not None)
 
 
 class _Job:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from traceanalyzer.job.programs import OtherProgram
+from traceanalyzer.job.loads import OtherProgram
 from traceanalyzer.rule import Calls, Claims, Hits, Kind, LostTime, Work, rule
 
 
