@@ -150,9 +150,11 @@ class Asked(Ranks):
 
     answers: list[dict[Any, Any]]
     asked: list[tuple[str, Any]] = field(default_factory=list)
+    given: list[Mapping[Any, Any]] = field(default_factory=list)
 
     def each(self, ask: Any, given: Mapping[Any, Any], shared: Any = None) -> dict[Any, Any]:
         self.asked.append((ask.__name__, shared))
+        self.given.append(given)
         return self.answers.pop(0) if self.answers else {}
 
     def once(self, ask: Any, files: Sequence[str], shared: Any = None) -> dict[str, Any]:
@@ -173,8 +175,8 @@ def test_ranks_are_replayed_by_the_steps_that_all_of_them_have(
     """Not where one of two has none that stand for it."""
     ranks = Asked([chosen])
     sample_alike(ranks, {0: None, 1: None})
-    told = [np.asarray(shared).tolist() for name, shared in ranks.asked if name == "replay_these"]
-    assert told == ([] if alike is None else [alike])
+    told = [{rank: one.number.tolist() for rank, one in given.items()} for given in ranks.given[1:]]
+    assert told == ([] if alike is None else [{0: alike, 1: alike}])
 
 
 def test_others_wait_by_mean_step_and_step_is_a_median() -> None:

@@ -84,7 +84,7 @@ def largest_costs(analysis: Analysis, count: int = LARGEST) -> tuple[Cost, ...]:
     kinds: dict[Kind, dict[str, float]]
     kinds = {"gpu": times, "copy": copies, "communication": exchanged, "idle": idle_ns}
     costs = (Cost(name, kind, ns, ns / step_ns) for kind, of in kinds.items() for name, ns in of.items())
-    ranked = sorted((cost for cost in costs if cost.step_ns > 0), key=_order)
+    ranked = sorted((cost for cost in costs if cost.step_ns > 0), key=lambda cost: (-cost.step_ns, cost.name))
     return (*ranked[:count], *(cost for cost in ranked[count:] if cost.kind in ("idle", "communication")))
 
 
@@ -98,7 +98,7 @@ def _cpu_costs(analysis: Analysis) -> tuple[Cost, ...]:
         if kind in ("op", "backward"):
             times[name] = times.get(name, 0.0) + ns
     found = (Cost(name, "cpu", ns, ns / max(regions.step_ns, 1.0)) for name, ns in times.items() if ns > 0)
-    return tuple(sorted(found, key=_order))
+    return tuple(sorted(found, key=lambda cost: (-cost.step_ns, cost.name)))
 
 
 def usual_steps(analysis: Analysis, steps: Steps) -> NDArray[np.int64]:
@@ -107,10 +107,6 @@ def usual_steps(analysis: Analysis, steps: Steps) -> NDArray[np.int64]:
         return forecast.program.sample.steps
     steady = np.flatnonzero(steps.steady)
     return steady if len(steady) else np.arange(len(steps))
-
-
-def _order(cost: Cost) -> tuple[float, str]:
-    return -cost.step_ns, cost.name
 
 
 def _gpu_ns(names: Texts, took_ns: NDArray[np.int64], steps: int, words: str = "{}") -> dict[str, float]:

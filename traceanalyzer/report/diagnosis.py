@@ -98,21 +98,18 @@ def _of_each(ranks: Ranks, said: Sequence[OfRank], limits: Mapping[str, int | fl
     every_finding = [finding for one in said for finding in whole[one.head.rank].values()]
     findings, faults = by_fault(every_finding, [one.faults for one in said])
     findings, faults = triaged(findings, faults, outcomes)
+    traces = []
+    for own, one in zip(faults, said, strict=True):
+        head = left_together(one.head, findings)
+        head = replace(head, faults=own, together=agreeing(head.together, head.step, own, findings))
+        traces.append(_with_verdict(head, findings, one.costs))
     return Report(
-        traces=tuple(
-            _with_verdict(_alone(one.head, own, findings), findings, one.costs)
-            for own, one in zip(faults, said, strict=True)
-        ),
+        traces=tuple(traces),
         findings=findings,
         outcomes=outcomes,
         limits=limits,
         failures=tuple(str(failure) for one in said for failure in one.failures),
     )
-
-
-def _alone(head: TraceReport, faults: tuple[Fault, ...], findings: Sequence[Finding]) -> TraceReport:
-    head = left_together(head, findings)
-    return replace(head, faults=faults, together=agreeing(head.together, head.step, faults, findings))
 
 
 def left_together(head: TraceReport, findings: Sequence[Finding]) -> TraceReport:

@@ -36,11 +36,8 @@ def by_fault(findings: Sequence[Finding], faults: Sequence[FaultOf]) -> tuple[tu
     """(the findings ranked by fault, each with its fault's id; the faults of each trace, as ranked).
 
     What takes all launches off the CPU is done after the other changes, and stands after those that are worth much;
-    what fuses a chain stands after what says why the chain is there.
-
-    Args:
-        findings: of all traces, trace after trace, in the order of `FaultOf.number`.
-        faults: one per trace.
+    what fuses a chain stands after what says why the chain is there. Findings are those of all traces, trace after
+    trace, in the order of `FaultOf.number`; `faults` has one per trace.
     """
     ordered: list[Finding] = []
     by_trace: list[list[Fault]] = [[] for _ in faults]

@@ -142,13 +142,10 @@ def _parts(own: Mapping[str, Mapping[int, FileSummary]], name: str, more_ns: int
         for part in dict.fromkeys([*one.parts_ns, *(key for other in same for key in other)]) if same else ():
             values = np.array([one.parts_ns.get(part, 0.0), *(other.get(part, 0.0) for other in same)])
             change = round(values[0] - _usual(values, 0))
-            if change * more_ns > 0 and abs(change) > abs(found.get(part, _NONE).more_ns):
+            if change * more_ns > 0 and (part not in found or abs(change) > abs(found[part].more_ns)):
                 found[part] = PartChange(part, rank if len(own[name]) > 1 else None, change)
     worth = [one for one in found.values() if abs(one.more_ns) >= _LEAST_SHARE * abs(more_ns)]
     return tuple(sorted(worth, key=lambda one: (-abs(one.more_ns), one.part))[:_PARTS])
-
-
-_NONE = PartChange("", None, 0)
 
 
 def _program_share(one: Mapping[int, FileSummary], other: Mapping[int, FileSummary]) -> float:

@@ -7,18 +7,17 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from traceanalyzer.job.ranks import JobView, Ranks
+from traceanalyzer.job.ranks import JobView, Ranks, give
 from traceanalyzer.model.analysis import Analysis, GivenByJob
 from traceanalyzer.model.arrays import Floats, Rows, median
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.step_times import GIVEN, GivenStep, MeasuredStep, measured_step
 from traceanalyzer.replay.job_saving import Fixes, JobForecast, RankForecast, Side, block_of
-from traceanalyzer.replay.peer_comparison import Excess, ExcessOverPeers, excess_by_rank
+from traceanalyzer.replay.peer_comparison import Excess, ExcessOverPeers, StepBreakdown, excess_by_rank
 from traceanalyzer.replay.program import Program, loading
-from traceanalyzer.replay.recurrence import Block
 from traceanalyzer.replay.sample import JointSteps, Sample
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.replay.step_breakdown import StepBreakdown
+from traceanalyzer.replay.schedule import Block
 from traceanalyzer.report.summary import attempt
 from traceanalyzer.rule.judging import Judgement
 from traceanalyzer.timeline.device_work import DeviceWork
@@ -75,7 +74,7 @@ def sample_alike(ranks: Ranks, every: Mapping[int, None]) -> None:
     chosen = ranks.each(sampled, every)
     both = frozenset.intersection(*chosen.values()) if 0 < len(chosen) == len(every) else None
     if both:
-        ranks.each(replay_these, every, np.array(sorted(both), np.int64))
+        ranks.each(give, dict.fromkeys(every, JointSteps(np.array(sorted(both), np.int64))))
 
 
 def sampled(analysis: Analysis, _: None, __: None) -> frozenset[int]:
@@ -83,10 +82,6 @@ def sampled(analysis: Analysis, _: None, __: None) -> frozenset[int]:
     steps, nesting = analysis.index(Steps), analysis.index(Nesting)
     own = Sample.of(steps, nesting, loading(analysis.trace, nesting, analysis.index(DeviceWork)))
     return frozenset(steps.number[own.steps].tolist()) if own.part == 1.0 else frozenset()
-
-
-def replay_these(analysis: Analysis, _: None, numbers: Rows) -> None:
-    analysis.provide(JointSteps(numbers))
 
 
 def hours(analysis: Analysis, held: tuple[Rows, Floats], _: None) -> tuple[StepBreakdown, float, float]:
@@ -102,7 +97,6 @@ def hours(analysis: Analysis, held: tuple[Rows, Floats], _: None) -> tuple[StepB
 
 
 def know(analysis: Analysis, more: Excess, _: None) -> None:
-    """Give what the rank does that its peers do not."""
     analysis.provide(ExcessOverPeers.of(more, analysis.trace, analysis.index(Program)))
 
 

@@ -15,12 +15,11 @@ from traceanalyzer.model.step_times import GivenStep, StepEstimate
 from traceanalyzer.replay.sample import JobStep
 from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast
 from traceanalyzer.report.costs import Cost, largest_costs
-from traceanalyzer.report.cpu_use import cpu_use
 from traceanalyzer.report.finding_order import faults_in_turn
 from traceanalyzer.report.job_replay import Said, recorded_step
 from traceanalyzer.report.profiler_commands import with_profiler_commands
 from traceanalyzer.report.step_parts import largest_regions, step_parts
-from traceanalyzer.report.summary import ALL_CUT, attempt, scope_of, summarise
+from traceanalyzer.report.summary import ALL_CUT, attempt, cpu_use, scope_of, summarise
 from traceanalyzer.rule.consistency import Failure
 from traceanalyzer.rule.faults import FaultOf
 from traceanalyzer.rule.judging import Judgement, indexes_of, judge
@@ -30,8 +29,7 @@ from traceanalyzer.rule.registry import Rule, configured, select_rules
 def as_recorded(step: StepEstimate | None, devices: Sequence[DeviceTime]) -> StepEstimate | None:
     """The estimate, whose bound is the GPU if all devices compute all the time even under the profiler.
 
-    The profiler only makes launches later, so without it a device that always computes does not wait for them. The
-    replay cannot tell, since it follows the busiest stream alone. Communication is no compute: it may be waiting.
+    The profiler only makes launches later. The replay follows the busiest stream alone, so that it cannot tell.
     """
     if step is None or not step.open or not devices:
         return step
@@ -121,8 +119,7 @@ class OfRank:
 @uncollected()
 def judged(analysis: Analysis, given: tuple[Rank, int | None], asked: Asked) -> OfRank:
     """The head of one trace's report, and what the rules say of it; `given` is the rank and a replayed job's step."""
-    rank, of_job_ns = given
-    unavailable: dict[str, str] = {}
+    (rank, of_job_ns), unavailable = given, dict[str, str]()
     whole, index, step_ms = analysis, analysis.index, asked.step_ms
     if of_job_ns is not None:
         analysis.provide(JobStep(of_job_ns))
@@ -148,17 +145,16 @@ def judged(analysis: Analysis, given: tuple[Rank, int | None], asked: Asked) -> 
     after: dict[int, StepEstimate] = {}
     if alone:
         after = attempt(unavailable, "steps_after", partial(_steps_after, replayed, said), after)
-    said = replace(said, faults=replace(said.faults, steps_after=after))
+    faults = replace(said.faults, steps_after=after)
     step = as_recorded(step, head.accounting)
     unavailable = {**(head.unavailable or {}), **unavailable}
     parts_of, parts = _NO_PARTS if part else attempt({}, "parts", partial(step_parts, analysis), _NO_PARTS)
     regions: tuple[RegionCost, ...] = attempt({}, "regions", partial(largest_regions, analysis), ())
-    head = replace(head, parts_of=parts_of, parts=parts, regions=regions)
     used, threads = _NO_USE if part else attempt({}, "cpu_use", partial(cpu_use, analysis), _NO_USE)
-    head = replace(head, cpu_use=used, op_threads=threads)
+    head = replace(head, parts_of=parts_of, parts=parts, regions=regions, cpu_use=used, op_threads=threads)
     head = replace(head, step=step, together=fixed, measured=measured, unavailable=unavailable)
     costs: tuple[Cost, ...] = () if part else attempt({}, "costs", partial(largest_costs, analysis), ())
-    return OfRank(head, tuple(_briefs(rank, said)), said.faults, said.outcomes, costs, said.failures)
+    return OfRank(head, tuple(_briefs(rank, said)), faults, said.outcomes, costs, said.failures)
 
 
 def whole_findings(analysis: Analysis, chosen: Mapping[int, int], _: None) -> dict[int, Finding]:

@@ -161,14 +161,14 @@ def verdict_of(trace: TraceReport, findings: Sequence[Finding], costs: Sequence[
         parts = [f"first decide on {decide}", f"then {fix}", possible, parts[3]]
     return Verdict(
         step_line(trace),
-        "; ".join(part for part in (limit, _unseen(trace), _settled(trace)) if part),
+        "; ".join(part for part in (limit, _unseen(trace), _SETTLES * (undecided and trace.measured is None)) if part),
         "; ".join(part for part in parts if part),
     )
 
 
 def _hidden(trace: TraceReport, findings: Sequence[Finding]) -> str:
     """What shows the problems of low confidence, where there are some: none found is no clean bill then."""
-    unsure = [one for one in findings if one.pedantic and one.is_of(trace.rank)]
+    unsure = (one for one in findings if one.pedantic and one.is_of(trace.rank))
     count = sum(one.severity is not Severity.INFO for one in unsure)
     return f"--pedantic shows {count} of low confidence" if count else ""
 
@@ -214,12 +214,6 @@ def _may_idle(trace: TraceReport, step: StepEstimate, part: str) -> str:
     return f"{format_ns(step.gpu_ns)} of work a step on the busiest stream, idle for {part} of the step"
 
 
-def _settled(trace: TraceReport) -> str:
-    """What settles an open limit; nothing where the recorder has measured the step."""
-    is_open = trace.step is not None and trace.step.open and trace.measured is None
-    return _SETTLES if is_open else ""
-
-
 def _alike(step: StepEstimate) -> bool:
     """Whether the CPU sets the pace of a device that is as busy as can be told."""
     busy = step.device_ns > (1 - MIN_OPEN_SHARE) * step.unprofiled_ns
@@ -252,20 +246,17 @@ def _telling(trace: TraceReport, costs: Sequence[Cost]) -> str:
         by_gpu = trace.step is not None and trace.step.bound == "gpu"
         return f"{'it' if by_gpu else 'the GPU'} spends {share} in {one.words}"
     idle = sum(cost.share for cost in costs if cost.kind == "idle")
-    mostly = f", mostly {one.name}" * (2 * one.share > idle and one.name == _longest_idle(trace))
+    # Where the recording's devices were idle longest for another reason, none is sure.
+    sums = _summed(device.idle_ns for device in trace.accounting)
+    cause = max(sums, key=lambda name: (sums[name], name), default="")
+    longest = TEXTS[cause].idle if cause in TEXTS else ""
+    mostly = f", mostly {one.name}" * (2 * one.share > idle and one.name == longest)
     whom = "" if one.name in _ON_THE_DEVICE or _both_wait(trace) else " for the CPU"
     timed = trace.step is not None and trace.step.timed
     if timed and trace.measured is not None and trace.measured.waiting_ms:
         late = sum(cost.share for cost in costs if cost.name == LOADING)
         mostly = f", {percent(late)} {LOADING}"
     return f"the GPU waits{whom} during {percent(idle)} {_of_step(trace)}{mostly}"
-
-
-def _longest_idle(trace: TraceReport) -> str:
-    """Why devices were idle longest in the recording: where the predicted step's reason is another, none is sure."""
-    sums = _summed(device.idle_ns for device in trace.accounting)
-    cause = max(sums, key=lambda name: (sums[name], name), default="")
-    return TEXTS[cause].idle if cause in TEXTS else ""
 
 
 def _summed(parts: Iterable[Mapping[str, int]]) -> Counter[str]:
@@ -335,12 +326,10 @@ def _choice(trace: TraceReport, findings: Mapping[int, Finding]) -> tuple[str, f
 
 def _question(findings: Mapping[int, Finding]) -> str:
     """What a large part of the GPU's time hangs on and no trace tells: how much of a batch is padding."""
-    number = asked_first(findings)
-    if number is None:
+    if (number := asked_first(findings)) is None:
         return ""
-    finding = findings[number]
-    share = float(finding.evidence["gpu_share"])
-    return f"check finding {number} ({finding.rule}): it concerns about {percent(share)} of all GPU work"
+    share = percent(float(findings[number].evidence["gpu_share"]))
+    return f"check finding {number} ({findings[number].rule}): it concerns about {share} of all GPU work"
 
 
 def asked_first(findings: Mapping[int, Finding]) -> int | None:
