@@ -9,9 +9,9 @@ import pandas as pd
 from tests.rules.kernel_programs import BF16, NVJET, Op
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import Comparison, Trace
-from traceanalyzer.comparison.captures import Captures
 from traceanalyzer.comparison.compare import side_of
 from traceanalyzer.comparison.matching import matched
+from traceanalyzer.comparison.snapshot import Captures
 
 US = 1_000
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3> >"

@@ -10,10 +10,10 @@ import pytest
 from tests.comparison.built_sides import work
 from tests.comparison.programs import ADDED, MM, TANH, built, ranks_of
 from traceanalyzer import Trace, compare
-from traceanalyzer.comparison.captures import Captures
 from traceanalyzer.comparison.compare import side_of
 from traceanalyzer.comparison.jobs import job_notes, rank_changes, slowest
 from traceanalyzer.comparison.result import RankChange, Word
+from traceanalyzer.comparison.snapshot import Captures
 from traceanalyzer.render.text.comparison import render_comparison
 
 

@@ -18,14 +18,13 @@ from tests.support.trace_changes import all_at_once
 from tests.support.trace_selection import ALL
 from traceanalyzer import Trace, compare
 from traceanalyzer.comparison.canonical_names import canonical_kernel, family_of, plain_name, region_name
-from traceanalyzer.comparison.captures import Captures
 from traceanalyzer.comparison.compared_rows import ComparedRow, compared_row, corrected, note_of
 from traceanalyzer.comparison.formatting import said_and_got
 from traceanalyzer.comparison.matching import Pair
 from traceanalyzer.comparison.reasons import reasons
 from traceanalyzer.comparison.result import CallRow, FaultChange, Part, Waterfall, Word
 from traceanalyzer.comparison.sides import are_identical, device_axis, other_inputs, rung_shares
-from traceanalyzer.comparison.snapshot import TABLES
+from traceanalyzer.comparison.snapshot import TABLES, Captures
 from traceanalyzer.read.text.source import Source
 
 

@@ -14,13 +14,12 @@ import pytest
 from tests.comparison.built_sides import axis, fault, host, judged, row, side, work_row
 from tests.support.comparison_samples import STEP
 from traceanalyzer.comparison import formatting
-from traceanalyzer.comparison.captures import Captures
 from traceanalyzer.comparison.compared_rows import word_by_time, work_side
 from traceanalyzer.comparison.formatting import source_line
 from traceanalyzer.comparison.gates import broken, gates_of
 from traceanalyzer.comparison.reasons import changed_functions_note, fault_changes, reasons
 from traceanalyzer.comparison.result import CallRow, Counted, FaultChange, Part, RegionChange, Waterfall, Word, WorkSide
-from traceanalyzer.comparison.snapshot import StepTime
+from traceanalyzer.comparison.snapshot import Captures, StepTime
 from traceanalyzer.comparison.step_axis import (
     at_pace,
     count_word,

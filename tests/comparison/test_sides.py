@@ -19,13 +19,12 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import BadOption, UnreadableTrace, compare
 from traceanalyzer.comparison import baseline
 from traceanalyzer.comparison.baseline import baseline_bytes, baseline_path, load_baseline
-from traceanalyzer.comparison.captures import Captures
 from traceanalyzer.comparison.compare import side_of, timed
 from traceanalyzer.comparison.jobs import job_notes, other_work, rank_changes
 from traceanalyzer.comparison.reasons import fault_changes
 from traceanalyzer.comparison.result import Word
-from traceanalyzer.comparison.sides import Side, other_inputs
-from traceanalyzer.comparison.snapshot import TABLES, KnownFault, Snapshot, StepTime
+from traceanalyzer.comparison.sides import other_inputs
+from traceanalyzer.comparison.snapshot import TABLES, Captures, KnownFault, Side, Snapshot, StepTime
 from traceanalyzer.comparison.step_axis import changed_calls, counted, host_pace, most_changed
 
 sides = importlib.import_module("traceanalyzer.comparison.compare")

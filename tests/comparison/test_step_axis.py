@@ -9,10 +9,9 @@ import pandas as pd
 import pytest
 
 from tests.comparison.built_sides import work_row
-from traceanalyzer.comparison.captures import Captures, mean_step, merged_table
 from traceanalyzer.comparison.jobs import common_share
 from traceanalyzer.comparison.result import StepAxis, Word
-from traceanalyzer.comparison.snapshot import TABLES, StepTime
+from traceanalyzer.comparison.snapshot import TABLES, Captures, StepTime, mean_step, merged_table
 from traceanalyzer.comparison.step_axis import (
     needed_difference,
     spread_steps,

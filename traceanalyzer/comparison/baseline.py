@@ -10,8 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from traceanalyzer.comparison.sides import Side
-from traceanalyzer.comparison.snapshot import SAMPLES, SNAPSHOT_SCHEMA, TABLES, KnownFault, Snapshot, StepTime
+from traceanalyzer.comparison.snapshot import SAMPLES, SNAPSHOT_SCHEMA, TABLES, KnownFault, Side, Snapshot, StepTime
 from traceanalyzer.model.errors import BadOption, UnreadableTrace
 from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.text_queries import regex

@@ -12,8 +12,8 @@ import numpy as np
 
 from traceanalyzer.comparison.region_changes import region_times
 from traceanalyzer.comparison.result import Comparison
-from traceanalyzer.comparison.sides import Side, compared
-from traceanalyzer.comparison.snapshot import TABLES, KnownFault, Piece, Snapshot, StepStrip, StepTime
+from traceanalyzer.comparison.sides import compared
+from traceanalyzer.comparison.snapshot import TABLES, KnownFault, Piece, Side, Snapshot, StepStrip, StepTime
 from traceanalyzer.comparison.work_tables import Chosen, host_table, tables_of
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.arrays import distinct, numbered, places_of, sums_of

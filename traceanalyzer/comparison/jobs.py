@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from traceanalyzer.comparison.captures import Captures
 from traceanalyzer.comparison.result import RankChange, Word
-from traceanalyzer.comparison.snapshot import rows_of
+from traceanalyzer.comparison.snapshot import Captures, rows_of
 from traceanalyzer.comparison.step_axis import step_axis
 from traceanalyzer.model.units import format_ns
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from traceanalyzer.comparison.formatting import number, said_and_got, times
+from traceanalyzer.comparison.formatting import SILENT, number, said_and_got, times
 from traceanalyzer.comparison.result import CallRow, FaultChange, RegionChange, Row, StepAxis, Waterfall, Word
 from traceanalyzer.comparison.snapshot import KnownFault
 from traceanalyzer.comparison.step_axis import MINOR
@@ -97,7 +97,6 @@ _FITTING = 0.25  # of what a new fault is said to cost, by which the step must h
 _OFTEN = 1.5  # times as often as on the other side, for work to be called more often; chosen
 _AS_OFTEN = 1.3  # by which single ops may be off that; chosen
 _ALIKE = 0.8  # of all work, that must be called so much more often; chosen
-_SILENT = (Word.SAME, Word.UNKNOWN)
 
 
 @dataclass(slots=True)
@@ -146,7 +145,7 @@ def _fault_phrases(faults: Sequence[FaultChange], step: StepAxis | None) -> tupl
 def _decisive(changes: list[_Change], waterfall: Waterfall | None, step: StepAxis | None) -> list[_Change]:
     """Proven changes, and idle time that makes up much of a real difference; those that explain most of it first."""
     total_ns = 0 if waterfall is None else waterfall.new_ns - waterfall.base_ns
-    differs = step is not None and step.word not in _SILENT
+    differs = step is not None and step.word not in SILENT
 
     def rank(change: _Change) -> tuple[bool, int, str]:
         minor = not change.real and abs(change.idle_ns) <= abs(total_ns) / 2
@@ -193,7 +192,7 @@ def _changes(rows: Sequence[Row], calls: Sequence[CallRow], waterfall: Waterfall
     for row in rows:
         one = result.setdefault(row.label, _Change(row.label))
         one.delta_ns += row.delta_ns
-        if row.word not in _SILENT:
+        if row.word not in SILENT:
             one.real = True
             one.phrases.append(_row_phrase(row))
     for call in calls:

@@ -44,13 +44,12 @@ def region_times(regions: Regions) -> dict[Path, RegionTime]:
 
 def mean_times(captures: Sequence[RegionTimes]) -> RegionTimes:
     """Of several captures of one program; what is missing in a capture takes no time there."""
-    each = {path: [one[path] for one in captures if path in one] for one in captures for path in one}
-
-    def mean(seen: Sequence[RegionTime]) -> RegionTime:
-        cpu_ns, gpu_ns = sum(one.cpu_ns for one in seen), sum(one.gpu_ns for one in seen)
-        return RegionTime(seen[0].kind, cpu_ns / len(captures), gpu_ns / len(captures))
-
-    return {path: mean(seen) for path, seen in each.items()}
+    means = {}
+    for path in dict.fromkeys(path for one in captures for path in one):
+        seen = [one[path] for one in captures if path in one]
+        cpu_ns, gpu_ns = (sum(getattr(one, name) for one in seen) / len(captures) for name in ("cpu_ns", "gpu_ns"))
+        means[path] = RegionTime(seen[0].kind, cpu_ns, gpu_ns)
+    return means
 
 
 def region_changes(base: RegionTimes, new: RegionTimes) -> tuple[RegionChange, ...]:
@@ -81,14 +80,13 @@ def region_changes(base: RegionTimes, new: RegionTimes) -> tuple[RegionChange, .
         else:
             yield path
 
-    named = {(path[-1], kinds[path]) for path in changed(()) if deltas[path]}
-    found = []
-    for name, kind in named:
+    least = max(_LEAST * max(side[()] for side in times), 1.0)
+    listed = []
+    for name, kind in {(path[-1], kinds[path]) for path in changed(()) if deltas[path]}:
         base_ns, new_ns = (_of_name(name, side) for side in times)
         delta = (new_ns or 0) - (base_ns or 0)
-        found.append(RegionChange(name, kind, of, base_ns, new_ns, delta))
-    least = _LEAST * max(side[()] for side in times)
-    listed = (one for one in found if abs(one.delta_ns) >= max(least, 1.0))
+        if abs(delta) >= least:
+            listed.append(RegionChange(name, kind, of, base_ns, new_ns, delta))
     return tuple(sorted(listed, key=lambda one: (-abs(one.delta_ns), one.name)))
 
 

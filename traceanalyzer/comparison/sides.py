@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from traceanalyzer.comparison import formatting
-from traceanalyzer.comparison.captures import Captures
 from traceanalyzer.comparison.compared_rows import FLOORS, PRODUCT_FLOOR, ComparedRow, compared_row, corrected
-from traceanalyzer.comparison.formatting import signed_percent
+from traceanalyzer.comparison.formatting import SILENT, signed_percent
 from traceanalyzer.comparison.jobs import job_notes, rank_changes, slowest
 from traceanalyzer.comparison.matching import RUNGS, Pair, matched
 from traceanalyzer.comparison.reasons import changed_functions_note, fault_changes, reasons
@@ -22,7 +21,7 @@ from traceanalyzer.comparison.result import (
     Waterfall,
     Word,
 )
-from traceanalyzer.comparison.snapshot import TABLES, Snapshot, Source, rows_of
+from traceanalyzer.comparison.snapshot import TABLES, Captures, Side, Snapshot, Source, rows_of
 from traceanalyzer.comparison.step_axis import changed_calls, counted, program_changed, step_axis
 from traceanalyzer.comparison.waterfall import waterfall_of
 from traceanalyzer.model.units import format_ns, percent
@@ -35,7 +34,7 @@ _OPPOSED = 0.05
 
 
 def verdict_of(
-    axes: Axes, because: Sequence[str], inputs: str, identical: bool, sides: Both, waterfall: Waterfall | None
+    axes: Axes, because: tuple[str, ...], inputs: str, identical: bool, sides: Both, waterfall: Waterfall | None
 ) -> Verdict:
     """What is said of the step; `inputs` says in what the two had other inputs, `identical` if all is the same."""
     step = axes.step
@@ -44,7 +43,7 @@ def verdict_of(
         return Verdict(Word.IDENTICAL, 0.0, why, "", (), f"identical: {why}")
     if step is None:
         why = f"no GPU work in {_names(sides, lambda side: side.step is None)}"
-        return Verdict(Word.UNKNOWN, None, why, "record both with a GPU", tuple(because), f"unknown: {why}")
+        return Verdict(Word.UNKNOWN, None, why, "record both with a GPU", because, f"unknown: {why}")
     times = f"{formatting.times(step.base_ns, step.new_ns)} a step ({signed_percent(step.difference)})"
     # All that is known of a side is one step, a large part of which is a cold start.
     cold = _names(sides, lambda one: one.steps == 1 and any("cold-start" in each.rules for each in one.faults))
@@ -57,19 +56,19 @@ def verdict_of(
         settle = "record both after a warm-up, several steps each"
     else:
         return _of_step(axes, step, because, times, waterfall)
-    return Verdict(Word.UNKNOWN, None, why, settle, tuple(because), f"unknown: {why}; {times}")
+    return Verdict(Word.UNKNOWN, None, why, settle, because, f"unknown: {why}; {times}")
 
 
 def _names(sides: Both, chosen: Callable[[Snapshot], bool]) -> str:
     return " and ".join(name for name, side in zip(("BASE", "NEW"), sides, strict=True) if chosen(side))
 
 
-def _of_step(axes: Axes, step: StepAxis, because: Sequence[str], times: str, waterfall: Waterfall | None) -> Verdict:
+def _of_step(axes: Axes, step: StepAxis, because: tuple[str, ...], times: str, waterfall: Waterfall | None) -> Verdict:
     changed = program_changed(axes.exact)
     silent = not changed and (axes.device is None or axes.device.word is Word.SAME)
     if step.word in (Word.SLOWER, Word.FASTER):
         why = _why(step)
-        return Verdict(step.word, None, why, "", tuple(because), f"{step.word}: {times}; {why}")
+        return Verdict(step.word, None, why, "", because, f"{step.word}: {times}; {why}")
     opposed = _opposed(waterfall)
     if step.word is Word.SAME or silent:
         # What is not excluded: with captures enough the farther end of the interval, else where the GPU sets the pace
@@ -80,11 +79,10 @@ def _of_step(axes: Axes, step: StepAxis, because: Sequence[str], times: str, wat
         within = max(resolution, abs(step.difference))
         why = _why_same(step, silent) + opposed
         settle = "" if step.low is not None else f"to see less, {_SETTLE}"
-        head = f"same within {percent(within)}: {times}; {why}"
-        return Verdict(Word.SAME, within, why, settle, tuple(because), head)
+        return Verdict(Word.SAME, within, why, settle, because, f"same within {percent(within)}: {times}; {why}")
     what = "the program changed" if changed else "its work changed"
     why = f"{what}, but one recording per side cannot show differences below {percent(step.needed)}{opposed}"
-    return Verdict(Word.UNKNOWN, None, why, _SETTLE, tuple(because), f"unknown: {times}; {why}")
+    return Verdict(Word.UNKNOWN, None, why, _SETTLE, because, f"unknown: {times}; {why}")
 
 
 def _why(step: StepAxis) -> str:
@@ -175,11 +173,7 @@ def notes_of(base: Snapshot, new: Snapshot, pace: float) -> list[str]:
     return notes
 
 
-Side = Sequence[Mapping[int | None, Snapshot]]
-"""Captures of one program, each the snapshots of its ranks."""
-
 _REAL_SHARE = 0.01  # of the GPU time: less is no difference, however sure; noise/
-_SAME = (Word.SAME, Word.UNKNOWN)
 
 
 def compared(base: Side, new: Side) -> Comparison:
@@ -188,25 +182,21 @@ def compared(base: Side, new: Side) -> Comparison:
     pair = slowest(sides[0]), slowest(sides[1])
     chosen = sides[0][pair[0]], sides[1][pair[1]]
     ranks = rank_changes(*sides) if max(map(len, sides)) > 1 else ()
-    sources = [_source(side, rank, own) for side, rank, own in zip((base, new), pair, chosen, strict=True)]
+    sources = [_source(*side) for side in zip((base, new), sides, pair, strict=True)]
     return _of_pair(*chosen, sources, ranks, job_notes(*sides, ranks))
 
 
-def _ranks(side: Side) -> list[int | None]:
-    every = {rank for capture in side for rank in capture}
-    return sorted(every, key=lambda rank: -1 if rank is None else rank)
-
-
 def _by_rank(side: Side) -> dict[int | None, Captures]:
-    every = _ranks(side)
-    return {rank: Captures.of([capture[rank] for capture in side if rank in capture]) for rank in every}
+    every = {rank for capture in side for rank in capture}
+    ranks = sorted(every, key=lambda rank: -1 if rank is None else rank)
+    return {rank: Captures.of([capture[rank] for capture in side if rank in capture]) for rank in ranks}
 
 
-def _source(side: Side, rank: int | None, captures: Captures) -> Source:
-    one = captures.together
+def _source(side: Side, by_rank: Mapping[int | None, Captures], rank: int | None) -> Source:
+    one = by_rank[rank].together
     names = tuple(sorted({snapshot.source for capture in side for snapshot in capture.values()}))
     recorded = one.gpus, one.versions, one.recorded, one.steps, one.step_kind
-    return Source(names, len(side), tuple(_ranks(side)), rank, *recorded)
+    return Source(names, len(side), tuple(by_rank), rank, *recorded)
 
 
 def _of_pair(
@@ -230,7 +220,7 @@ def _of_pair(
         waterfall = waterfall_of((step.base_ns, step.new_ns), rows, (first, second))
         deltas = [round(row.sides[1].exposed_ns) - round(row.sides[0].exposed_ns) for row in rows]
         rows = [replace(row, delta_ns=delta) for row, delta in zip(rows, deltas, strict=True)]
-    order = sorted(rows, key=lambda row: (row.word in _SAME, -abs(row.delta_ns), row.op, row.outer, row.kind))
+    order = sorted(rows, key=lambda row: (row.word in SILENT, -abs(row.delta_ns), row.op, row.outer, row.kind))
     told = step is not None and step.word is not Word.UNKNOWN and not inputs
     got = -step.difference if step is not None and told else None
     faults = fault_changes(first.faults, second.faults, got)
@@ -260,10 +250,9 @@ def device_axis(rows: Sequence[Row]) -> DeviceAxis | None:
     base, new = (sum(row.sides[side].ns for row in rows) for side in (0, 1))
     if base <= 0 or new <= 0:
         return None
-    real = sum(row.sides[1].ns - row.sides[0].ns for row in rows if row.word not in _SAME)
-    word = Word.SAME
-    if abs(real) > _REAL_SHARE * base:
-        word = Word.SLOWER if real > 0 else Word.FASTER
+    real = sum(row.sides[1].ns - row.sides[0].ns for row in rows if row.word not in SILENT)
+    differs = abs(real) > _REAL_SHARE * base
+    word = (Word.SLOWER if real > 0 else Word.FASTER) if differs else Word.SAME
     return DeviceAxis(round(base), round(new), round(real), word, FLOORS)
 
 

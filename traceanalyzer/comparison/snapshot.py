@@ -1,12 +1,15 @@
-"""Snapshot of a recording: all that a comparison needs per step, small enough to be stored."""
+"""Snapshot of a recording, and of several captures: all that a comparison needs per step, small enough to be stored."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from traceanalyzer.comparison.region_changes import RegionTimes
+import numpy as np
+
+from traceanalyzer.comparison.region_changes import RegionTimes, mean_times
+from traceanalyzer.model.arrays import median
 from traceanalyzer.model.interpreter import pd
 
 SNAPSHOT_SCHEMA = 2
@@ -166,3 +169,61 @@ class Snapshot:
     def marked(self) -> bool:
         """Whether steps are marked."""
         return self.step_kind != "window"
+
+
+_MEANS = ("count", "ns", "exposed_ns", "bytes")
+# Column -> how rows are put together; lists one after the other. Rows that are alike in all others are one.
+_RULES = dict.fromkeys((*_MEANS, "mean_ns", "samples", "medians"), "sum") | {"least": "min", "most": "max"}
+
+
+@dataclass(frozen=True, slots=True)
+class Captures:
+    """One rank of one side: each capture, and their means, whose work also has the median of each capture."""
+
+    each: tuple[Snapshot, ...]
+    together: Snapshot
+
+    @classmethod
+    def of(cls, snapshots: Sequence[Snapshot]) -> Captures:
+        """The captures of one rank, one at least."""
+        first = snapshots[0]
+        tables = {name: merged_table(name, [one.tables[name] for one in snapshots]) for name in TABLES}
+        step = mean_step([snapshot.step for snapshot in snapshots if snapshot.step is not None])
+        regions = mean_times([snapshot.regions for snapshot in snapshots])
+        return cls(tuple(snapshots), replace(first, tables=tables, step=step, regions=regions))
+
+    def __len__(self) -> int:
+        return len(self.each)
+
+
+Side = Sequence[Mapping[int | None, Snapshot]]
+"""Captures of one program, each the snapshots of its ranks."""
+
+
+def mean_step(steps: Sequence[StepTime]) -> StepTime | None:
+    if len(steps) < 2:
+        return steps[0] if steps else None
+    averaged = "ns", "low_ns", "high_ns", "recorded_ns"
+    means = {name: round(np.mean([getattr(step, name) for step in steps])) for name in averaged}
+    return replace(steps[0], **means, each_ns=tuple(ns for step in steps for ns in step.each_ns))
+
+
+def merged_table(name: str, tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Rows with the same texts as one: what is missing in a capture counts as 0 there."""
+    columns, rules = TABLES[name], dict(_RULES)
+    if name == "work":
+        medians = [[[median(row)] if len(row) else [] for row in table["samples"]] for table in tables]
+        tables = [table.assign(medians=each) for table, each in zip(tables, medians, strict=True)]
+        rules["name"] = "first"  # one of those that the canonical name stands for
+    if len(tables) == 1:
+        return tables[0]
+    every = pd.concat(tables, ignore_index=True)
+    groups = every.groupby([column for column in columns if column not in rules], sort=True, dropna=False)
+    merged, seen = groups.agg({column: rules[column] for column in every if column in rules}), groups.size()
+    if "least" in columns:
+        merged.loc[seen < len(tables), "least"] = 0
+    means = [column for column in _MEANS if column in columns]
+    merged[means] /= len(tables)
+    if name == "host":
+        merged["mean_ns"] /= seen
+    return merged.reset_index()

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from traceanalyzer.comparison.captures import Captures
 from traceanalyzer.comparison.result import CallRow, Counted, DeviceAxis, Row, StepAxis, Word
-from traceanalyzer.comparison.snapshot import Snapshot, StepTime, rows_of
+from traceanalyzer.comparison.snapshot import Captures, Snapshot, StepTime, rows_of
 from traceanalyzer.comparison.statistics import log_interval
 from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.text_queries import regex
