@@ -16,8 +16,7 @@ from tests.recorder.programs import REPOSITORY
 from tests.support.fixtures import FIXTURES
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.integrations import watching
-from traceanalyzer.integrations.watching import Watch, watch
-from traceanalyzer.integrations.window_summary import MAX_BYTES, encoded, summary_of
+from traceanalyzer.integrations.watching import MAX_BYTES, Watch, encoded, summary_of, watch
 
 SYNCS, COPIES = (FIXTURES / name / "bad.json.gz" for name in ("implicit-sync", "exposed-copy"))
 COST = re.compile(r"it cost (\d+\.\d\d) s, [\d.< ]+ % of the time since the (start|last one)$")

@@ -13,7 +13,7 @@ import pytest
 import traceanalyzer
 from tests.report import report_samples as samples
 from tests.support.trace_builder import TraceBuilder
-from traceanalyzer.integrations import pytest_plugin, watching, window_summary
+from traceanalyzer.integrations import pytest_plugin, watching
 from traceanalyzer.integrations.watching import Folder, Watch
 
 SUMMARY = {"lines": {}, "step_ns": 10_000_000, "communication": 0.5, "findings": {}}
@@ -134,22 +134,22 @@ def test_a_window_that_cannot_be_written_leaves_no_folder(tmp_path: Path, monkey
 def test_a_summary_without_findings_is_what_it_is() -> None:
     """What makes it long is no finding; of findings the first are kept."""
     long = {**SUMMARY, "lines": {"Fix": "x" * 60_000}}
-    assert len(window_summary.encoded(long)) > window_summary.MAX_BYTES
+    assert len(watching.encoded(long)) > watching.MAX_BYTES
     many = {**SUMMARY, "findings": {str(n): "x" * 90 for n in range(600)}}
-    assert list(json.loads(window_summary.encoded(many))["findings"]) == [str(n) for n in range(300)]
+    assert list(json.loads(watching.encoded(many))["findings"]) == [str(n) for n in range(300)]
 
 
 def test_the_summary_of_what_is_no_trace_is_its_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    monkeypatch.setattr(window_summary.os, "nice", lambda _: 0, raising=False)
+    monkeypatch.setattr(watching.os, "nice", lambda _: 0, raising=False)
     (tmp_path / "none.json").write_text("{}")
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 50_000)
     good = trace.write(tmp_path / "trace.json")
     for path, code in ((tmp_path / "none.json", 2), (good, 0)):
         monkeypatch.setattr(sys, "argv", ["summary", str(path)])
-        assert window_summary.main() == code
+        assert watching.main() == code
         printed = capsysbinary.readouterr()
         assert (bool(printed.out), bool(printed.err)) == (code == 0, code == 2)
     assert json.loads(printed.out)["findings"] == {}
@@ -183,7 +183,7 @@ def test_summary_has_all_findings_above_info(tmp_path: Path, monkeypatch: pytest
     trace = TraceBuilder()
     trace.op("aten::mm", 0, 50_000)
     monkeypatch.setattr(traceanalyzer, "diagnose", lambda _: samples.report())
-    told = window_summary.summary_of(trace.write(tmp_path / "trace.json"))["findings"].values()
+    told = watching.summary_of(trace.write(tmp_path / "trace.json"))["findings"].values()
     assert len(told) == 3
     assert all(one.startswith("The GPU waits ") for one in told)
 

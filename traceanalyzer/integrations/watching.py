@@ -161,7 +161,7 @@ def _analysed(profiler: Any) -> tuple[str, subprocess.Popen[bytes]]:
     try:
         profiler.export_chrome_trace(path)
         return folder, subprocess.Popen(
-            [sys.executable, "-P", "-m", "traceanalyzer.integrations.window_summary", path],
+            [sys.executable, "-P", "-m", "traceanalyzer.integrations.watching", path],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -250,3 +250,61 @@ def _names(word: str, names: Sequence[str]) -> str:
         return ""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{word}: {', '.join(names[:_NAMED])}{more}"
+
+
+# A window's summary, which a program of its own makes beside the training.
+
+MAX_BYTES = 50_000
+"""Of a summary: 512 ranks send 25 MB."""
+
+_MOST_FINDINGS = 200
+_LONGEST = 1_000  # characters of a line of the verdict
+
+
+def summary_of(path: Path) -> dict[str, Any]:
+    """What one rank says: verdict, recorded step in ns, share in collectives, findings above `info` by fingerprint."""
+    from traceanalyzer import diagnose
+    from traceanalyzer.model.finding import Severity
+    from traceanalyzer.read.load import load
+    from traceanalyzer.render.data.ci import fingerprint
+    from traceanalyzer.render.words.savings import titled
+
+    report = diagnose(load(path, jobs=1))
+    trace = report.traces[0]
+    told = [one for one in report.findings if one.severity is not Severity.INFO][:_MOST_FINDINGS]
+    parts = [part for device in trace.accounting for part in device.parts_ns.items()]
+    waiting = sum(ns for name, ns in parts if name.startswith("communication"))
+    return {
+        "lines": {label: text[:_LONGEST] for label, text in trace.summary.lines.items()},
+        "step_ns": None if trace.step is None else trace.step.traced_ns,
+        "communication": waiting / max(sum(ns for _, ns in parts), 1),
+        "findings": {fingerprint(one): titled(one) for one in told},
+    }
+
+
+def encoded(summary: dict[str, Any]) -> bytes:
+    """The summary as JSON, without its last findings where it is too long."""
+    from traceanalyzer.render.data.encode import to_json
+
+    while len(text := to_json(summary)) > MAX_BYTES and summary["findings"]:
+        kept = list(summary["findings"].items())[: len(summary["findings"]) // 2]
+        summary = {**summary, "findings": dict(kept)}
+    return text
+
+
+def main() -> int:
+    """Summarise the trace that the command line names; what is wrong with it goes to standard error."""
+    from traceanalyzer.model.errors import TraceAnalyzerError
+
+    if hasattr(os, "nice"):
+        os.nice(10)  # the training comes first
+    try:
+        sys.stdout.buffer.write(encoded(summary_of(Path(sys.argv[1]))))
+    except TraceAnalyzerError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

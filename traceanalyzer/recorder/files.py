@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import IO, Any
 
+from .process import counted
+
 EXECUTION_TRACE = ".et.json.gz"
 _DESCRIPTION = ".about.json"
 _COMPRESSION = 5
@@ -100,8 +102,13 @@ class Recording:
                 _moved(part, target, force, ())
         return path
 
+    def told(self, path: str) -> list[str]:
+        """What the user reads once the trace is at that path."""
+        missing = [f"{path}: {self.missing}"] if self.missing else []
+        return [f"{path}: {counted(self.recorded)} recorded", *self.notes, *missing]
+
     def discard(self) -> None:
-        """Remove the raw files, which are needed no more."""
+        """Remove the raw files."""
         for part in (self.raw, f"{self.raw}{_DESCRIPTION}", self.tensors):
             if part is not None:
                 with suppress(OSError):

@@ -17,7 +17,6 @@ from typing import Any
 
 from .files import Recording, saved_recordings
 from .notes import NO_STEP, NOTED, NOTHING, READY, RIVAL, STARTED, STEPPING
-from .process import counted
 from .program import VARIABLE
 from .session import METADATA
 
@@ -188,8 +187,7 @@ class _Reports:
         finally:
             recording.discard()
         self.written[path] = recording
-        missing = [f"{path}: {recording.missing}"] if recording.missing else []
-        for text in (f"{path}: {counted(recording.recorded)} recorded", *recording.notes, *missing):
+        for text in recording.told(path):
             self.say(text)
 
     def outcome(self, exit_code: int) -> Outcome:

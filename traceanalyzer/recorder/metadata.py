@@ -97,7 +97,6 @@ def _field(match: re.Match[str]) -> str:
 
 
 def _is_secret(name: str) -> bool:
-    """Whether a name speaks of a secret, by its words."""
     spaced = re.sub(r"([a-z])([A-Z])", r"\1 \2", name)
     words = [word.lower() for word in re.split(r"[^A-Za-z0-9]+", spaced) if word]
     return any(word in _NAMES for word in words) and not any(word in _HARMLESS for word in words)
@@ -113,5 +112,4 @@ def _commit() -> str | None:
 
 
 def _git(*words: str) -> str:
-    done = subprocess.run(["git", *words], capture_output=True, text=True, check=True, timeout=5)
-    return done.stdout.strip()
+    return subprocess.run(["git", *words], capture_output=True, text=True, check=True, timeout=5).stdout.strip()

@@ -68,7 +68,11 @@ class Monitor:
         result: dict[str, Any] = {
             "wall_s": round(wall_s, 6),
             "thread_cpu": round((ended["thread_s"] - self._begun["thread_s"]) / wall_s, 4),
-            "collections": _collections(self._collections),
+            "collections": {
+                "count": len(self._collections),
+                "ms": round(sum(ms for _, ms in self._collections), 3),
+                "full": sum(generation == 2 for generation, _ in self._collections),  # of the oldest
+            },
             "loader": self._loader.result(),
             "threads": _busy_threads(self._begun["threads"], ended["threads"], wall_s),
             "lock_ms": round(median(self._probes_ms), 4) if self._probes_ms else None,
@@ -121,9 +125,7 @@ class _Loader:
     def __init__(self) -> None:
         self._thread = threading.get_ident()
         self._waits: list[tuple[float, int, bool | None]] = []
-        self._workers: int | None = None
-        self._prefetch: int | None = None
-        self._pinned = False
+        self._settings: dict[str, Any] = {}
 
     def watch(self, patches: Patches) -> None:
         module = sys.modules.get("torch.utils.data.dataloader")
@@ -136,9 +138,7 @@ class _Loader:
             return None
         waits = self._waits[:_LISTED]
         return {
-            "workers": self._workers,
-            "prefetch_factor": self._prefetch,
-            "pin_memory": self._pinned,
+            **self._settings,
             "batches": len(self._waits),
             "wait_ms": [round(wait, 3) for wait, _, _ in waits],
             "ready": [ready for _, ready, _ in waits],
@@ -155,9 +155,11 @@ class _Loader:
             batch = original(iterator)
             wait_ms = (time.perf_counter() - began) * 1e3
             self._waits.append((wait_ms, ready, _device_idle()))
-            self._workers = getattr(iterator, "_num_workers", None)
-            self._prefetch = getattr(iterator, "_prefetch_factor", None)
-            self._pinned = bool(getattr(iterator, "_pin_memory", False))
+            self._settings = {
+                "workers": getattr(iterator, "_num_workers", None),
+                "prefetch_factor": getattr(iterator, "_prefetch_factor", None),
+                "pin_memory": bool(getattr(iterator, "_pin_memory", False)),
+            }
             return batch
 
         return next_batch
@@ -226,9 +228,3 @@ def _busy_threads(before: Times, after: Times, wall_s: float) -> list[dict[str, 
         if native in before and cpu_s > before[native][1]
     ]
     return sorted(used, key=lambda entry: -entry["cpu"])
-
-
-def _collections(runs: list[tuple[int, float]]) -> dict[str, Any]:
-    """Garbage collections: how many, ms in all, and how many of the oldest generation."""
-    full = sum(generation == 2 for generation, _ in runs)
-    return {"count": len(runs), "ms": round(sum(ms for _, ms in runs), 3), "full": full}

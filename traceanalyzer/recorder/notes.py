@@ -12,9 +12,7 @@ from .process import counted, error_name
 STARTED = "started"  # torch is imported, and the hooks are in
 STEPPING = "stepping"  # a step has ended
 READY = "ready"  # a recording lies in the folder
-WRITTEN = "written"
 NOTHING = "nothing"  # recorded, with the reason
-PARTLY = "partly"  # recorded, with what is missing
 NOTED = "noted"  # anything else that the user should know
 RIVAL = "rival"  # a trace that the program's own profiler wrote
 

@@ -25,12 +25,7 @@ class Recorder:
         self._options = options
         self._watch: Watch = watch(self.step, self.restart, options.every_call_of)
         self._process = os.getpid()
-        self._session = self._new_session()
-
-    @property
-    def device_failed(self) -> bool:
-        """Whether the device failed while the profiler ran."""
-        return self._session.device_failed
+        self.session = self._new_session()
 
     def _new_session(self) -> Session:
         session = Session(self._options)
@@ -39,31 +34,31 @@ class Recorder:
         return session
 
     def step(self, unit: str) -> None:
-        if self._session.closed or not self._records():
+        if self.session.closed or not self._records():
             return
-        self._session.graphs = self._watch.graphs
-        self._session.step(unit)
+        self.session.graphs = self._watch.graphs
+        self.session.step(unit)
 
     def restart(self, already: int) -> bool:
         """Another kind of event is a step after all; False where it is too late."""
-        return self._records() and self._session.restart(already)
+        return self._records() and self.session.restart(already)
 
     def close(self) -> None:
         """The process ends. One without any step, such as a launcher, is silent."""
-        if os.getpid() == self._process and self._session.seen:
-            self._session.close()
+        if os.getpid() == self._process and self.session.seen:
+            self.session.close()
 
     def _records(self) -> bool:
         """Whether this process may record: not a forked child whose parent's profiler may be running."""
         if os.getpid() == self._process:
             return True
-        if self._session.seen:
-            self._session.closed = True
+        if self.session.seen:
+            self.session.closed = True
             return False
         self._process = os.getpid()
-        self._session.at_close = lambda: None
-        self._session.leave()
-        self._session = self._new_session()
+        self.session.at_close = lambda: None
+        self.session.leave()
+        self.session = self._new_session()
         Notes(self._options.notes).tell(STARTED, "forked")
         from multiprocessing import util
 
@@ -88,7 +83,7 @@ def start_from_environment() -> None:
 def end_process() -> None:
     """The last exit handler. With a failed device the profiler's own cleaning up would crash a process that fails."""
     kind = getattr(sys, "last_type", None)
-    if _recorder is None or not _recorder.device_failed or kind in (None, SystemExit):
+    if _recorder is None or not _recorder.session.device_failed or kind in (None, SystemExit):
         return
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:

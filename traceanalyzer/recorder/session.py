@@ -14,7 +14,7 @@ from .metadata import described
 from .monitor import Monitor
 from .options import FEWEST, LONG_STEP_S, SETTLE_STEPS, SHORT_S, WARM_STEPS, Options, enough
 from .patches import Patches
-from .process import capturing, compilations, counted, device_works, error_name, rank_and_world
+from .process import capturing, compilations, device_works, error_name, rank_and_world
 from .rivals import Rivals
 from .timer import StepTimer, parts_of, rounded, settled
 from .window import Tensors, Window
@@ -71,8 +71,6 @@ class Session:
         self._begun = False
         self._results: dict[str, dict[str, Any]] = {}
 
-    # -- steps -------------------------------------------------------------------------------------------
-
     def step(self, unit: str = "step") -> None:
         """One step has ended. Raises SystemExit: the recording is complete, and the program was to stop then."""
         if self.closed:
@@ -102,7 +100,6 @@ class Session:
 
     @property
     def _alone(self) -> bool:
-        """Whether no other rank has to record the same steps."""
         return self._world <= 1
 
     def _enter(self, phase: str) -> None:
@@ -242,8 +239,6 @@ class Session:
         if self.options.stop:
             raise SystemExit(0)
 
-    # -- execution traces --------------------------------------------------------------------------------
-
     def _while_observing(self) -> None:
         assert self._tensors is not None
         try:
@@ -270,8 +265,6 @@ class Session:
             tensors.drop()
         self._enter(SETTLING)
 
-    # -- the program's own profiler ----------------------------------------------------------------------
-
     def _make_way(self) -> None:
         """A profiler of the program is about to start: torch has room for one."""
         if self.closed:
@@ -297,9 +290,7 @@ class Session:
 
     def _report_rivals(self) -> None:
         for path in self._rivals.traces:
-            self._notes.tell(notes.RIVAL, path, path=path, rank_of_job=self._rank)
-
-    # -- the end -----------------------------------------------------------------------------------------
+            self._notes.tell(notes.RIVAL, path, path=path)
 
     def close(self) -> None:
         """Write what there is: the whole recording, or as much as the program had steps for."""
@@ -441,11 +432,8 @@ class Session:
             self.written = recording.publish(METADATA, force=self.options.force)
         finally:
             recording.discard()
-        self._notes.tell(notes.WRITTEN, f"{self.written}: {counted(recording.recorded)} recorded")
-        for text in recording.notes:
+        for text in recording.told(self.written):
             self._notes.tell(notes.NOTED, text)
-        if recording.missing:
-            self._notes.tell(notes.PARTLY, f"{self.written}: {recording.missing}")
 
     def _tensor_file(self) -> str | None:
         if self._tensors is None or not self._tensors_done:

@@ -17,8 +17,6 @@ SURE_AFTER = 3  # events of a kind before it is a step: models are built and tri
 SILENT_AFTER = 12
 SLOWER_FROM, SLOWER_TO = 2, 8  # steps of the first optimizer per step of another that ends a longer period
 
-MARK = "mark a step with --every-call-of pkg.module:function"
-
 Step = Callable[[str], None]
 Restart = Callable[[int], bool]
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceanalyzer.model.arrays import Rows, Value, numbered, pick, sums_of
+from traceanalyzer.model.arrays import Mask, Rows, Value, numbered, pick, sums_of
 from traceanalyzer.model.containment import child_sums, innermost, subtree_sums
 from traceanalyzer.model.trace import NULL_INT, Trace, ints
 from traceanalyzer.timeline.device_work import find
-from traceanalyzer.torch_table.function_events import MEMORY, Flags, FunctionEvents, frontend, threads_of
+from traceanalyzer.torch_table.function_events import MEMORY, FunctionEvents, frontend, threads_of
 
 Sums = Callable[[Rows, NDArray[Value], int], NDArray[Value]]
 # c10::DeviceType as [memory] events write it: CPU, MKLDNN, IDEEP; CUDA, HIP, XPU, PrivateUse1.
@@ -33,7 +33,7 @@ class EventTotals:
 
     events: FunctionEvents
     parent: Rows
-    counted: Flags
+    counted: Mask
     bottom: Rows
     cpu_ns: Rows
     self_cpu_ns: Rows
@@ -83,14 +83,14 @@ def event_totals(trace: Trace, events: FunctionEvents) -> EventTotals:
     )
 
 
-def _self(own: Flags, parent: Rows, values: Rows) -> Rows:
+def _self(own: Mask, parent: Rows, values: Rows) -> Rows:
     """Values less those of the children, 0 for rows that have nothing of their own."""
     if not values.any():
         return values
     return np.where(own, values - child_sums(parent, values), 0)
 
 
-def _repeats(name: Rows, parent: Rows) -> tuple[Flags, Rows]:
+def _repeats(name: Rows, parent: Rows) -> tuple[Mask, Rows]:
     """Only children that bear their parent's name, and for each event the first of such a chain."""
     children = np.bincount(parent[parent >= 0], minlength=len(name))
     repeats = (parent >= 0) & (name == name[parent]) & (children[parent] == 1)

@@ -29,8 +29,6 @@ from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.trace import NULL_INT, Trace, codes, ints, matching
 
-Flags = Mask
-
 _ASYNC_NAME = regex(r"(nccl|gloo|mpi|ucc|xccl|hccl):")
 _OPS = ("cpu_op", "user_annotation", "hpu_op", "glow_runtime")
 # (shift of start, growth of duration) of exported GPU annotations: none (the exporter in Python), since
@@ -64,9 +62,9 @@ class FunctionEvents:
     thread: Rows
     own_id: Rows
     linked_id: Rows
-    on_device: Flags
-    annotation: Flags
-    asynchronous: Flags
+    on_device: Mask
+    annotation: Mask
+    asynchronous: Mask
     origin_ns: int
 
     @property
@@ -77,7 +75,7 @@ class FunctionEvents:
     def __len__(self) -> int:
         return len(self.name)
 
-    def taken(self, rows: Rows | Flags) -> FunctionEvents:
+    def taken(self, rows: Rows | Mask) -> FunctionEvents:
         names = [field.name for field in fields(self) if field.name not in ("names", "origin_ns")]
         return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
@@ -190,7 +188,7 @@ def stopping_thread(trace: Trace) -> int:
     return int(thread[0])
 
 
-def annotation_margin_ns(start: Rows, end: Rows, annotation: Flags) -> tuple[int, int]:
+def annotation_margin_ns(start: Rows, end: Rows, annotation: Mask) -> tuple[int, int]:
     """(shift, growth) with which most GPU annotations begin and end where some GPU work does; int64, bool (rows,)."""
     starts, ends = np.sort(start[~annotation]), np.sort(end[~annotation])
     best, most = (0, 0), 0
@@ -285,7 +283,7 @@ def _with_threads_of_ops(events: FunctionEvents) -> FunctionEvents:
     return replace(events, thread=thread)
 
 
-def frontend(events: FunctionEvents) -> Flags:
+def frontend(events: FunctionEvents) -> Mask:
     """Events to which work can be linked: on the CPU, not asynchronous, linked to nothing themselves."""
-    free: Flags = (events.linked_id == NULL_INT) & (events.own_id != NULL_INT)
+    free: Mask = (events.linked_id == NULL_INT) & (events.own_id != NULL_INT)
     return free & ~events.on_device & ~events.asynchronous

@@ -142,12 +142,6 @@ def sorted_rows(rows: pd.DataFrame, sort_by: str | None) -> pd.DataFrame:
     """Largest first, in order of first sight where equal; unsorted where nothing is asked for."""
     if sort_by is None:
         return rows.reset_index(drop=True)
-    values = sort_values(rows, sort_by)
-    return rows.iloc[np.argsort(-values, kind="stable")].reset_index(drop=True)
-
-
-def sort_values(rows: pd.DataFrame, sort_by: str) -> Floats:
-    """The column to sort by, float64 of shape (rows,)."""
     name = sort_by
     for word in DEVICE_WORDS:
         name = name.replace(word, "device")
@@ -155,4 +149,4 @@ def sort_values(rows: pd.DataFrame, sort_by: str) -> Floats:
     if column not in rows:
         column = column.replace("_us", "_ns")
     values = rows[column] / rows["calls"] if name in AVERAGES else rows[column]
-    return values.to_numpy(dtype=np.float64)
+    return rows.iloc[np.argsort(-values.to_numpy(np.float64), kind="stable")].reset_index(drop=True)
