@@ -202,7 +202,6 @@ def _source(side: Side, by_rank: Mapping[int | None, Captures], rank: int | None
 def _of_pair(
     base: Captures, new: Captures, sources: list[Source], ranks: tuple[RankChange, ...], notes: list[str]
 ) -> Comparison:
-    """Of one rank of each side."""
     first, second = base.together, new.together
     tables = first.tables["work"], second.tables["work"]
     pairs = matched(*tables)

@@ -116,7 +116,6 @@ class Chosen:
 
 
 def tables_of(analysis: Analysis, chosen: Chosen) -> dict[str, pd.DataFrame]:
-    """All tables of the chosen steps."""
     trace, nesting, steps = analysis.trace, analysis.index(Nesting), analysis.index(Steps)
     work = analysis.index(DeviceWork)
     step_of_work = chosen.place[steps.of_work]

@@ -12,7 +12,7 @@ def test_training(gpu_trace):
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
@@ -27,22 +27,14 @@ _MARKS = (
 NAMES = tuple(mark.partition("(")[0] for mark in _MARKS)
 
 
-class Steps(Protocol):
-    """What `gpu_trace()` gives: `step()` ends a step."""
-
-    def step(self) -> None:
-        """One step has ended."""
-
-
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marks."""
     for mark in _MARKS:
         config.addinivalue_line("markers", mark)
 
 
 @pytest.fixture
-def gpu_trace(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], AbstractContextManager[Steps]]:
-    """A context that records what runs in it; at its end the test's limits are checked."""
+def gpu_trace(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], AbstractContextManager[Any]]:
+    """A context that records what runs in it, `step()` of which ends a step; at its end the limits are checked."""
     marks = [mark for mark in request.node.iter_markers() if mark.name in NAMES]
 
     @contextmanager

@@ -5,8 +5,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import IO, Any
 
@@ -90,16 +90,12 @@ class Recording:
         """
         os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
         folder = os.path.dirname(self.raw)
-        with _part(self.path, folder) as part:
-            with _opened(part, self.path) as stream:
-                self._copy(stream, {key: self.metadata})
-            path = _moved(part, self.path, force, taken)
+        envelope = {key: self.metadata}
+        path = _placed(self.path, folder, lambda stream: self._copy(stream, envelope), force, taken)
         if self.tensors is not None:
             target = path.removesuffix(ending_of(path)) + EXECUTION_TRACE
-            with _part(target, folder) as part:
-                with open(self.tensors, "rb") as source, _opened(part, target) as stream:
-                    shutil.copyfileobj(source, stream, _CHUNK)
-                _moved(part, target, force, ())
+            with open(self.tensors, "rb") as source:
+                _placed(target, folder, lambda stream: shutil.copyfileobj(source, stream, _CHUNK), force, ())
         return path
 
     def told(self, path: str) -> list[str]:
@@ -138,12 +134,17 @@ def saved_recordings(folder: str) -> dict[str, Recording]:
     return saved
 
 
-@contextmanager
-def _part(path: str, folder: str) -> Iterator[str]:
-    """Path of a file that is removed unless it got another name."""
+def _placed(path: str, folder: str, write: Callable[[IO[bytes]], object], force: bool, taken: Collection[str]) -> str:
+    """The path, or the next that is free, of a file that `write` fills; it is there as a whole or not at all."""
     part = os.path.join(folder, f".{os.path.basename(path)}.{os.getpid()}.part")
     try:
-        yield part
+        with _opened(part, path) as stream:
+            write(stream)
+        ending, number, wanted = ending_of(path), 1, path
+        while wanted in taken or not _linked(part, wanted, force):
+            number += 1
+            wanted = f"{path.removesuffix(ending)}-{number}{ending}"
+        return wanted
     finally:
         with suppress(OSError):
             os.remove(part)
@@ -151,14 +152,6 @@ def _part(path: str, folder: str) -> Iterator[str]:
 
 def _opened(part: str, path: str) -> Any:
     return gzip.open(part, "wb", compresslevel=_COMPRESSION) if path.endswith(".gz") else open(part, "wb")
-
-
-def _moved(part: str, path: str, force: bool, taken: Collection[str]) -> str:
-    ending, number, wanted = ending_of(path), 1, path
-    while wanted in taken or not _linked(part, wanted, force):
-        number += 1
-        wanted = f"{path.removesuffix(ending)}-{number}{ending}"
-    return wanted
 
 
 def _linked(part: str, path: str, force: bool) -> bool:
