@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from traceanalyzer.comparison.baseline import load_baseline
 from traceanalyzer.comparison.region_changes import region_times
 from traceanalyzer.comparison.result import Comparison
 from traceanalyzer.comparison.sides import compared
@@ -23,6 +24,8 @@ from traceanalyzer.model.interpreter import pd
 from traceanalyzer.model.report import Fault, TraceReport
 from traceanalyzer.model.short_names import short_kernel
 from traceanalyzer.model.trace import Trace, codes_at, texts_of
+from traceanalyzer.read.folders import layout_of
+from traceanalyzer.read.load import load_any, load_job
 from traceanalyzer.regions.regions import Regions
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.run import run_at
@@ -83,21 +86,14 @@ def _captures(given: Capture) -> list[Mapping[int | None, Snapshot]]:
     if isinstance(given, Trace | Mapping):
         return [snapshots(given)]
     if str(given).startswith("baseline:"):
-        from traceanalyzer.comparison.baseline import load_baseline
-
         return list(load_baseline(str(given).removeprefix("baseline:")))
     if Path(given).is_dir():
         return _folder(Path(given))
-    from traceanalyzer.read.load import load_any
-
     return [snapshots(load_any(given))]
 
 
 def _folder(path: Path) -> list[Mapping[int | None, Snapshot]]:
     """A job where each trace declares a rank of its own, else one capture each; iterations are captures, too."""
-    from traceanalyzer.read.folders import layout_of
-    from traceanalyzer.read.load import load_job
-
     iterations = layout_of([path]).iterations
     if iterations:
         return [snapshots(load_job(*files)) for files in iterations.values()]

@@ -1,17 +1,17 @@
 """Limits of a recorded test: what a trace has beyond them, with ops and lines."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from traceanalyzer.model.errors import BadOption
-
-if TYPE_CHECKING:
-    from traceanalyzer.comparison.snapshot import Snapshot
+from traceanalyzer import diagnose
+from traceanalyzer.comparison.compare import compare, side_of
+from traceanalyzer.comparison.snapshot import Snapshot
+from traceanalyzer.model.errors import BadOption, TraceAnalyzerError
+from traceanalyzer.model.finding import Severity
+from traceanalyzer.render.data.ci import source_line
 
 _UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(B|kB|MB|GB)\s*")
@@ -58,9 +58,6 @@ def share_of(text: str) -> float:
 
 @lru_cache(maxsize=1)
 def _snapshot(path: Path) -> Snapshot:
-    from traceanalyzer.comparison.compare import side_of
-    from traceanalyzer.model.errors import TraceAnalyzerError
-
     try:
         return next(iter(side_of([path])[0].values()))
     except TraceAnalyzerError as error:
@@ -88,16 +85,12 @@ def _counted(path: Path, name: str, limit: float) -> list[str]:
 
 
 def _lines(path: Path) -> list[str]:
-    from traceanalyzer.render.data.ci import source_line
-
     places = [place for finding in _report(path).findings if (place := source_line(finding))]
     return list(dict.fromkeys(f"{place.file}:{place.line}" for place in places))[:_PLACES]
 
 
 @lru_cache(maxsize=1)
 def _report(path: Path) -> Any:
-    from traceanalyzer import diagnose
-
     return diagnose(path)
 
 
@@ -116,9 +109,6 @@ def _idle(path: Path, limit: str) -> list[str]:
 
 
 def _findings(path: Path, severity: str) -> list[str]:
-    from traceanalyzer.model.finding import Severity
-    from traceanalyzer.render.data.ci import source_line
-
     if severity not in ("high", "medium", "low"):
         raise BadOption(f"{severity!r} is no severity", remedy="It is high, medium or low.")
     found = [one for one in _judged(path, "no_findings").findings if one.severity.rank <= Severity(severity).rank]
@@ -127,8 +117,6 @@ def _findings(path: Path, severity: str) -> list[str]:
 
 
 def _slower(path: Path, baseline: str) -> list[str]:
-    from traceanalyzer.comparison.compare import compare
-
     _judged(path, "not_slower_than")
     found = compare([baseline], [str(path)])
     return [f"not_slower_than: slower than {baseline}"] if found.verdict.word == "slower" else []

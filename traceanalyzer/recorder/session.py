@@ -208,8 +208,8 @@ class Session:
                 self._tensors.start()
         except Exception as error:
             self._without_tensors(error)
-            return
-        self._enter(OBSERVING)
+        else:
+            self._enter(OBSERVING)
 
     def _finish_window(self) -> None:
         """The window is over: its trace goes to a file of its own until the times after it are known."""
@@ -249,8 +249,8 @@ class Session:
             self._tensors_done = True
         except Exception as error:
             self._without_tensors(error)
-            return
-        self._enter(SETTLING)
+        else:
+            self._enter(SETTLING)
 
     def _without_tensors(self, error: Exception) -> None:
         self._notes.tell(notes.NOTED, f"no execution trace is recorded: {error}")
