@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from traceanalyzer.comparison.formatting import SILENT, number, said_and_got, times
+from traceanalyzer.comparison.formatting import SILENT, number, said_and_got, signed_ns, times
 from traceanalyzer.comparison.result import CallRow, FaultChange, RegionChange, Row, StepAxis, Waterfall, Word
 from traceanalyzer.comparison.snapshot import KnownFault
 from traceanalyzer.comparison.step_axis import MINOR
@@ -223,7 +223,7 @@ def _row_phrase(row: Row) -> str:
 
 def _phrase(change: _Change) -> str:
     total = change.delta_ns + change.idle_ns
-    shown = f"{change.label}: {'+' if total >= 0 else '-'}{format_ns(abs(total))} of the step"
+    shown = f"{change.label}: {signed_ns(total)} of the step"
     if change.idle_ns and abs(change.idle_ns) >= abs(change.delta_ns):
         shown += ", most of it idle time"
     return shown + "".join(f"; {phrase}" for phrase in change.phrases[:2])

@@ -75,8 +75,7 @@ class Window(_Profiled):
         """
         profiler, self._profiler = self._profiler, None
         profiler.stop()
-        handle, self.raw = tempfile.mkstemp(prefix=".recording-", suffix=".json", dir=folder)
-        os.close(handle)
+        self.raw = _new_file(folder, ".recording-")
         profiler.export_chrome_trace(self.raw)
 
     def drop(self) -> None:
@@ -102,7 +101,7 @@ class Tensors(_Profiled):
 
         self.last = 1 + TENSOR_STEPS
         self._folder = folder
-        self._paths = [self._file(), self._file()]
+        self._paths = [_new_file(folder, ".tensors-") for _ in range(2)]
         self._observer = ExecutionTraceObserver().register_callback(self._paths[0])
         if not self._observer.is_registered:
             self.drop()
@@ -131,7 +130,7 @@ class Tensors(_Profiled):
 
         Raises OSError, ValueError: a trace is missing or damaged.
         """
-        path = self._file()
+        path = _new_file(self._folder, ".tensors-")
         with open(self._paths[0], "rb") as source:
             nodes = source.read().rstrip()
         if not nodes.endswith(b"}"):
@@ -155,7 +154,8 @@ class Tensors(_Profiled):
             with suppress(OSError):
                 os.remove(path)
 
-    def _file(self) -> str:
-        handle, path = tempfile.mkstemp(prefix=".tensors-", suffix=".json", dir=self._folder)
-        os.close(handle)
-        return path
+
+def _new_file(folder: str, prefix: str) -> str:
+    handle, path = tempfile.mkstemp(prefix=prefix, suffix=".json", dir=folder)
+    os.close(handle)
+    return path
