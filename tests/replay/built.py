@@ -13,7 +13,7 @@ from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.job_saving import Fixes, JobForecast, RankForecast, Side
 from traceanalyzer.replay.peer_comparison import excess_by_rank
 from traceanalyzer.replay.program import Program
-from traceanalyzer.replay.recurrence import Block
+from traceanalyzer.replay.schedule import Block
 
 GAP, OP, CALL, NODE, DRIVER = "gap", "op", "call", "node", "driver"
 USUAL_NS = 10_000.0

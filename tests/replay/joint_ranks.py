@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from traceanalyzer.replay.recurrence import Block, Layout
-from traceanalyzer.replay.schedule import Schedule
+from traceanalyzer.replay.schedule import Block, Layout, Schedule
 
 
 def rank_of(computes: list[float], first: int = 0) -> Block:

@@ -187,7 +187,11 @@ def test_step_interval_covers_its_replays_and_their_error(
     monkeypatch.setattr(saving, "Replays", lambda *_: SimpleNamespace(steps=lambda edits: planted))
     slowed = SimpleNamespace(range=SimpleNamespace(typical=1.25, basis="planted"))
     program: Any = SimpleNamespace(
-        segments=SimpleNamespace(slowed=slowed), sample=_Sample(left_out=0.3), awaited=awaited, waited_ns=0.0
+        segments=SimpleNamespace(slowed=slowed),
+        sample=_Sample(left_out=0.3),
+        awaited=awaited,
+        waited_ns=0.0,
+        timeline=SimpleNamespace(threads=None),
     )
     monkeypatch.setattr(saving, "slow_steps", lambda *_: None)
     monkeypatch.setattr(saving, "_loading_ns", lambda *_: 0.0)

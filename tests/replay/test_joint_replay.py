@@ -16,14 +16,18 @@ from traceanalyzer.model.step_times import Saving
 from traceanalyzer.replay.calibration import STEP_RESIDUAL
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.job_saving import MOST_TOGETHER, Fixes, JobForecast, RankForecast, Side
-from traceanalyzer.replay.joint_replay import job_step
-from traceanalyzer.replay.peer_comparison import Excess, ExcessOverPeers, MatchPeers, RemainingShare
+from traceanalyzer.replay.peer_comparison import (
+    Excess,
+    ExcessOverPeers,
+    MatchPeers,
+    RemainingShare,
+    StepBreakdown,
+    segment_names,
+)
 from traceanalyzer.replay.program import Program
-from traceanalyzer.replay.recurrence import Block
-from traceanalyzer.replay.run import LEAST
-from traceanalyzer.replay.schedule import Schedule
+from traceanalyzer.replay.run import LEAST, job_step
+from traceanalyzer.replay.schedule import Block, Schedule
 from traceanalyzer.replay.steady_work import slowdown_by_kind, undisturbed_ns
-from traceanalyzer.replay.step_breakdown import StepBreakdown, segment_names
 from traceanalyzer.timeline.collective_waits import CollectiveWaits
 from traceanalyzer.timeline.device_work import DeviceWork
 

@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 
 from tests.replay.built import forecast_of, job
 from tests.replay.joint_ranks import block_of, rank_of
-from traceanalyzer.replay import recurrence
 from traceanalyzer.replay.job_saving import Fixes, JobForecast, RankForecast, Side
 from traceanalyzer.replay.program import Program
-from traceanalyzer.replay.recurrence import Block, State
 from traceanalyzer.replay.sample import Sample
-from traceanalyzer.replay.schedule import Schedule, edited_edges, edited_gaps
+from traceanalyzer.replay.schedule import Block, Schedule, State, edited_edges, edited_gaps
 
 
 def scheduled(
@@ -40,8 +38,8 @@ def scheduled(
 @pytest.fixture
 def two_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two launches may be outstanding, and are looked at by twos."""
-    monkeypatch.setattr(recurrence, "_QUEUE", 2)
-    monkeypatch.setattr(recurrence, "_STRETCH", 2)
+    monkeypatch.setattr("traceanalyzer.replay.schedule._QUEUE", 2)
+    monkeypatch.setattr("traceanalyzer.replay.schedule._STRETCH", 2)
 
 
 @pytest.mark.parametrize("longer", [0, 1])

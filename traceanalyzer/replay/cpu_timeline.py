@@ -60,19 +60,12 @@ class CpuTimeline:
 
 def _edges(nesting: Nesting, thread: int, low: int, high: int) -> Rows:
     """Starts and ends of a thread's rows in [low, high]."""
-    rows = np.concatenate((_within(nesting, thread, low, high), _open_at(nesting, thread, low)))
+    begun = [int(nesting.around(thread, np.array([low]), np.array([low]))[0])]
+    while begun[-1] >= 0:
+        begun.append(int(nesting.parent[begun[-1]]))
+    rows = np.append(_within(nesting, thread, low, high), np.array(begun[:-1], np.int64))
     both = np.concatenate((nesting.start_ns[rows], nesting.end_ns[rows]))
     return both[(both >= low) & (both <= high)]
-
-
-def _open_at(nesting: Nesting, thread: int, instant: int) -> Rows:
-    """Rows of a thread that are open at an instant."""
-    row = int(nesting.around(thread, np.array([instant]), np.array([instant]))[0])
-    rows = []
-    while row >= 0:
-        rows.append(row)
-        row = int(nesting.parent[row])
-    return np.array(rows, np.int64)
 
 
 def program_threads(nesting: Nesting, steps: Steps, is_op: Mask, launches: Rows, low: int, high: int) -> Rows:

@@ -9,11 +9,9 @@ from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.step_times import Saving, StepEstimate
 from traceanalyzer.replay.calibration import STEP_RESIDUAL
 from traceanalyzer.replay.edits import Edit
-from traceanalyzer.replay.joint_replay import JobStep, job_step
-from traceanalyzer.replay.recurrence import Block, Layout
-from traceanalyzer.replay.run import LEAST, RECORDED, unexplained_ns
+from traceanalyzer.replay.run import LEAST, RECORDED, JobStep, job_step, unexplained_ns
 from traceanalyzer.replay.saving import Forecast
-from traceanalyzer.replay.schedule import Schedules
+from traceanalyzer.replay.schedule import Block, Layout, Schedules
 
 Side = Literal["typical", "low", "high", "recorded"]  # of the slowdown's range, or none
 Fixes = Mapping[int, tuple[int, ...]]  # rank -> the numbers there of the findings that are fixed
@@ -60,9 +58,7 @@ class JobForecast:
 
     @classmethod
     def of(cls, forecasts: Mapping[int, RankForecast], made: Blocks, waited_for: Sequence[int]) -> Self:
-        """
-        Args:
-            waited_for: ranks, those first that the others wait for; the first `MOST_TOGETHER` are replayed together.
+        """The first `MOST_TOGETHER` of the ranks in `waited_for`, those first that the others wait for.
 
         Raises:
             Unavailable: ranks were not sampled alike, or nowhere meet.
@@ -81,7 +77,11 @@ class JobForecast:
         estimate, lacking = _estimate(forecasts, base, [*ends, base.ns]), 0.0
         if not pinned:
             lacking = unexplained_ns(estimate.traced_ns, job_step(made(chosen, "recorded"), steps).ns)
-        return cls(forecasts, made, blocks, base, _with_lacking(estimate, lacking), lacking)
+        if lacking:  # it may go or stay
+            whole, high = estimate.unprofiled_ns + round(lacking), round(lacking * (1 + STEP_RESIDUAL))
+            estimate = replace(estimate, unprofiled_ns=whole, high_ns=estimate.high_ns + high, bound="wait")
+            estimate = replace(estimate, bounds=("wait",), unexplained_ns=round(lacking))
+        return cls(forecasts, made, blocks, base, estimate, lacking)
 
     def edited(self, fixes: Fixes) -> JobStep:
         """The job's step after the fixes of some findings of some of its ranks."""
@@ -146,21 +146,6 @@ def block_of(forecast: Forecast, edits: Sequence[Edit], side: Side) -> Block:
 def _together(replayed: Collection[int], forecasts: Collection[int]) -> str:
     some = f"the {len(replayed)} most awaited of {len(forecasts)} ranks"
     return some if len(replayed) < len(forecasts) else f"all {len(forecasts)} ranks"
-
-
-def _with_lacking(step: StepEstimate, lacking_ns: float) -> StepEstimate:
-    """The estimate with what no replay has of the recorded step, which may go or stay."""
-    if not lacking_ns:
-        return step
-    high, lacking = round(lacking_ns * (1 + STEP_RESIDUAL)), round(lacking_ns)
-    return replace(
-        step,
-        unprofiled_ns=step.unprofiled_ns + lacking,
-        high_ns=step.high_ns + high,
-        bound="wait",
-        bounds=("wait",),
-        unexplained_ns=lacking,
-    )
 
 
 def _estimate(forecasts: Mapping[int, RankForecast], base: JobStep, ends: Sequence[float]) -> StepEstimate:

@@ -6,6 +6,7 @@ is not told: under the profiler one of two equal hosts is 10 to 20 % slower.
 """
 
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
@@ -14,13 +15,14 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model.analysis import GivenByJob
-from traceanalyzer.model.arrays import Floats, Rows, distinct
+from traceanalyzer.model.arrays import Floats, Rows, distinct, grouped, median, numbered, pick, starts_of_runs
 from traceanalyzer.model.text_queries import regex
-from traceanalyzer.model.trace import Trace
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.model.trace import Trace, codes_at, texts_of
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.edits import Kind
 from traceanalyzer.replay.program import Program
-from traceanalyzer.replay.step_breakdown import StepBreakdown, gap_of, longest_gaps, segment_names
+from traceanalyzer.timeline.device_work import DeviceWork
 
 # What the peers take, in as many calls: a thread of equal hosts differs by up to 2.1, 2 H200.
 _MORE_TIMES = 3.0
@@ -31,6 +33,7 @@ _ALIKE = 0.5  # share of a rank's CPU time in what its peers do, too: else it ru
 _SAME = 0.8  # of the kernels; ranks choose another kernel for some of equal shapes; chosen
 _MORE_KERNELS = 0.02  # of the kernels: by which the numbers of ranks with equal work differ at most; chosen
 _DROPPED = 0.02  # of its time that is left: then it is not there; chosen
+GAP, _LOADS = "before ", "enumerate(DataLoader)"
 LATE_SHARE = "late_share"
 """Evidence of a finding: share of the recorded step that the others wait for what the rank takes more."""
 # Waiting shows in these, too.
@@ -38,8 +41,89 @@ _COMMUNICATION = regex(r"c10d|nccl|rccl|gloo|(?<!before )record_param_comms", re
 
 
 @dataclass(frozen=True, slots=True)
+class StepBreakdown:
+    """What one rank's sampled steps go to, by name: all that the comparison of ranks needs of it.
+
+    Attributes:
+        cpu_ns: name -> CPU time in a step, as recorded.
+        calls: name -> how many segments of it are in a step.
+        pause, pause_ns: the longest gap of a step: its name in the first one, its length in the median one.
+        kernels: hash of name and grid -> how many of them compute in a step; grids tell how much they compute.
+    """
+
+    cpu_ns: Mapping[str, float]
+    calls: Mapping[str, float]
+    pause: str
+    pause_ns: float
+    compute_ns: float
+    kernels: Mapping[int, float]
+
+    @classmethod
+    def of(cls, trace: Trace, work: DeviceWork, program: Program) -> Self:
+        names, _ = segment_names(trace, program)
+        steps = len(program.sample) * program.sample.part
+        traced = program.segments.cpu_ns
+        sums = np.bincount(names.code, weights=traced, minlength=len(names.names)) / steps
+        calls = np.bincount(names.code, minlength=len(names.names)) / steps
+        computes = ~program.work.communication
+        took = float(program.work.dur_ns[computes].sum()) / steps
+        cpu, counts = (dict(zip(names.names.tolist(), one.tolist(), strict=True)) for one in (sums, calls))
+        gaps = longest_gaps(program)
+        pause, pause_ns = (names[int(gaps[0])] or "", median(traced[gaps])) if len(gaps) else ("", 0.0)
+        return cls(cpu, counts, pause, pause_ns, took, _kernels(trace, work, program, steps))
+
+
+def longest_gaps(program: Program) -> Rows:
+    """The longest segment of each step that is a gap: wherever the host pauses, it is that one."""
+    gaps = np.flatnonzero(program.segments.gap & (program.segments.cpu_ns > 0))
+    order = gaps[np.lexsort((-program.segments.cpu_ns[gaps], program.timeline.step[gaps]))]
+    return order[starts_of_runs(program.timeline.step[order])]
+
+
+def segment_names(trace: Trace, program: Program) -> tuple[Texts, Rows]:
+    """(what each segment is: the same on all ranks that run one program; the row that it is named by).
+
+    Every one of the names occurs, and they are sorted.
+    """
+    texts = [*texts_of(trace.lanes.cpu, "name").tolist(), ""]  # the last one's number stands for none
+    top, call, row = program.segments.top_op, program.segments.call, program.timeline.row
+    named = np.where(top >= 0, top, call)
+    there = np.where(named >= 0, np.arange(len(named)), len(named))
+    following = np.minimum.accumulate(there[::-1])[::-1]
+    after = pick(named, np.where(following < len(named), following, -1))
+    own, around, follows = (
+        codes_at(trace.lanes.cpu, "name", rows) % len(texts) for rows in (named, np.where(named < 0, row, -1), after)
+    )
+    loads = np.array([text.startswith(_LOADS) for text in texts])[around]
+    number, used = numbered(np.where(named >= 0, own, np.where(loads, around, follows + len(texts))))
+    every = [*texts, *(GAP + text for text in texts)]
+    sorted_names = [every[one] for one in used.tolist()]
+    place = {name: at for at, name in enumerate(sorted(set(sorted_names)))}
+    code = np.array([place[one] for one in sorted_names], np.int64)[number]
+    return Texts(code, np.array(list(place), object)), np.where(named >= 0, named, after)
+
+
+def gap_of(name: str) -> str | None:
+    """The op that follows, where the name is a gap's."""
+    return name.removeprefix(GAP) if name.startswith(GAP) else None
+
+
+def _kernels(trace: Trace, work: DeviceWork, program: Program, steps: float) -> dict[int, float]:
+    row = work.row[program.work.entry[~program.work.communication]]
+    names, grids = (texts_of(trace.lanes.gpu, name) for name in ("name", "grid"))
+    code, grid = codes_at(trace.lanes.gpu, "name", row), codes_at(trace.lanes.gpu, "grid", row)
+    number, first = grouped([code, grid])
+    pairs = zip(code[first].tolist(), grid[first].tolist(), np.bincount(number).tolist(), strict=True)
+    return {
+        zlib.crc32(f"{names[a]} {grids[b]}".encode("utf-8", "replace")): float(times) / steps
+        for a, b, times in sorted(pairs)
+        if a >= 0 and b >= 0
+    }
+
+
+@dataclass(frozen=True, slots=True)
 class Excess:
-    """What one rank takes more than its peers, in numbers; attributes as of `Behind`."""
+    """What one rank takes more than its peers, in numbers; attributes as of `ExcessOverPeers`."""
 
     rank: int
     cpu_ns: Mapping[str, float]

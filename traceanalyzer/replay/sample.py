@@ -1,15 +1,23 @@
 """Which steps stand for the program: neither the cold first nor a hiccup, and not more than can be replayed quickly."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
 
 from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import GivenByJob
-from traceanalyzer.model.arrays import Floats, Mask, Rows, no_rows
-from traceanalyzer.model.step_times import SLOW_TIMES
+from traceanalyzer.model.arrays import Floats, Mask, Rows, grouped, median, median_of, no_rows
+from traceanalyzer.model.lanes import Columns
+from traceanalyzer.model.schema import CALL_CATEGORIES
+from traceanalyzer.model.short_names import short_kernel
+from traceanalyzer.model.step_times import SLOW_TIMES, SlowSteps
+from traceanalyzer.model.texts import Texts
+from traceanalyzer.model.trace import Trace, codes_at
+from traceanalyzer.replay.cpu_timeline import CpuTimeline
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork
+from traceanalyzer.timeline.names import COPY_CALL, LAUNCH, SYNCHRONISING
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
 
@@ -19,6 +27,7 @@ _DISTURBED = 2.0
 _SAME_ROWS = 0.02  # by which steps that do the same differ; H100 and H200 traces
 _PACED_ROWS = 100  # of a step: fewer tell little; steps of 61 rows differ by 1.6, H200
 _STALLS = 0.1  # share of a step's rows that may be followed by a stall of any length; chosen
+_MOST = 0.5  # of what a slow step takes longer: so much of one row is the reason; chosen
 MUCH = 0.25  # of the time, from which on it is said that it is left out; chosen
 _MAX_ROWS = 30_000  # of the CPU lane, so that a replay takes milliseconds
 _MAX_ROWS_OF_ONE = 100_000  # of a single step: a part of it knows nothing of what the rest of it does; chosen
@@ -82,10 +91,8 @@ class Sample:
     ) -> Self:
         """A run of warm and typical steps from the middle of the trace; of a job those that stand for all ranks.
 
-        Where nothing marks the end of the last step, a part of it may be missing: it stands for none.
-
-        Args:
-            loading: when the program waited for its data: how often it has a row meanwhile tells nothing.
+        Where nothing marks the end of the last step, a part of it may be missing: it stands for none. How often the
+        program has a row while it waits for its data, `loading`, tells nothing.
         """
         begin, end = steps.cpu_start_ns, steps.cpu_end_ns
         if joint is not None and (same := np.isin(steps.number, joint.number)).any():
@@ -96,12 +103,14 @@ class Sample:
             usual = usual[:-1]
         usable = undisturbed_steps(usual, *_paces(nesting, loading, begin, end))
         left = left_out_share(end - begin, usable, unusual)
-        first, last = (_rows_before(nesting, edges[usable]) for edges in (begin, end))
-        chosen = middle_steps(usable, last - first)
+        edges = begin[usable], end[usable]
+        first, last = np.sum([np.searchsorted(starts, edges) for starts in nesting.thread_start_ns], axis=0)
+        rows = last - first
+        chosen = middle_steps(usable, rows)
         begin, end = begin[chosen], end[chosen]
-        if len(chosen) == 1 and (rows := int((last - first)[usable == chosen[0]][0])) > _MAX_ROWS_OF_ONE:
+        if len(chosen) == 1 and (count := int(rows[usable == chosen[0]][0])) > _MAX_ROWS_OF_ONE:
             whole = int(end[0] - begin[0])
-            begin, end = _cut(nesting, int(begin[0]), int(end[0]), rows)
+            begin, end = _cut(nesting, int(begin[0]), int(end[0]), count)
             return cls(chosen, begin, end, int(end[0] - begin[0]) / whole, steps.working)
         disturbed = usable is not usual
         return cls(chosen, begin, end, 1.0, steps.working, disturbed=disturbed, left_out=left, slow=slow)
@@ -110,9 +119,7 @@ class Sample:
 def _usual(times: Sequence[Rows], capturing: Mask, *, warm: bool) -> tuple[Rows, Rows]:
     """Positions of steps that are neither empty, nor a cold first one, nor hiccups, and capture no graph; of hiccups.
 
-    Args:
-        times: how long each step takes on the CPU, and on each device.
-        warm: whether the first is as warm as the others, if it is as quick.
+    `times` are those on the CPU, and on each device; a `warm` first step is as warm as the others if it is as quick.
     """
     dur, *_ = times
     usable = np.flatnonzero((dur > 0) & ~capturing)
@@ -198,9 +205,43 @@ def _cut(nesting: Nesting, begin: int, end: int, rows: int) -> tuple[Rows, Rows]
     return edges[:1], np.maximum(edges[1:], edges[:1] + 1)
 
 
-def _rows_before(nesting: Nesting, instants: Rows) -> Rows:
-    """How many rows of all threads start before each instant."""
-    found = np.zeros(len(instants), np.int64)
-    for starts in nesting.thread_start_ns:
-        found += np.searchsorted(starts, instants)
-    return found
+def slow_steps(
+    trace: Trace, nesting: Nesting, work: DeviceWork, steps: Steps, sample: Sample, threads: Rows
+) -> SlowSteps | None:
+    """What the few steps that are not replayed, because they take far longer, take; None where there are none."""
+    slow, usual = sample.slow, sample.steps
+    if len(slow) == 0:
+        return None
+    on_cpu = steps.cpu_end_ns - steps.cpu_start_ns
+    on_each = [on_cpu, *map(steps.durations_ns, steps.bounds_ns)]
+    more_ns = np.max([took[slow] - median(took[usual]) for took in on_each], axis=0)
+    share = float(on_cpu[slow].sum() / max(on_cpu.sum(), 1))
+    whole = SlowSteps(len(slow), len(steps), round(float(more_ns.mean())), share)
+    kind, _ = grouped([codes_at(trace.lanes.gpu, column, work.row) for column in ("name", "grid")])
+    took_ns = work.end_ns - work.start_ns
+    usual_ns = median_of(kind, took_ns.astype(np.float64))[kind]  # of the name and grid
+    of_slow = np.flatnonzero(np.isin(steps.of_work, slow))
+    if len(of_slow):
+        entry = of_slow[np.argmax((took_ns - usual_ns)[of_slow])]
+        if took_ns[entry] - usual_ns[entry] >= _MOST * more_ns.min():
+            kernel = short_kernel(_text(trace.lanes.gpu, "name", work.row[entry]))
+            longest, usual_of = int(took_ns[entry]), round(usual_ns[entry])
+            return replace(whole, name=kernel, longest_ns=longest, usual_ns=usual_of)
+    launched = (steps.of_work >= 0) & (work.kind != KINDS.index("communication"))
+    asked_ns = np.bincount(steps.of_work[launched], usual_ns[launched], len(steps))
+    if (asked_ns[slow] - median(asked_ns[usual]) >= _MOST * more_ns).all():
+        amounts = round(float(asked_ns[slow].mean())), round(median(asked_ns[usual]))
+        return replace(whole, longest_ns=amounts[0], usual_ns=amounts[1])
+    timeline = CpuTimeline.of(nesting, threads, steps.cpu_start_ns[slow], steps.cpu_end_ns[slow])
+    spent_ns = timeline.end_ns - timeline.start_ns
+    at = int(np.argmax(spent_ns))
+    row, longest = int(timeline.row[at]), int(spent_ns[at])
+    if row < 0 or longest < _MOST * more_ns[timeline.step[at]]:
+        return whole
+    name, category = (_text(trace.lanes.cpu, column, row) for column in ("name", "category"))
+    expected = any(one.search(name) for one in (LAUNCH, COPY_CALL, SYNCHRONISING))
+    return replace(whole, name=name, longest_ns=longest, blocked=category in CALL_CATEGORIES and not expected)
+
+
+def _text(frame: Columns, column: str, row: int) -> str:
+    return str(Texts.column(frame, column, np.array([row]))[0])

@@ -24,9 +24,8 @@ from traceanalyzer.replay.edits import DropWork, Edit, apply_edits
 from traceanalyzer.replay.program import Program, loading
 from traceanalyzer.replay.rewrites import Batch, Compile, Fuse, GraphLaunch
 from traceanalyzer.replay.run import LEAST, PROCESS, RECORDED, Bound, Step, run, run_at, unexplained_ns, unknown
-from traceanalyzer.replay.sample import Sample
+from traceanalyzer.replay.sample import Sample, slow_steps
 from traceanalyzer.replay.slowdown import Slowdown
-from traceanalyzer.replay.step_breakdown import slow_steps
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import Steps
@@ -86,7 +85,6 @@ class Forecast:
         replays = Replays(program, slowdown)
         base = replays.steps(())
         times = [step.ns for step in base]
-        typical = base[0]
         basis = f"{program.sample.text} replayed; slowdown {slowdown.typical:.1f}, {slowdown.basis}"
         if program.awaited >= LEAST:
             basis += "; what collectives wait for is taken for other ranks' launching"
@@ -99,12 +97,12 @@ class Forecast:
             min(round(wholes[0]), traced),  # recording makes no step shorter
             min(round(low), traced),
             round(high),
-            "wait" if lacking else typical.bound,
+            "wait" if lacking else base[0].bound,
             basis,
             ("wait",) if lacking else possible_bounds(base),
-            *typical.on_device,
+            *base[0].on_device,
             program.sample.left_out,
-            slow=slow_steps(trace, nesting, work, steps, program),
+            slow=slow_steps(trace, nesting, work, steps, program.sample, program.timeline.threads),
             unexplained_ns=round(lacking),
         )
         given_ns = (wholes[0], wholes[1], wholes[2]) if lacking else (0.0, 0.0, 0.0)
@@ -283,10 +281,8 @@ def _spread(share: float, residual: float, process: float) -> float:
 
 def _wider(trace: Trace, program: Program) -> float:
     """By how much less is known of this recording than of those of the ledger."""
-    factor = 1.0
-    if any(device.name not in GPUS for device in trace.meta.devices):
-        factor *= _ELSEWHERE
-    return factor * (_ONE_STEP if len(program.sample) == 1 else 1.0)
+    elsewhere = any(device.name not in GPUS for device in trace.meta.devices)
+    return (_ELSEWHERE if elsewhere else 1.0) * (_ONE_STEP if len(program.sample) == 1 else 1.0)
 
 
 def _loading_ns(trace: Trace, nesting: Nesting, work: DeviceWork, program: Program) -> float:
@@ -364,13 +360,10 @@ class Replays:
         return apply_edits(self.program, edits)
 
     def steps(self, edits: Sequence[Edit], edited: EditedProgram | None = None) -> _Steps:
-        """The step with the edits made, at the typical, the low and the high slowdown.
+        """The step with the edits made, at the typical, low and high slowdown; `edited` is the program with them.
 
         A finding's edits come alone, under those of others, in those of its fault and in those of all findings: often
         the same ones twice.
-
-        Args:
-            edited: the program with these edits, where the caller has it.
         """
         key = tuple(map(id, edits))
         if key not in self._known:
@@ -382,15 +375,9 @@ class Replays:
         return self._known[key][1]
 
 
-def busy_share(forecast: Forecast | None) -> float | None:
-    """`Forecast.busy_share`, None without a forecast."""
-    return None if forecast is None else forecast.busy_share
-
-
 def only_profiled(forecast: Forecast | None) -> bool:
     """Whether the device may be busy all the time without the profiler: idle time in the trace is no fault then."""
-    busy = busy_share(forecast)
-    return busy is not None and busy > 1 - MIN_OPEN_SHARE
+    return forecast is not None and forecast.busy_share > 1 - MIN_OPEN_SHARE
 
 
 def is_busy(forecast: Forecast | None) -> bool:

@@ -81,7 +81,8 @@ class Segments:
         launch, steady = _named(trace, call, _KERNEL_LAUNCH), _named(trace, call, ALLOCATOR)
         python = python_call_counts(trace, timeline)
         top = nesting.top_op(row)
-        host = ~gap & (call < 0) & ~_of_rows(_calling(nesting, is_call), top)
+        calling = nesting.top_op(np.flatnonzero(is_call))
+        host = ~gap & (call < 0) & ~np.isin(top, calling[calling >= 0])
         is_communication = bool(device.communication.any())
         slowed = Slowed.of(trace, cpu, gap, call >= 0, launch & (cpu > 0), host, steady, python, is_communication)
         between = cpu[gap & (cpu > 0) & (cpu < _LONG_GAP_NS)]
@@ -99,14 +100,6 @@ class Segments:
 def _of_rows(marked: Mask, rows: Rows) -> Mask:
     """Whether each row is marked; -1 is not."""
     return np.append(marked, False)[rows]
-
-
-def _calling(nesting: Nesting, is_call: Mask) -> Mask:
-    """Outermost ops with a call to the device inside; bool of shape (rows,)."""
-    top = nesting.top_op(np.flatnonzero(is_call))
-    calling = np.zeros(len(is_call), np.bool_)
-    calling[top[top >= 0]] = True
-    return calling
 
 
 def _named(trace: Trace, call: Rows, pattern: re.Pattern[str]) -> Mask:

@@ -82,13 +82,10 @@ class Slowed:
         python_calls: Floats,
         of_rank: bool = False,
     ) -> Self:
-        """For segments that are gaps, calls (some of them launches), or else within ops.
+        """For segments that are gaps, calls (some of them launches), or else within ops; float64 and bool (segments,).
 
-        Args:
-            host_op: within ops that launch nothing: they compute on the CPU, or do next to nothing.
-            steady: segments that the profiler does not slow.
-            python_calls: float64 (segments,), Python calls recorded within each; 0 without stacks.
-            of_rank: whether the process talks to others.
+        `host_op` launch nothing: they compute on the CPU, or do next to nothing; the profiler does not slow the
+        `steady` ones; `python_calls` are those recorded within each, 0 without stacks.
         """
         kind = np.select([gap, call, host_op], [_GAP, _CALL, _HOST_OP], _OP)
         program_share = _STAYS + _SHAPES * bool(trace.meta.capabilities.get("shapes")) + slow_launches(cpu_ns[launch])
@@ -98,8 +95,7 @@ class Slowed:
         # In ops where it is nearly all, as where anomaly mode keeps the stack; else what is fitted of ops covers it.
         counts = gap | ((kind == _OP) & (python >= _MAX_PYTHON))
         python_overhead = np.where(counts, np.minimum(python, _MAX_PYTHON), 0.0)
-        tail_overhead = np.where(steady, 0.0, _BEYOND[kind])
-        python_overhead = np.where(steady, 0.0, python_overhead)
+        tail_overhead, python_overhead = (np.where(steady, 0.0, one) for one in (_BEYOND[kind], python_overhead))
         tail_ns = np.where(kind == _CALL, _LONG_CALL_NS, np.inf)
         per_segment = most, program_share, tail_overhead, tail_ns, python_overhead
         slowed = cls(*per_segment, float(cpu_ns.sum()), 0.0, of_rank)
@@ -108,8 +104,8 @@ class Slowed:
 
     def slower(self, times: float) -> Self:
         """Of segments that take so many times as long, for the same reasons."""
-        sums = self.total_ns * times, self.added_ns * times
-        return replace(self, most_ns=self.most_ns * times, total_ns=sums[0], added_ns=sums[1])
+        total_ns, added_ns = self.total_ns * times, self.added_ns * times
+        return replace(self, most_ns=self.most_ns * times, total_ns=total_ns, added_ns=added_ns)
 
     def added(self, cpu_ns: Floats) -> Floats:
         """What the profiler is said to have added to segments of these durations; float64 of shape (segments,)."""

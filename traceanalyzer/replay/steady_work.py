@@ -37,14 +37,9 @@ def late_starts_ns(
 ) -> tuple[Floats, Floats]:
     """How late each entry starts for no known reason: (after its launch, after what it waited for in its queue).
 
-    float64 (entries,) both, 0 for most. Where all of a device is idle, no stream of it waits for another; of several
-    devices one may wait for another.
-
-    Args:
-        entry: int64, entries of `DeviceWork` in order of launch.
-        step: int64 (entries,), step that launches each.
-        stream_waits: starts of the calls that make a stream wait for another, sorted.
-        since_ns: start of the steps; what kept the device until then is no part of them.
+    float64 (entries,) both, 0 for most; arguments as of `SteadyWork.of`. Where all of a device is idle, no stream of it
+    waits for another; of several devices one may wait for another. What kept the device until `since_ns` is no part of
+    the steps.
     """
     free_ns = work.start_ns.copy()  # what ran before the first work of a device is not recorded
     devices = distinct(work.device).tolist()
@@ -58,19 +53,14 @@ def late_starts_ns(
     issued = np.where(blocking, work.call_start_ns[entry], work.call_end_ns[entry])
     late = (start - np.maximum(np.maximum(issued, free), since_ns)).astype(np.float64)
     late[(late < LATE_NS) | work.shared[entry]] = 0.0
-    if len(devices) > 1:
-        late[_waits_for_stream(work, entry, stream_waits)] = 0.0
+    if len(devices) > 1:  # not of the first of its stream after a call that may make it wait for another
+        waits = np.searchsorted(stream_waits, work.call_start_ns[entry])
+        before = previous_equal(work.device[entry] * (1 << 20) + work.stream[entry])
+        late[waits > pick(waits, before, 0)] = 0.0
     whole = np.bincount(step, late)
     usual = median(whole[distinct(step)]) if len(step) else 0.0
     late *= np.minimum(1.0, usual / np.maximum(whole, 1.0))[step]
     return np.where(issued > free, late, 0.0), np.where(issued > free, 0.0, late)
-
-
-def _waits_for_stream(work: DeviceWork, entry: Rows, stream_waits: Rows) -> Mask:
-    """Which entries are the first of their stream after a call that may make it wait for another."""
-    waits = np.searchsorted(stream_waits, work.call_start_ns[entry])
-    before = previous_equal(work.device[entry] * (1 << 20) + work.stream[entry])
-    return np.asarray(waits > pick(waits, before, 0))
 
 
 _FREE, _BESIDE = 0.02, 0.9  # share of a kernel's time beside communication: none of it, and all; chosen
@@ -192,12 +182,10 @@ class SteadyWork:
         since_ns: int,
         waiting: CollectiveWaits | None = None,
     ) -> Self:
-        """The chosen entries.
+        """The chosen entries, launched in the sampled steps `step` (int64); `since_ns` is when the steps begin there.
 
-        Args:
-            step: int64 (entries,), sampled step in which each of them is launched.
-            since_ns: start of the steps, by the device.
-            waiting: what collectives wait for other ranks; their time is without it, and what ran beside as if alone.
+        Where it is known what collectives wait for other ranks, their time is without it, and what ran beside as if
+        alone.
         """
         stream_waits = np.sort(nesting.start_ns[matching(trace.lanes.cpu, "name", STREAM_WAIT.search)])
         entry = np.flatnonzero(chosen)
@@ -215,8 +203,9 @@ class SteadyWork:
         latency = latencies_ns(work, entry, idle) + late
         waits_for, recorded = recorded_edges(work, entry, stream, stream_waits, waited >= 0)
         hidden = HiddenWaits.build(trace, nesting, work)
-        edges = np.append(recorded, _hidden_edges(work, entry, hidden), axis=1)
-        waits_for = np.append(waits_for, edges[0, recorded.shape[1] :])
+        without_call = _hidden_edges(work, entry, hidden)
+        edges = np.append(recorded, without_call, axis=1)
+        waits_for = np.append(waits_for, without_call[0])
         gap[waits_for] = np.maximum(np.minimum(gap[waits_for], _TYPICAL_GAP_NS), held[waits_for])
         dur = (work.end_ns - work.start_ns)[entry].astype(np.float64)
         if waiting is not None:
@@ -299,7 +288,9 @@ def recorded_edges(
         ended = np.searchsorted(np.maximum.accumulate(ends[among]), starts[to] + _EDGE_SLACK_NS, side="right")
         last = np.minimum(np.append(waits[among], len(at))[np.minimum(launched, ended)], end) - 1
         newest = np.where(last >= begin, np.searchsorted(among, at[last]) - 1, -1)
-        older = _ended(among[measured[among]], ends, starts[to])
+        known = among[measured[among]]
+        done = np.searchsorted(np.maximum.accumulate(ends[known]), starts[to] + _EDGE_SLACK_NS, side="right")
+        older = pick(known, done - 1)
         woken = (launched > ended) & (older >= 0) & (starts[to] - ends[older] <= _WOKEN_NS)
         there, woken = (newest >= 0) & (stream[to] != source), woken & (stream[to] != source)
         found = np.stack((to[there], among[newest[there]], calls_ns[last[there]]))
@@ -322,9 +313,3 @@ def _hidden_edges(work: DeviceWork, entry: Rows, hidden: HiddenWaits) -> Rows:
     source = place[hidden.after[entry]]
     to = np.flatnonzero((source >= 0) & (source < np.arange(len(entry))))
     return np.stack((to, source[to], work.call_start_ns[entry[to]]))
-
-
-def _ended(among: Rows, ends: Rows, instants: Rows) -> Rows:
-    """The last of some work of one stream that has ended at each instant, -1 for none."""
-    ended = np.searchsorted(np.maximum.accumulate(ends[among]), instants + _EDGE_SLACK_NS, side="right")
-    return pick(among, ended - 1)

@@ -181,10 +181,7 @@ def waits_of_copies(rows: Rows, nesting: Nesting, order: LaunchOrder, call: Rows
 
 
 def unrecorded_waits(trace: Trace, timeline: CpuTimeline, gap: Mask, work: DeviceWork, device: SteadyWork) -> _Part:
-    """Long gaps that end just after work that was launched before them; twice or more after kernels of one name.
-
-    Most long gaps of a place do: a program that decodes image after image ends some of them so by chance.
-    """
+    """Most long gaps of a place that end just after work launched before, twice or more after kernels of one name."""
     at = np.flatnonzero(gap & (timeline.end_ns - timeline.start_ns >= _UNRECORDED_NS))
     start, end = timeline.start_ns[at], timeline.end_ns[at]
     by_end = np.argsort(work.end_ns, kind="stable")

@@ -10,8 +10,7 @@ from traceanalyzer.model.arrays import Rows, median
 from traceanalyzer.model.short_names import block_words
 from traceanalyzer.model.units import format_bytes, format_ns
 from traceanalyzer.regions.regions import Regions
-from traceanalyzer.replay.peer_comparison import LATE_SHARE, ExcessOverPeers
-from traceanalyzer.replay.step_breakdown import gap_of
+from traceanalyzer.replay.peer_comparison import LATE_SHARE, ExcessOverPeers, gap_of
 from traceanalyzer.rule import Calls, Claims, Hits, Unavailable, Work, rule
 
 # Places in a message.

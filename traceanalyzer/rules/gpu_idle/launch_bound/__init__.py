@@ -9,7 +9,7 @@ from traceanalyzer.model.arrays import Rows, distinct, median
 from traceanalyzer.model.finding import NOTHING_TO_DO, Confidence, Severity
 from traceanalyzer.model.texts import STANDS_OUT, Texts
 from traceanalyzer.regions.responsible import FORWARD, Leading
-from traceanalyzer.replay.saving import Forecast, busy_share, is_busy, only_profiled
+from traceanalyzer.replay.saving import Forecast, is_busy, only_profiled
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, Work, rule
 from traceanalyzer.rule.advice import busy_advice
 from traceanalyzer.rule.claims import REGION
@@ -203,7 +203,7 @@ def launch_bound(
             "ops": _launching_ops(gaps),
             "lines": lines,
             "remedy": remedy.name,
-            "busy_share": busy_share(forecast),
+            "busy_share": forecast.busy_share if forecast else None,
             **({"awaited_share": awaited} if awaited else {}),
             **({} if part is None else part.evidence),
             # With copies a function may launch more than there are kernels: it is no part of them then.
