@@ -24,7 +24,7 @@ from traceanalyzer.replay.edits import (
     Scale,
     ShrinkGaps,
 )
-from traceanalyzer.replay.peer_comparison import MatchPeers, RemainingShare
+from traceanalyzer.replay.peer_comparison import MatchPeers
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.rewrites import Batch, Fuse
 from traceanalyzer.rule.severity import graded
@@ -102,7 +102,7 @@ def test_shrinking_applies_to_gaps_not_to_quicker_ops() -> None:
         loop.op("aten::mm", at, 2_000, dur=200_000)
     built = program(loop.load())
     segments = built.segments
-    half = taken(built, MatchPeers(RemainingShare(np.full(len(segments.gap), 0.5)), 1.0)).cpu_ns
+    half = taken(built, MatchPeers(np.full(len(segments.gap), 0.5), 1.0)).cpu_ns
     shrunk = segments.gap & (segments.cpu_ns > 2 * 20_000)  # less is the Python around an op
     assert half[shrunk].tolist() == (segments.cpu_ns[shrunk] / 2).tolist()
     assert half[shrunk].sum() == pytest.approx(3 * (200_000 + 390_000) / 2, rel=0.05)

@@ -16,14 +16,7 @@ from traceanalyzer.model.step_times import Saving
 from traceanalyzer.replay.calibration import STEP_RESIDUAL
 from traceanalyzer.replay.edited_program import EditedProgram
 from traceanalyzer.replay.job_saving import MOST_TOGETHER, Fixes, JobForecast, RankForecast, Side
-from traceanalyzer.replay.peer_comparison import (
-    Excess,
-    ExcessOverPeers,
-    MatchPeers,
-    RemainingShare,
-    StepBreakdown,
-    segment_names,
-)
+from traceanalyzer.replay.peer_comparison import Excess, ExcessOverPeers, MatchPeers, StepBreakdown, segment_names
 from traceanalyzer.replay.program import Program
 from traceanalyzer.replay.run import LEAST, job_step
 from traceanalyzer.replay.schedule import Block, Schedule
@@ -288,7 +281,7 @@ def test_only_the_longest_gap_of_a_name_is_a_pause() -> None:
     built = program(trace)
     name = "before aten::mm"
     found = ExcessOverPeers.of(more({name: 250_000.0}, pause=name, pause_left=0.2), trace, built)
-    left = found.edit.left.share
+    left = found.edit.left
     assert sorted(set(left.tolist())) == [0.2, 1.0]
     assert built.segments.cpu_ns[left < 1].tolist() == [700_000.0] * 3
     assert (found.edit.work_left, found.edit.kind) == (1.0, "drop")
@@ -301,10 +294,10 @@ def test_largest_excess_is_shown_and_all_becomes_as_peers() -> None:
     said = more({"aten::sort": 900.0, "aten::mm": 300.0}, compute_ns=4_000.0, peers_compute_ns=3_000.0)
     found = ExcessOverPeers.of(said, trace, built)
     names, rows = segment_names(trace, built)
-    own = [found.edit.left.share[names.one_of(name)] for name in ("aten::sort", "aten::mm")]
+    own = [found.edit.left[names.one_of(name)] for name in ("aten::sort", "aten::mm")]
     assert [set(one.tolist()) for one in own] == [{0.1}, {0.25}]
     assert trace.cpu["name"].iloc[found.rows].tolist() == ["aten::sort"] * 3
-    assert len(rows) == len(found.edit.left.share)
+    assert len(rows) == len(found.edit.left)
     assert (found.edit.work_left, found.edit.kind) == (0.75, "balance")
 
 
@@ -323,7 +316,7 @@ def test_what_peers_do_not_do_at_all_goes_with_what_it_launches() -> None:
     share[names.one_of("aten::mm")] = 0.5
     edited = EditedProgram(built)
     before = edited.cpu_ns.copy()
-    MatchPeers(RemainingShare(share), 0.5).apply(edited)
+    MatchPeers(share, 0.5).apply(edited)
     assert (~edited.alive).sum() == 3
     assert set(edited.dur_ns.tolist()) == {1_500.0}
     half = names.one_of("aten::mm")

@@ -7,7 +7,7 @@ import pytest
 
 from tests.rules.programs import PINNED_TO_HOST, US, Program
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.replay.peer_comparison import ExcessOverPeers, MatchPeers, RemainingShare
+from traceanalyzer.replay.peer_comparison import ExcessOverPeers, MatchPeers
 from traceanalyzer.rule import Calls, Work
 from traceanalyzer.rule.hits import Hits
 from traceanalyzer.rules.communication.straggler import straggler
@@ -62,7 +62,7 @@ def said(
         waits_ns=waits_ms * MS,
         step_ns=10.0 * MS,
         rows=calls.rows[calls.name.one_of(op)],
-        edit=MatchPeers(RemainingShare(np.ones(1)), 1.0),
+        edit=MatchPeers(np.ones(1), 1.0),
     )
     (hits,) = straggler(calls, work, behind, None, None)
     return hits

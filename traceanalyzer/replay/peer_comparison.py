@@ -177,23 +177,16 @@ class ExcessOverPeers(Excess, GivenByJob):
         less = more.computes_more and more.peers_compute_ns > 0
         work_left = more.peers_compute_ns / more.compute_ns if less else 1.0
         spent = rows[names.one_of(*islice(more.cpu_ns, 1)) & (rows >= 0)]
-        edit = MatchPeers(RemainingShare(remaining), work_left)
+        edit = MatchPeers(remaining, work_left)
         plain = {attribute.name: getattr(more, attribute.name) for attribute in fields(Excess)}
         return cls(**plain, rows=distinct(spent), edit=edit)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RemainingShare:
-    """Share of each segment that stays, float64 (segments,); told from others by identity."""
-
-    share: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MatchPeers:
     """CPU time and compute shrink to what the peers take, by `left` and `work_left`; what they do not do goes."""
 
-    left: RemainingShare
+    left: Floats
     work_left: float
 
     @property
@@ -202,8 +195,8 @@ class MatchPeers:
         return "balance" if self.work_left != 1 else "drop"
 
     def apply(self, edited: EditedProgram) -> None:
-        gone = self.left.share <= _DROPPED
-        edited.cpu_ns *= np.where(gone, 1.0, self.left.share)
+        gone = self.left <= _DROPPED
+        edited.cpu_ns *= np.where(gone, 1.0, self.left)
         edited.drop(gone)
         edited.dur_ns[~edited.program.work.communication] *= self.work_left
 
