@@ -98,9 +98,8 @@ class Program:
             raise Unavailable("no work is linked to its launch: the program cannot be replayed")
         sample = Sample.of(steps, nesting, loading(trace, nesting, work), joint)
         begins, ends = sample.begin_ns, sample.end_ns
-        step = _step_of(work.call_start_ns, begins, ends)
-        chosen = linked & (step >= 0)
-        if not chosen.any():
+        step = np.where(linked, _step_of(work.call_start_ns, begins, ends), -1)
+        if (step < 0).all():
             raise Unavailable("no launch lies within the steps: the program cannot be replayed")
         graphs = unrecorded_graphs(trace, nesting, work)
         missing = int((_step_of(nesting.start_ns[graphs], begins, ends) >= 0).sum())
@@ -114,7 +113,7 @@ class Program:
         timeline = CpuTimeline.of(nesting, its_own, begins, ends)
 
         def parts(waiting: CollectiveWaits | None) -> tuple[SteadyWork, Waits, Segments]:
-            device = SteadyWork.of(trace, nesting, work, chosen, step, steps.window_start_ns, waiting)
+            device = SteadyWork.of(trace, nesting, work, step, steps.window_start_ns, waiting)
             waits = Waits.of(trace, nesting, syncs, work, device, timeline)
             return device, waits, Segments.of(trace, nesting, work, device, timeline, waits, waiting)
 

@@ -173,25 +173,17 @@ class SteadyWork:
 
     @classmethod
     def of(
-        cls,
-        trace: Trace,
-        nesting: Nesting,
-        work: DeviceWork,
-        chosen: Mask,
-        step: Rows,
-        since_ns: int,
-        waiting: CollectiveWaits | None = None,
+        cls, trace: Trace, nesting: Nesting, work: DeviceWork, step: Rows, since_ns: int, waits: CollectiveWaits | None
     ) -> Self:
-        """The chosen entries, launched in the sampled steps `step` (int64); `since_ns` is when the steps begin there.
+        """The entries that a sampled step launches, by its position `step`, else -1; `since_ns` is when steps begin.
 
-        Where it is known what collectives wait for other ranks, their time is without it, and what ran beside as if
-        alone.
+        Of collectives whose `waits` for other ranks are known, the time is without them; what ran beside, as if alone.
         """
         stream_waits = np.sort(nesting.start_ns[matching(trace.lanes.cpu, "name", STREAM_WAIT.search)])
-        entry = np.flatnonzero(chosen)
+        entry = np.flatnonzero(step >= 0)
         entry = entry[np.lexsort((work.start_ns[entry], work.call_start_ns[entry]))]
         none = np.full(len(entry), -1, np.int64)
-        waited, meet = (none, none) if waiting is None else (waiting.of(entry)[0], waiting.numbers(entry))
+        waited, meet = (none, none) if waits is None else (waits.of(entry)[0], waits.numbers(entry))
         key, _ = numbered(work.device * (1 << 20) + work.stream)
         stream, _ = numbered(key[entry])
         before = previous_on_stream(work, key, entry)
@@ -208,8 +200,8 @@ class SteadyWork:
         waits_for = np.append(waits_for, without_call[0])
         gap[waits_for] = np.maximum(np.minimum(gap[waits_for], _TYPICAL_GAP_NS), held[waits_for])
         dur = (work.end_ns - work.start_ns)[entry].astype(np.float64)
-        if waiting is not None:
-            dur = undisturbed_ns(trace, work, entry, waiting) - np.maximum(waited, 0)
+        if waits is not None:
+            dur = undisturbed_ns(trace, work, entry, waits) - np.maximum(waited, 0)
         place = places_of(entry, len(work.call))
         end = int(work.end_ns[entry].max(initial=0))
         communication = work.kind[entry] == KINDS.index("communication")
