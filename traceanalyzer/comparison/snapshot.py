@@ -212,7 +212,7 @@ def merged_table(name: str, tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Rows with the same texts as one: what is missing in a capture counts as 0 there."""
     columns, rules = TABLES[name], dict(_RULES)
     if name == "work":
-        medians = [[[median(row)] if len(row) else [] for row in table["samples"]] for table in tables]
+        medians: list[Any] = [[[median(row)] if len(row) else [] for row in table["samples"]] for table in tables]
         tables = [table.assign(medians=each) for table, each in zip(tables, medians, strict=True)]
         rules["name"] = "first"  # one of those that the canonical name stands for
     if len(tables) == 1:
