@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Rows, distinct, median, pick, sums_of
+from traceanalyzer.model.arrays import Mask, Rows, distinct, median, pick
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.regions.regions import DropRegion
@@ -106,8 +106,7 @@ def exposed_copy(
     tripping = distinct(np.append(trips.down, trips.up)) if trips else np.empty(0, np.int64)
     blocked = _blocked(copies, limits.min_blocked_ns)
     copies = copies[((copies.bytes > MAX_BYTES) | blocked) & ~np.isin(copies.entries, tripping)]
-    bare = LostTime.uncovered(copies, cover)
-    bare_ns = sums_of(bare.owner, bare.end_ns - bare.start_ns, len(copies))
+    bare_ns = LostTime.uncovered(copies, cover).sums(len(copies))
     copies = copies[bare_ns >= limits.min_bare_share * copies.dur_ns]
     waits, charged = syncs.row[~syncs.profiler], idle.waited()
     waiting, late = called.or_self(waits), called.or_self(charged.call.rows)
