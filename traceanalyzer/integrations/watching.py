@@ -267,7 +267,7 @@ def summary_of(path: Path) -> dict[str, Any]:
     from traceanalyzer.model.finding import Severity
     from traceanalyzer.read.load import load
     from traceanalyzer.render.data.ci import fingerprint
-    from traceanalyzer.render.words.savings import titled
+    from traceanalyzer.render.words.phrases import titled
 
     report = diagnose(load(path, jobs=1))
     trace = report.traces[0]

@@ -12,7 +12,7 @@ from traceanalyzer.model.step_times import Saving, StepEstimate
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.units import format_ns, format_share
 from traceanalyzer.render.words.escape import printable
-from traceanalyzer.report.cpu_use import FILES, OPS, OTHER, WAITS
+from traceanalyzer.report.summary import FILES, OPS, OTHER, WAITS
 from traceanalyzer.report.verdict import NOTHING, NOTHING_SURE
 from traceanalyzer.report.words import format_span, listed
 from traceanalyzer.rule.registry import Kind, kind_of
