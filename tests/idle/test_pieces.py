@@ -17,8 +17,16 @@ from tests.support.trace_builder import TraceBuilder
 from traceanalyzer import load
 from traceanalyzer.idle.cause_conditions import refill
 from traceanalyzer.idle.causes import CAUSES, Idle
-from traceanalyzer.idle.gap_evidence import DEFAULT_DELAY_NS, MAX_DELAY_NS, Evidence, chained_call
-from traceanalyzer.idle.gaps import Cutter, Gaps, Proof, longest_row
+from traceanalyzer.idle.gaps import (
+    DEFAULT_DELAY_NS,
+    MAX_DELAY_NS,
+    Cutter,
+    Evidence,
+    Gaps,
+    Proof,
+    chained_call,
+    longest_row,
+)
 from traceanalyzer.model import intervals
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.timeline.device_work import DeviceWork

@@ -26,9 +26,8 @@ from traceanalyzer.timeline.steps import Steps
 
 # Causes whose op is told as findings tell it: by what the user called. What a slow call slows is the call itself.
 _CALLED = list(map(CAUSES.index, ("dispatching", "launch-latency", "synchronisation", "blocking-upload")))
-OVERLAPS = ("compute_over_communication", "compute_over_copy")
 WAITING, TRANSFER = "communication_waiting", "communication_transfer"
-CLASSES = (*KINDS, *OVERLAPS, WAITING, TRANSFER, "idle")
+CLASSES = (*KINDS, "compute_over_communication", "compute_over_copy", WAITING, TRANSFER, "idle")
 _IDLE, _COMMUNICATION = CLASSES.index("idle"), KINDS.index("communication")
 _COPIES = [place for place, kind in enumerate(KINDS) if kind.startswith("copy")]
 
@@ -38,11 +37,9 @@ class Accounting:
     """What each device did at every instant, in segments that tile the window; arrays of shape (segments,).
 
     Attributes:
-        device: int64.
-        step: int64, position in `Steps`, -1 for before the first step.
-        time_class: int64, position in `CLASSES`.
-        piece: int64, entry of `Idle` for idle segments, else -1.
-        start_ns, dur_ns: int64.
+        step: position in `Steps`, -1 for before the first step.
+        time_class: position in `CLASSES`.
+        piece: entry of `Idle` for idle segments, else -1.
         summaries: one per device.
     """
 
@@ -123,7 +120,11 @@ def _segments(
     others = np.clip(idle.start_ns[pieces], low, high), steps.bounds_ns[device], [low, high]
     edges = distinct(np.concatenate([*members, *others]))
     start, end = edges[:-1], edges[1:]
-    found = _class_of(np.stack([_covers(members, start) for members in sets]))
+    runs = np.stack([_covers(members, start) for members in sets])
+    # The first of `KINDS` that runs, and what compute hides is named with it.
+    found = np.where(runs.any(axis=0), np.argmax(runs, axis=0), _IDLE)
+    found[runs[0] & runs[_COPIES].any(axis=0)] = CLASSES.index("compute_over_copy")
+    found[runs[0] & runs[_COMMUNICATION]] = CLASSES.index("compute_over_communication")
     measured = (found == _COMMUNICATION) & ~_covers(unknown, start)
     moving = _covers(moves, start[measured])
     found[measured] = np.where(moving, CLASSES.index(TRANSFER), CLASSES.index(WAITING))
@@ -138,14 +139,6 @@ def _covers(members: intervals.Set, instants: Rows) -> Mask:
     begun, ended = (np.searchsorted(instants, edges) for edges in members)
     covering = np.bincount(begun, minlength=len(instants) + 1) - np.bincount(ended, minlength=len(instants) + 1)
     return np.cumsum(covering[:-1]) > 0
-
-
-def _class_of(runs: Mask) -> Rows:
-    """Class by what runs, bool (kinds, segments): the first of `KINDS`, and what compute hides is named with it."""
-    first = np.where(runs.any(axis=0), np.argmax(runs, axis=0), _IDLE)
-    first[runs[0] & runs[_COPIES].any(axis=0)] = CLASSES.index("compute_over_copy")
-    first[runs[0] & runs[_COMMUNICATION]] = CLASSES.index("compute_over_communication")
-    return first
 
 
 def _summary(

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceanalyzer.idle.gap_evidence import Evidence
-from traceanalyzer.idle.gaps import MOST, Proof
+from traceanalyzer.idle.gaps import MOST, Evidence, Proof
 from traceanalyzer.idle.stalled_calls import recurring_calls
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Mask, Rows, distinct, pick

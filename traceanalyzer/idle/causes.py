@@ -11,8 +11,7 @@ import numpy as np
 
 from traceanalyzer.idle import cause_conditions
 from traceanalyzer.idle.cause_conditions import Verdict
-from traceanalyzer.idle.gap_evidence import Evidence
-from traceanalyzer.idle.gaps import Cutter, Gaps, Proof, longest_row
+from traceanalyzer.idle.gaps import Cutter, Evidence, Gaps, Proof, longest_row
 from traceanalyzer.idle.stalled_calls import StalledCalls
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows, pick, sums_of
@@ -92,15 +91,15 @@ class Idle:
     Arrays of shape (pieces,), ordered by device and start.
 
     Attributes:
-        gap: int64, number of the gap, counted from 0 by device and start.
-        device, start_ns, end_ns: int64; of the whole trace, also where the user analyses a part.
-        cause: int64, position in `CAUSES`.
-        work: int64, entry of `DeviceWork` that ends the gap, -1 at the tail.
-        before: int64, entry of `DeviceWork` that ran last before the gap, -1 at the head.
-        row: int64, row of `trace.cpu` that decided: the synchronising call, the loader, the stalled call, an op
-            before the launch that took most of the gap, else the launch; -1 for none.
-        op: int64, row of `trace.cpu` of the op to name: around `row`, else the one that launched, else the
-            launch; -1 for none, as where the time went by between ops.
+        gap: number of the gap, counted from 0 by device and start.
+        start_ns, end_ns: of the whole trace, also where the user analyses a part.
+        cause: position in `CAUSES`.
+        work: entry of `DeviceWork` that ends the gap, -1 at the tail.
+        before: entry of `DeviceWork` that ran last before the gap, -1 at the head.
+        row: row of `trace.cpu` that decided: the synchronising call, the loader, the stalled call, an op before the
+            launch that took most of the gap, else the launch; -1 for none.
+        op: row of `trace.cpu` of the op to name: around `row`, else the one that launched, else the launch; -1 for
+            none, as where the time went by between ops.
     """
 
     gap: Rows
@@ -145,20 +144,17 @@ class Idle:
             for proof in proven.test(evidence):
                 gap, start, end = cutter.take(proof)
                 if len(gap):
-                    cause = np.full(len(gap), CAUSES.index(proven.cause))
-                    found.append((gap, start, end, cause, _deciding(evidence, proof, start, end)))
+                    if proof.times is None:
+                        row = longest_row(nesting, proof.rows, start, end)
+                    else:
+                        row = pick(proof.rows, intervals.longest_overlap(proof.times, start, end)[0])
+                    found.append((gap, start, end, np.full(len(gap), CAUSES.index(proven.cause)), row))
         found.append(_judged(replace(evidence, remainder=cutter.remainder())))
         gap, start, end, cause, row = (np.concatenate(columns) for columns in zip(*found, strict=True))
         order = np.lexsort((start, gap))
         gap, start, end, cause, row = gap[order], start[order], end[order], cause[order], row[order]
         op = _op_of(evidence, gap, cause, row)
         return cls(gap, gaps.device[gap], start, end, cause, gaps.next_work[gap], gaps.previous_work[gap], row, op)
-
-
-def _deciding(evidence: Evidence, proof: Proof, start: Rows, end: Rows) -> Rows:
-    if proof.times is not None:
-        return pick(proof.rows, intervals.longest_overlap(proof.times, start, end)[0])
-    return longest_row(evidence.nesting, proof.rows, start, end)
 
 
 def _judged(evidence: Evidence) -> _Found:

@@ -1,15 +1,23 @@
-"""The stretches in which a device ran nothing: proven spans are cut out of them, and the rest gets one cause."""
+"""The stretches in which a device ran nothing: proven spans are cut out of them, and the rest gets one cause.
+
+`Evidence` has what the tests of causes read: gaps, indexes, and values that several tests need.
+"""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
 
+from traceanalyzer.idle.stalled_calls import StalledCalls
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Mask, Rows, distinct, pick, starts_of_runs, sums_of
-from traceanalyzer.model.trace import NULL_INT
-from traceanalyzer.timeline.device_work import DeviceWork
+from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, pick, quantile, starts_of_runs, sums_of
+from traceanalyzer.model.trace import NULL_INT, Trace, matching
+from traceanalyzer.timeline.activity import Activity
+from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
+from traceanalyzer.timeline.steps import StepMarks
+from traceanalyzer.timeline.synchronisation import SyncCalls
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +25,10 @@ class Gaps:
     """Arrays of shape (gaps,), ordered by device and start.
 
     Attributes:
-        device, start_ns, end_ns: int64.
-        next_work: int64, entry of `DeviceWork` that ends the gap, -1 at the tail.
-        previous_work: int64, entry of `DeviceWork` that ran last before it, -1 at the head.
-        call: int64, row of `trace.cpu` of the launch that ends it, -1 for none.
-        launched_ns, returned_ns: int64, that call's start and end, NULL_INT for none.
+        next_work: entry of `DeviceWork` that ends the gap, -1 at the tail.
+        previous_work: entry of `DeviceWork` that ran last before it, -1 at the head.
+        call: row of `trace.cpu` of the launch that ends it, -1 for none.
+        launched_ns, returned_ns: that call's start and end, NULL_INT for none.
     """
 
     device: Rows
@@ -96,11 +103,11 @@ class Proof:
     """What the CPU demonstrably did, and which gaps it may explain.
 
     Attributes:
-        rows: int64 of shape (rows,), rows of `trace.cpu` that prove it: the one that covers most of a piece decides it,
-            of those around one another the outermost.
-        times: where the rows prove it for a part of their time: that part of each, parallel to `rows`, disjoint.
+        rows: rows of `trace.cpu` that prove it: the one that covers most of a piece decides it, of those around one
+            another the outermost.
         gaps: bool of shape (gaps,).
         whole: whether all of a gap may be its, not only what lies before the next work's launch call returned.
+        times: where the rows prove it for a part of their time: that part of each, parallel to `rows`, disjoint.
     """
 
     spans: intervals.Set
@@ -108,6 +115,9 @@ class Proof:
     gaps: Mask
     whole: bool = False
     times: intervals.Set | None = None
+
+
+Pieces = tuple[Rows, Rows, Rows]  # gap, start and end of each
 
 
 class Cutter:
@@ -124,8 +134,8 @@ class Cutter:
         returned = np.minimum(np.maximum(gaps.returned_ns, gaps.start_ns), gaps.end_ns)
         self.launch_return = np.where(gaps.call >= 0, returned, gaps.start_ns)
 
-    def take(self, proof: Proof) -> tuple[Rows, Rows, Rows]:
-        """(gap, start, end) of the pieces that the proof takes: of each gap at least a tenth, or 20 us in all."""
+    def take(self, proof: Proof) -> Pieces:
+        """The pieces that the proof takes: of each gap at least a tenth, or 20 us in all."""
         limit = self.gaps.end_ns if proof.whole else self.launch_return
         covered = intervals.covered(proof.spans, self.gaps.start_ns, np.maximum(limit, self.gaps.start_ns))
         real = proof.gaps & self._is_real(covered)
@@ -137,8 +147,8 @@ class Cutter:
         end = np.minimum(proof.spans[1][member], limit[gap]) + shift
         return self._on_gaps(self._claim(intervals.union(start, end)) if len(gap) else intervals.EMPTY)
 
-    def remainder(self) -> tuple[Rows, Rows, Rows]:
-        """(gap, start, end) of what nobody has taken."""
+    def remainder(self) -> Pieces:
+        """What nobody has taken."""
         return self._on_gaps(intervals.difference((self.axis, self.axis + self.gaps.dur_ns), self.taken))
 
     def _claim(self, wanted: intervals.Set) -> intervals.Set:
@@ -155,7 +165,160 @@ class Cutter:
     def _is_real(self, part_ns: Rows) -> Mask:
         return np.asarray((part_ns > 0) & ((part_ns >= REAL_PART_NS) | (part_ns >= REAL_PART * self.gaps.dur_ns)))
 
-    def _on_gaps(self, pieces: intervals.Set) -> tuple[Rows, Rows, Rows]:
+    def _on_gaps(self, pieces: intervals.Set) -> Pieces:
         gap = np.searchsorted(self.axis, pieces[0], side="right") - 1
         shift = self.gaps.start_ns[gap] - self.axis[gap]
         return gap, pieces[0] + shift, pieces[1] + shift
+
+
+# A stretch without ops below this says nothing: after a synchronisation the step's end and prof.step() alone take
+# up to 0.10 ms on an H200 under the profiler (torch 2.11, device_sync), and deliberate pauses start at 0.3 ms.
+LONG_PAUSE_NS = 200_000
+
+
+def _drained_nothing(gaps: Gaps, work: DeviceWork, call: Rows, start_ns: Rows) -> Mask:
+    """The call waited for nothing but its own copy to the device, which was dry when the call began."""
+    copies = (work.kind == KINDS.index("copy_h2d"))[gaps.previous_work] & (work.call[gaps.previous_work] == call)
+    dry = np.zeros(len(gaps), bool)
+    dry[1:] = (gaps.next_work[:-1] == gaps.previous_work[1:]) & (gaps.start_ns[:-1] <= start_ns[1:])
+    return np.asarray((gaps.previous_work >= 0) & copies & dry)
+
+
+def _paused(activity: Activity, starts: Rows, ends: Rows) -> Mask:
+    """Most of the gap lies between ops, and more of it than one takes to go on after a wait: the CPU works on."""
+    low, high = int(starts.min(initial=0)), int(ends.max(initial=0))
+    between = intervals.complement(activity.sets["dispatching"], low, high)
+    pause = intervals.covered(between, starts, ends)
+    return (pause >= MOST * (ends - starts)) & (pause >= LONG_PAUSE_NS)
+
+
+def chained_call(direct: Rows, gaps: Gaps) -> Rows:
+    """The call of the gap before, where each gap since was launched in time after the work of the last."""
+    chained = np.zeros(len(direct), bool)
+    follows = (gaps.previous_work[1:] == gaps.next_work[:-1]) & (gaps.next_work[1:] >= 0)
+    chained[1:] = gaps.in_time[1:] & follows
+    first = np.maximum.accumulate(np.where(chained, 0, np.arange(len(direct))))
+    return np.where(chained, direct[first], -1)
+
+
+_USUAL_QUANTILE = 0.9  # of the delays onto an idle device: what is usual there
+# Where nothing was launched onto an idle device: V100 to MI300 show minima of 2 to 26 us.
+DEFAULT_DELAY_NS = 10_000
+MAX_DELAY_NS = 100_000  # a usual delay above this would mean that the clocks of CPU and GPU disagree
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The indexes, the gaps, and the rest that proven causes have left of each; arrays below are of shape (gaps,)."""
+
+    trace: Trace
+    gaps: Gaps
+    work: DeviceWork
+    marks: StepMarks
+    nesting: Nesting
+    activity: Activity
+    syncs: SyncCalls
+    stalled_calls: StalledCalls
+    remainder: Pieces
+
+    @cached_property
+    def remainder_ns(self) -> Rows:
+        """Length of the rest, int64."""
+        gap, start, end = self.remainder
+        return sums_of(gap, end - start, len(self.gaps))
+
+    @cached_property
+    def in_ops(self) -> Floats:
+        """Share of the rest that ops and calls of launching threads cover."""
+        gap, start, end = self.remainder
+        covered = intervals.covered(self.activity.sets["dispatching"], start, end)
+        return sums_of(gap, covered, len(self.gaps)) / np.maximum(self.remainder_ns, 1)
+
+    @cached_property
+    def usual_delay_ns(self) -> Rows:
+        """The device's usual delay from launch to start where it was idle, int64."""
+        gaps = self.gaps
+        usual = np.full(len(gaps), DEFAULT_DELAY_NS)
+        for device in distinct(gaps.device):
+            on_device = gaps.device == device
+            fresh = on_device & (gaps.launched_ns > gaps.start_ns)
+            if fresh.any():
+                delay = int(quantile((gaps.end_ns - gaps.launched_ns)[fresh], _USUAL_QUANTILE))
+                usual[on_device] = delay if delay <= MAX_DELAY_NS else DEFAULT_DELAY_NS
+        return usual
+
+    @cached_property
+    def held_ns(self) -> Rows:
+        """How long the work that ends the gap was held up after its launch call had returned, int64."""
+        gaps = self.gaps
+        return gaps.end_ns - np.maximum(np.maximum(gaps.launched_ns, gaps.returned_ns), gaps.start_ns)
+
+    @cached_property
+    def late(self) -> Mask:
+        """Launched late: the launch began after the device ran dry, and the work was not held up after it."""
+        stuck = (self.held_ns > self.usual_delay_ns) & (self.held_ns > MOST * self.remainder_ns)
+        return np.asarray(~self.gaps.in_time & ~stuck)
+
+    @cached_property
+    def waits(self) -> tuple[Rows, Rows]:
+        """(direct, refill): rows of the synchronising call that the gap is charged to, -1 for none.
+
+        Direct: launched late, and the last call that began before the launch reaches into the gap, unless the CPU then
+        paused (`_paused`); or the launch is a blocking copy whose call covers most of the gap. Refill: launched in
+        time, right after work that such a gap held up; or the work is the copy that the call waits for.
+        """
+        gaps, work, activity, syncs = self.gaps, self.work, self.activity, self.syncs
+        usable = np.flatnonzero(~syncs.profiler & activity.launching[syncs.thread])
+        none = np.full(len(gaps), -1)
+        if len(usable) == 0:
+            return none, none
+        usable = usable[np.argsort(syncs.start_ns[usable], kind="stable")]
+        rows, starts, ends = syncs.row[usable], syncs.start_ns[usable], syncs.end_ns[usable]
+        position = np.searchsorted(starts, gaps.launched_ns, side="left") - 1
+        last = np.maximum(position, 0)
+        inside = gaps.overlap_ns(starts[last], ends[last])
+        drained = gaps.previous_work >= 0  # at the head of the trace nothing is known to have been
+        # A call that began when the device was dry already, and did not wait, explains no more than a short gap.
+        dry = np.searchsorted(starts, gaps.start_ns, side="right") - 1
+        waited = (dry >= 0) & (ends[np.maximum(dry, 0)] >= gaps.start_ns)
+        waited |= (gaps.dur_ns <= LONG_PAUSE_NS) | (inside >= MOST * gaps.dur_ns)
+        waited &= ~_drained_nothing(gaps, work, rows[last], starts[last]) | (inside >= MOST * gaps.dur_ns)
+        holds = self.late & (position >= 0) & (inside > 0) & drained & waited
+        charged = np.flatnonzero(holds)
+        holds[charged] = ~_paused(activity, gaps.start_ns[charged], gaps.end_ns[charged])
+        # Not at the head of the trace, where a blocking copy may wait for work that is not in it.
+        blocking = (gaps.call >= 0) & drained & np.isin(gaps.call, rows)
+        blocking &= gaps.overlap_ns(gaps.launched_ns, gaps.returned_ns) >= MOST * gaps.dur_ns
+        direct = np.where(holds, rows[last], np.where(blocking, gaps.call, -1))
+        following = np.minimum(np.searchsorted(starts, gaps.launched_ns, side="right"), len(rows) - 1)
+        reads_back = (work.kind == KINDS.index("copy_d2h"))[gaps.next_work] & (gaps.next_work >= 0)
+        waited_for = gaps.in_time & reads_back & (gaps.call >= 0)
+        waited_for &= (starts[following] > gaps.launched_ns) & (starts[following] < gaps.end_ns)
+        return direct, np.where(waited_for, rows[following], chained_call(direct, gaps))
+
+    @cached_property
+    def in_graph(self) -> Mask:
+        """The launch that ends it had started other work: it lies between the nodes of a graph, and none was late."""
+        gaps, work = self.gaps, self.work
+        shared = np.asarray((gaps.next_work >= 0) & work.shared[gaps.next_work])
+        if not shared.any():
+            return shared
+        # In order of start, so the first is the earliest.
+        calls, entry = np.unique(work.call, return_index=True)
+        return shared & (work.start_ns[entry[np.searchsorted(calls, gaps.call)]] < gaps.start_ns)
+
+    @cached_property
+    def thread(self) -> Rows:
+        """Thread of the launch that ends the gap, -1 for none."""
+        return pick(self.nesting.thread, self.gaps.call)
+
+    @cached_property
+    def on_engine(self) -> Mask:
+        """The launching thread is the autograd engine's, which runs no python of the user."""
+        nesting, cpu = self.nesting, self.trace.lanes.cpu
+        engine = matching(cpu, "name", lambda name: name.startswith("autograd::engine::"))
+        user = matching(cpu, "category", "user_annotation".__eq__)
+        threads = np.zeros(int(nesting.thread.max(initial=-1)) + 2, bool)
+        threads[nesting.thread[engine & (nesting.thread >= 0)]] = True
+        threads[nesting.thread[user & (nesting.thread >= 0)]] = False
+        return threads[self.thread]

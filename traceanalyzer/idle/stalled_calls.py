@@ -6,13 +6,28 @@ from typing import Self
 import numpy as np
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Mask, Rows, among, distinct, grouped, median_of, medians, pick, starts_of_runs
+from traceanalyzer.model.arrays import (
+    Mask,
+    Rows,
+    among,
+    distinct,
+    grouped,
+    median_of,
+    medians,
+    numbered,
+    pick,
+    places_of,
+    quantile_within,
+    starts_of_runs,
+    sums_of,
+)
+from traceanalyzer.model.containment import nearest_marked
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.trace import Trace, codes, codes_at, matching, texts_of
 from traceanalyzer.tensors.ops.table import is_view
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import NO_WORK, DeviceWork
-from traceanalyzer.timeline.names import ALLOCATING_OP, GRAPH_LAUNCH, QUERY, is_compilation, runs_compiled_code
+from traceanalyzer.timeline.names import ALLOCATING_OP, COMPILED_RUN, GRAPH_LAUNCH, QUERY, is_compilation
 from traceanalyzer.timeline.nesting import Boundaries, Nesting
 from traceanalyzer.timeline.steps import StepMarks, Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
@@ -36,12 +51,11 @@ class StalledCalls:
     than ops or calls of its name usually take, or 1 ms where there is no other.
 
     Attributes:
-        thread: int64, thread as in `Nesting`.
-        start_ns, end_ns: int64.
-        row: int64, row of `trace.cpu` of the innermost op or call around it.
-        first: bool, the first of its name, or the next launch in it runs its kernel for the first time.
-        host_work: int64 of shape (ops,), rows of outermost ops of 0.1 ms or more that make no call: they work on the
-            CPU. Ops that only allocate, compile or run compiled code are left out, and those that are mostly views.
+        thread: thread as in `Nesting`.
+        row: row of `trace.cpu` of the innermost op or call around it.
+        first: the first of its name, or the next launch in it runs its kernel for the first time.
+        host_work: (ops,), rows of outermost ops of 0.1 ms or more that make no call: they work on the CPU. Ops that
+            only allocate, compile or run compiled code are left out, and those that are mostly views.
     """
 
     thread: Rows
@@ -143,29 +157,17 @@ def _host_work(trace: Trace, nesting: Nesting, activity: Activity, alone: Mask) 
     """Rows of outermost long ops without a call, on threads that launch."""
 
     def other(name: str) -> bool:
-        return bool(ALLOCATING_OP.search(name)) or is_compilation(name) or runs_compiled_code(name)
+        return bool(ALLOCATING_OP.search(name) or COMPILED_RUN.search(name)) or is_compilation(name)
 
     rows: Rows = np.flatnonzero(alone & (nesting.end_ns - nesting.start_ns >= LONG_NS))  # few
     rows = rows[(nesting.op[rows] == rows) & activity.launching[nesting.thread[rows]]]
     outer = pick(nesting.op, nesting.parent[rows])
     rows = rows[~((outer >= 0) & alone[outer]) & ~matching(trace.lanes.cpu, "name", other)[rows]]
-    return rows[_viewing_ns(trace, nesting, rows) < _MOST * (nesting.end_ns - nesting.start_ns)[rows]]
-
-
-def _viewing_ns(trace: Trace, nesting: Nesting, rows: Rows) -> Rows:
-    """Own time of the views within each row, itself included; no row lies in another. int64, parallel to `rows`."""
-    order = np.lexsort((nesting.start_ns[rows], nesting.thread[rows]))
-    start, end = nesting.start_ns[rows[order]], nesting.end_ns[rows[order]]
-    thread = pick(nesting.thread, rows[order])
-    result = np.zeros(len(rows), np.int64)
-    views = np.flatnonzero(matching(trace.lanes.cpu, "name", is_view))
-    for one in distinct(thread).tolist():
-        first, last = np.searchsorted(thread, (one, one + 1))
-        own = views[nesting.thread[views] == one]
-        position = first + np.searchsorted(start[first:last], nesting.start_ns[own], side="right") - 1
-        inside = (position >= first) & (nesting.end_ns[own] <= end[position])
-        np.add.at(result, order[position[inside]], nesting.self_ns[own[inside]])
-    return result
+    views = np.flatnonzero(matching(trace.lanes.cpu, "name", is_view)) if len(rows) else rows
+    place = places_of(rows, len(alone))
+    owner = place[nearest_marked(nesting.parent, place[:-1] >= 0, views)]
+    viewing_ns = sums_of(owner[owner >= 0], nesting.self_ns[views[owner >= 0]], len(rows))
+    return rows[viewing_ns < _MOST * (nesting.end_ns - nesting.start_ns)[rows]]
 
 
 KINDS = ("capturing graphs", "compiling", "tuning", "loading kernels", "allocating", "first use of a library")
@@ -264,15 +266,10 @@ def _awaited_ns(nesting: Nesting, rows: Rows, starts: Rows, ends: Rows, work: De
 
 def _usual(self_ns: Rows, names: Rows, rows: Rows) -> Rows:
     """Per row the median self time of its name, -1 where it is the only one."""
-    wanted = np.zeros(int(names.max(initial=-1)) + 2, bool)
-    wanted[names[rows]] = True
-    alike = np.flatnonzero(wanted[names])
-    alike = alike[np.lexsort((self_ns[alike], names[alike]))]
-    first = np.flatnonzero(starts_of_runs(names[alike]))
-    count = np.diff(first, append=len(alike))
-    median = np.full(len(wanted), -1, np.int64)
-    median[names[alike[first]]] = np.where(count > 1, self_ns[alike[first + (count - 1) // 2]], -1)
-    return median[names[rows]]
+    alike = np.flatnonzero(np.isin(names, names[rows]))
+    number, _ = numbered(names[alike])
+    usual = np.where(np.bincount(number)[number] > 1, quantile_within(number, self_ns[alike], 0.5), -1)
+    return usual[np.searchsorted(alike, rows)]
 
 
 _QUARTERS = 4  # of a recording without steps

@@ -116,11 +116,6 @@ def is_compilation(name: str) -> bool:
     return bool(COMPILATION.search(name)) and not COMPILED_RUN.search(name) and not CAPTURING.search(name)
 
 
-def runs_compiled_code(name: str) -> bool:
-    """Running what was compiled, or looking it up."""
-    return bool(COMPILED_RUN.search(name))
-
-
 def copy_kind(name: str) -> str:
     """h2d, d2h, d2d, p2p or other, from a copy's name ("Memcpy HtoD (Pageable -> Device)", "CopyHostToDevice")."""
     return next((kind for kind, names in _COPIES.items() if names.search(name)), "other")
