@@ -31,11 +31,6 @@ def tables() -> Mapping[str, Any]:
     return tomllib.loads(Path(__file__).with_name("devices.toml").read_text(encoding="utf-8"))
 
 
-def link_reached() -> float:
-    """Share of a link's peak that large copies from pinned memory reach."""
-    return float(tables()["link_reached"])
-
-
 def host_link(device: str | None) -> Link | None:
     """The link of a device by its name in the trace's deviceProperties, perhaps in a slower slot; None if unknown."""
     links = tables()["links"]

@@ -11,7 +11,7 @@ from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import Trace
 from traceanalyzer.regions.regions import DropRegion
 from traceanalyzer.replay.edits import Drop, DropSpans, Edit, MoveToSideStream
-from traceanalyzer.roofline.gpus import host_link, link_reached
+from traceanalyzer.roofline.gpus import host_link, tables
 from traceanalyzer.rule import Calls, Claims, Hits, IdleTime, LostTime, Unavailable, Work, rule
 from traceanalyzer.rule.idioms import idiom_of
 from traceanalyzer.tensors.ops.table import is_view, result_shape
@@ -197,7 +197,8 @@ def _fix(copies: Work, awaiting: Rows, link_gbps: float | None) -> list[Edit]:
     """The copies aside, from pinned memory as fast as the link; and nothing waits for them."""
     dur = copies.dur_ns.astype(np.float64)
     if link_gbps:
-        dur = np.where(copies.pageable, np.minimum(dur, copies.bytes / (link_reached() * link_gbps)), dur)
+        reached_gbps = tables()["link_reached"] * link_gbps
+        dur = np.where(copies.pageable, np.minimum(dur, copies.bytes / reached_gbps), dur)
     return [MoveToSideStream(copies.entries, dur), Drop(awaiting[~np.isin(awaiting, copies.launch.rows)])]
 
 
