@@ -33,11 +33,10 @@ class CodeSpans:
     """Spans of the program within steps, the outer before the inner; arrays of shape (spans,).
 
     Attributes:
-        parent: int64, position of the span around each, -1 for none.
-        depth: int64, how many spans are around each.
-        kind: int64, position in `KINDS`.
-        name: int64, position in `names`.
-        row: int64, row of `trace.cpu`, -1 of modules, functions and time between iterations.
+        parent: position of the span around each, -1 for none.
+        depth: how many spans are around each.
+        kind, name: positions in `KINDS` and `names`.
+        row: row of `trace.cpu`, -1 of modules, functions and time between iterations.
     """
 
     start_ns: Rows
@@ -50,7 +49,7 @@ class CodeSpans:
     names: tuple[str, ...]
 
     def at(self, starts: Rows, ends: Rows) -> Rows:
-        """The innermost span that contains each interval, -1 for none; int64."""
+        """The innermost span that contains each interval, -1 for none."""
         began = np.searchsorted(self.start_ns, starts, side="right") - 1
         return first_reaching(began, self.parent, self.end_ns, ends)
 

@@ -126,13 +126,13 @@ class Regions:
         tree: nodes, and the CPU's timeline.
         steps: how many steps the costs are of.
         step_ns: predicted time of one without the profiler, 1 at least; recorded where nothing could be replayed.
-        cpu_ns: int64, recorded CPU time, waiting included.
-        predicted_ns: float64, CPU time without the profiler and without waiting; recorded where it is not replayed.
-        gpu_ns: float64, time of the GPU work that it launched; what runs together is divided equally.
-        idle_ns: float64, time in which a GPU was idle while the CPU was there; mean of the devices.
-        bound_ns: float64, least time of this GPU work by the op's shapes; its own time where no model knows.
-        launches, syncs: float64, calls that launched work, and that waited for it.
-        launched_kinds: int64 (pieces,), bits of the kinds of work (`KINDS`) that each piece of the timeline launched.
+        cpu_ns: recorded CPU time, waiting included.
+        predicted_ns: CPU time without the profiler and without waiting; recorded where it is not replayed.
+        gpu_ns: time of the GPU work that it launched; what runs together is divided equally.
+        idle_ns: time in which a GPU was idle while the CPU was there; mean of the devices.
+        bound_ns: least time of this GPU work by the op's shapes; its own time where no model knows.
+        launches, syncs: calls that launched work, and that waited for it.
+        launched_kinds: (pieces,), bits of the kinds of work (`KINDS`) that each piece of the timeline launched.
         replayed: whether the step could be replayed; a trace without GPU work has recorded times alone.
     """
 
@@ -285,7 +285,9 @@ class Regions:
         predicted = schedules.unprofiled_cpu(forecast.replays.slowdown.typical)
         whole = program.timeline.end_ns - program.timeline.start_ns
         rate = predicted / np.maximum(whole, 1)
-        idle = _idle_ns(work, pieces.start_ns, pieces.end_ns)
+        devices = Busy.build(work).devices
+        busy = sum(intervals.covered(ran, pieces.start_ns, pieces.end_ns) for ran in devices.values())
+        idle = np.asarray(pieces.dur_ns - busy / max(len(devices), 1))  # mean of the devices
         entries = program.work.entry
         launched = pieces.node[pieces.at(work.call_start_ns[entries])]
         tree, kernels = with_graph_kernels(tree, events, work, entries, launched)
@@ -337,13 +339,6 @@ def _launched_kinds(work: DeviceWork, entries: Rows, pieces: Pieces) -> Rows:
     return np.where(pieces.item >= 0, bits[item], 0)
 
 
-def _idle_ns(work: DeviceWork, starts: Rows, ends: Rows) -> Floats:
-    """How long a device was idle during each interval; mean of the devices, float64."""
-    devices = Busy.build(work).devices
-    busy = sum(intervals.covered(ran, starts, ends) for ran in devices.values())
-    return np.asarray((ends - starts) - busy / max(len(devices), 1))
-
-
 def _divided_ns(work: DeviceWork, entries: Rows) -> Floats:
     """Time of each piece of work, divided equally where several run on one device; float64."""
     shared = np.zeros(len(entries))
@@ -379,24 +374,13 @@ def _bound_shares(events: Events, work: DeviceWork, entries: Rows, inputs: WorkI
     return np.asarray(of_op[number])
 
 
-def longest_function(regions: Regions, functions: Mask, least: float) -> str:
-    """Text about the longest of some functions; empty if it takes less than this share of the step."""
-    spent: dict[str, float] = {}
-    for node in np.flatnonzero(functions).tolist():
-        name = regions.tree.name[node]
-        spent[name] = spent.get(name, 0.0) + float(regions.share[node])
-    name, most = max(spent.items(), key=lambda item: item[1], default=("", 0.0))
-    return f", mostly in {name}" if name and most >= least else ""
-
-
 @dataclass(frozen=True, slots=True)
 class RegionRates:
     """Operations of ops whose shapes and cost are known, each time that they run; per step, with all below each node.
 
     Attributes:
-        flops: float64 (nodes,).
-        tflops: float64 (nodes,), rate in TFLOP/s while the region's work is on the GPU.
-        peak_share: float64 (nodes,), of its GPU time, what these operations take at the peak of their arithmetic.
+        tflops: (nodes,), rate in TFLOP/s while the region's work is on the GPU.
+        peak_share: (nodes,), of its GPU time, what these operations take at the peak of their arithmetic.
         mfu: the same as a share of the predicted step, on all devices.
         device: whose peaks; None where they are not known, and shares are 0.
         peaks: peak in TFLOP/s by kind of arithmetic that occurs, that of most operations first.

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from traceanalyzer.model.step_times import Saving
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
 from traceanalyzer.model.trace import ints_at
-from traceanalyzer.regions.regions import KERNEL_FLOOR_NS, DropRegion, Regions, longest_function
+from traceanalyzer.regions.regions import KERNEL_FLOOR_NS, DropRegion, Regions
 from traceanalyzer.regions.tree import AFTER_BACKWARD, LOADING, MIN_REPEATS, Tree, subtree_totals
 from traceanalyzer.replay.rewrites import GraphLaunch
 from traceanalyzer.replay.saving import Forecast
@@ -25,24 +25,12 @@ from traceanalyzer.tensors.ops.table import Kind, is_view, op_row
 from traceanalyzer.timeline.packages import package_of
 from traceanalyzer.timeline.selection import Events
 
+_BlockRemedy = Literal["one-call", "chain", "recurrence", "lists", "groups"]
 Remedy = Literal[
-    "one-call",
-    "chain",
-    "recurrence",
-    "lists",
-    "groups",
-    "wrapper",
-    "loop",
-    "function",
-    "after-backward",
-    "package",
-    "weights",
-    "host",
-    "optimizer",
+    _BlockRemedy, "wrapper", "loop", "function", "after-backward", "package", "weights", "host", "optimizer"
 ]
-# Remedies of blocks that repeat, and of code that launches next to nothing.
-_OF_BLOCKS = ("one-call", "chain", "recurrence", "lists", "groups")
-ON_HOST = ("host", "optimizer")
+_OF_BLOCKS = get_args(_BlockRemedy)
+ON_HOST = ("host", "optimizer")  # of code that launches next to nothing
 
 # Ops of a model's layers, and other arithmetic that a program is for.
 _LAYER_KINDS = (Kind.GEMM, Kind.CONVOLUTION, Kind.ATTENTION, Kind.RECURRENT, Kind.LINEAR_ALGEBRA, Kind.FFT)
@@ -151,8 +139,7 @@ def responsible_regions(regions: Regions, packages: Collection[str | None]) -> I
         elif kind == "annotation" and regions.launches[own].any() and stepping[nodes].all():
             continue
         elif region.share <= _WHOLE and ((often and changeable) or kind == "phase" or apart[nodes].all()):
-            most = _MOST * region.share
-            within = longest_function(regions, own & library, most) if kind in ("function", "package") else ""
+            within = _mostly_in(regions, own & library, region.share) if kind in ("function", "package") else ""
             if kind == "package":
                 region = _without_values(regions, region)
             elif region.remedy == "function" and (block := _block_within(regions, own, stepping)):
@@ -193,6 +180,15 @@ def repeated_function(
     return next(((str(code.names[name]), float(calls[name]), float(launches[name])) for name in found), None)
 
 
+def _mostly_in(regions: Regions, functions: Mask, share: float) -> str:
+    """Text about the function that takes most of this share of the step; empty if none does."""
+    spent: defaultdict[str, float] = defaultdict(float)
+    for node in np.flatnonzero(functions).tolist():
+        spent[regions.tree.name[node]] += float(regions.share[node])
+    name, most = max(spent.items(), key=lambda item: item[1], default=("", 0.0))
+    return f", mostly in {name}" if name and most >= _MOST * share else ""
+
+
 def _region(regions: Regions, kind: str, name: str, nodes: list[int], stepping: Mask) -> Responsible:
     own, calls = regions.below(nodes), _calls(regions, kind, nodes)
     share = float(regions.predicted_ns[own].sum()) / regions.steps / regions.step_ns
@@ -201,7 +197,7 @@ def _region(regions: Regions, kind: str, name: str, nodes: list[int], stepping: 
         if stepping[nodes].all():
             remedy = "optimizer"
         elif kind == "module":
-            remedy, name = "weights", _weights_words(regions, nodes)
+            remedy, name = "weights", _weights_words(regions.tree, nodes)
         elif calls < MIN_CALLS and _works_on_host(regions, own):
             remedy = "host"
         elif kind == "package":
@@ -223,8 +219,23 @@ def _region(regions: Regions, kind: str, name: str, nodes: list[int], stepping: 
     # Each step of a recurrence waits for the one before: one call launches as many kernels, which take as long.
     floor_ns = 0.0 if remedy == "recurrence" else KERNEL_FLOOR_NS
     edit = regions.as_one(nodes, floor_ns)
-    words = _block_place(regions.tree, nodes, block_words(calls, name), block_words(calls, name, _SHORT))
+    words, place = block_words(calls, name), _place_of(regions.tree, nodes)
+    if place:
+        words = f"{block_words(calls, name, _SHORT)} in {marked_functions(place.rpartition('#')[2])}"
     return Responsible(tuple(nodes), remedy, words, share, calls, edit)
+
+
+def _weights_words(tree: Tree, nodes: list[int]) -> str:
+    """`parametrized weights (_SpectralNorm)`: with the modules that compute them."""
+    inner = [tree.name[child] for child in np.flatnonzero(np.isin(tree.parent, nodes)) if tree.kind[child] == "module"]
+    return f"parametrized weights ({', '.join(dict.fromkeys(inner))})" if inner else "parametrized weights"
+
+
+def _place_of(tree: Tree, nodes: list[int]) -> str:
+    """The function or annotation around all nodes, empty if there is none or if they are in several."""
+    around = {_node_around(tree, node, ("function", "annotation")) for node in nodes}
+    names = {tree.name[node] if node else "" for node in around}
+    return names.pop() if len(names) == 1 else ""
 
 
 def _block_within(regions: Regions, own: Mask, stepping: Mask) -> str:
@@ -279,14 +290,6 @@ def _main_ops(regions: Regions, nodes: Mask) -> list[str]:
         if regions.tree.kind[node] in ("op", "backward"):
             spent[regions.tree.name[node].removeprefix("aten::")] += float(regions.predicted_ns[node])
     return sorted(spent, key=lambda name: -spent[name])[:_MAIN_OPS]
-
-
-def _block_place(tree: Tree, nodes: list[int], words: str, short: str) -> str:
-    """A block's words; the short ones with the function or annotation around, where that is one."""
-    around = {_node_around(tree, node, ("function", "annotation")) for node in nodes}
-    names = {tree.name[node] if node else "" for node in around}
-    place = names.pop() if len(names) == 1 else ""
-    return f"{short} in {marked_functions(place.rpartition('#')[2])}" if place else words
 
 
 def _calls(regions: Regions, kind: str, nodes: list[int]) -> float:
@@ -346,13 +349,6 @@ def _apart_from_model(regions: Regions, library: Mask, layers: Mask, stepping: M
         inside[node] = not (hook or tree.name[node] == WEIGHTS) and (inside[above] or (in_module and model[above]))
     calls = np.array([kind != "block" for kind in tree.kind]) & bool(model.any())
     return np.asarray(calls & ~(inside | model | steps | regions.below(phases)))
-
-
-def _weights_words(regions: Regions, nodes: list[int]) -> str:
-    """`parametrized weights (_SpectralNorm)`: with the modules that compute them."""
-    tree = regions.tree
-    inner = [tree.name[child] for child in np.flatnonzero(np.isin(tree.parent, nodes)) if tree.kind[child] == "module"]
-    return f"parametrized weights ({', '.join(dict.fromkeys(inner))})" if inner else "parametrized weights"
 
 
 def _node_around(tree: Tree, node: int, kinds: Collection[str]) -> int:

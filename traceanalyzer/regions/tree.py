@@ -21,7 +21,7 @@ from traceanalyzer.replay.cpu_timeline import CpuTimeline
 from traceanalyzer.timeline.backward_nodes import backward_nodes_of, hooks_of, in_hooks
 from traceanalyzer.timeline.calls_and_work import Calls
 from traceanalyzer.timeline.device_work import find
-from traceanalyzer.timeline.loops import NestedLoops, nested_loops
+from traceanalyzer.timeline.loops import nested_loops
 from traceanalyzer.timeline.names import DATA_LOADING
 from traceanalyzer.timeline.nesting import CalledOps
 from traceanalyzer.timeline.selection import Events
@@ -61,7 +61,7 @@ class Nodes:
         return self._known[key]
 
     def children(self, parent: Rows, kind: Rows, name: Rows, names: list[str]) -> Rows:
-        """As `child`, for arrays of positions in `_KINDS` and `names`; int64 of their shape."""
+        """As `child`, for arrays of positions in `_KINDS` and `names`."""
         number, first = grouped([parent, kind, name])
         nodes = [self.child(int(parent[row]), _KINDS[kind[row]], names[name[row]]) for row in first.tolist()]
         return np.array(nodes, np.int64)[number]
@@ -72,10 +72,10 @@ class Items:
     """Ops, and calls outside of ops, in the order of the CPU's timeline; arrays of shape (items,).
 
     Attributes:
-        span: int64, the innermost `CodeSpans` around each, -1 for none.
-        backward: bool, nodes of autograd's graph.
-        phase: int64, `_PHASES`, or `_FORWARD` and more; -1 where the step has no backward.
-        name: int64, position in `names`.
+        span: the innermost `CodeSpans` around each, -1 for none.
+        backward: nodes of autograd's graph.
+        phase: `_PHASES`, or `_FORWARD` and more; -1 where the step has no backward.
+        name: position in `names`.
     """
 
     row: Rows
@@ -91,13 +91,12 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """Items, and spans in a phase ("pairs"), which come last; arrays of shape (elements,).
+    """Items, and spans in a phase ("pairs", so many), which come last; arrays of shape (elements,).
 
     Attributes:
-        scope: int64, the pair around each, -1 for none.
-        kind, name: int64, positions in `_KINDS` and `names`.
-        depth: int64, how many spans are around each.
-        pairs: how many of them are pairs.
+        scope: the pair around each, -1 for none.
+        kind, name: positions in `_KINDS` and `names`.
+        depth: how many spans are around each.
     """
 
     scope: Rows
@@ -117,9 +116,9 @@ class Pieces:
     """The CPU's timeline, cut where an item or a span begins or ends; arrays of shape (pieces,).
 
     Attributes:
-        segment: int64, segment of the timeline that each is in.
-        origin_ns: int64, when it began; of a node of backward, when the op began that recorded it.
-        item: int64, row of `trace.cpu`, -1 between items.
+        segment: segment of the timeline that each is in.
+        origin_ns: when it began; of a node of backward, when the op began that recorded it.
+        item: row of `trace.cpu`, -1 between items.
     """
 
     start_ns: Rows
@@ -134,13 +133,13 @@ class Pieces:
         return self.end_ns - self.start_ns
 
     def at(self, instants: Rows) -> Rows:
-        """The piece in which each instant lies, or the one before; int64."""
+        """The piece in which each instant lies, or the one before."""
         return np.maximum(np.searchsorted(self.start_ns, instants, side="right") - 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class RepeatedBlock:
-    """One place where a block repeats: when each repeat starts, int64 ns, and when the last ends."""
+    """One place where a block repeats: when each repeat starts, and when the last ends."""
 
     node: int
     starts_ns: Rows
@@ -152,9 +151,9 @@ class Tree:
     """A tree with the CPU's timeline in it; arrays of shape (nodes,).
 
     Attributes:
-        parent: int64, -1 of the step.
-        kind, name: texts; kinds are step, phase, those of `code_spans.KINDS`, block, op, backward and kernel.
-        calls: int64, in all steps: of blocks their repeats.
+        parent: -1 of the step.
+        kind: step, phase, one of `code_spans.KINDS`, block, op, backward or kernel.
+        calls: in all steps: of blocks their repeats.
         blocks: all places where blocks repeat.
     """
 
@@ -172,8 +171,12 @@ class Tree:
         spans = CodeSpans.of(events, int(timeline.threads[0]), begins, ends)
         rows = _item_rows(events, called, timeline, spans)
         items = _items(events, spans, rows, begins, int(timeline.threads[0]))
-        pieces = _cut(timeline, rows < 0, spans)
-        return _Builder(events, spans, items, begins, pieces, rows[pieces[2]]).tree()
+        # Segments between items are cut at the edges of spans.
+        edges = np.sort(np.concatenate((spans.start_ns, spans.end_ns)))
+        inside = np.searchsorted(timeline.start_ns, edges, side="right") - 1
+        start, end = intervals.cut(timeline.start_ns, timeline.end_ns, edges[pick(rows < 0, inside, False)])
+        segment = np.searchsorted(timeline.start_ns, start, side="right") - 1
+        return _Builder(events, spans, items, begins, (start, end, segment), rows[segment]).tree()
 
 
 def _item_rows(events: Events, called: CalledOps, timeline: CpuTimeline, spans: CodeSpans) -> Rows:
@@ -219,15 +222,6 @@ def _phases(spans: CodeSpans, span: Rows, step: Rows, backward: Mask, hooked: Ma
     for number, pattern in ((_STEPPING, _OPTIMIZER), (_LOADING, DATA_LOADING)):
         phase[pick(spans.inside(spans.named(pattern)), span, False)] = number
     return phase
-
-
-def _cut(timeline: CpuTimeline, between: Mask, spans: CodeSpans) -> tuple[Rows, Rows, Rows]:
-    """(start, end, segment) of the timeline's pieces: segments between items are cut at the spans' edges."""
-    edges = np.sort(np.concatenate((spans.start_ns, spans.end_ns)))
-    inside = np.searchsorted(timeline.start_ns, edges, side="right") - 1
-    edges = edges[(inside >= 0) & between[np.maximum(inside, 0)]] if len(between) else edges[:0]
-    start, end = intervals.cut(timeline.start_ns, timeline.end_ns, edges)
-    return start, end, np.searchsorted(timeline.start_ns, start, side="right") - 1
 
 
 class _Builder:
@@ -331,20 +325,16 @@ class _Builder:
         for level in range(int(elements.depth.max(initial=-1)) + 1):
             around = np.where(elements.scope >= 0, pick(node[items:], elements.scope), phase_nodes[elements.phase])
             for loop in np.flatnonzero(elements.depth[order[first]] == level).tolist():
-                outer = int(loops.parent[loop])
-                base = around[order[first[loop]]] if outer < 0 else loop_node[outer]
-                loop_node[loop] = self._block(int(base), loops, loop, elements, order)
+                outer, starts = int(loops.parent[loop]), order[loops.starts[loop]]
+                base = around[starts[0]] if outer < 0 else loop_node[outer]
+                body = ", ".join(dict.fromkeys(elements.names[name] for name in loops.body[loop].tolist()))
+                loop_node[loop] = block = self.nodes.child(int(base), "block", body)
+                end_ns = int(elements.end_ns[order[first[loop] : loops.end[loop]]].max())
+                self.blocks.append(RepeatedBlock(block, elements.start_ns[starts], end_ns))
+                self.calls.append(np.full(len(starts), block))
             members = np.flatnonzero(elements.depth == level)
             parent = np.where(owner >= 0, pick(loop_node, owner), around)[members]
             node[members] = self.nodes.children(parent, elements.kind[members], elements.name[members], elements.names)
-        return node
-
-    def _block(self, base: int, loops: NestedLoops, loop: int, elements: Elements, order: Rows) -> int:
-        body = dict.fromkeys(elements.names[name] for name in loops.body[loop].tolist())
-        node, starts = self.nodes.child(base, "block", ", ".join(body)), loops.starts[loop]
-        end_ns = int(elements.end_ns[order[starts[0] : loops.end[loop]]].max())
-        self.blocks.append(RepeatedBlock(node, elements.start_ns[order[starts]], end_ns))
-        self.calls.append(np.full(len(starts), node))
         return node
 
     def _gaps(self) -> tuple[Rows, Rows]:
