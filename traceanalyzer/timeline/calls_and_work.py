@@ -17,7 +17,8 @@ from traceanalyzer.model.shapes import product_of
 from traceanalyzer.model.texts import ClosedTexts, Texts
 from traceanalyzer.model.trace import NULL_INT, ints, ints_at, matching
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork, pageable
-from traceanalyzer.timeline.selection import Events, Selection, cached_readonly, check_same_trace, once_per_trace
+from traceanalyzer.timeline.names import STEP_MARK
+from traceanalyzer.timeline.selection import Events, Selection, cached_readonly, check_same_trace
 
 
 class Calls(Selection):
@@ -123,10 +124,7 @@ class Calls(Selection):
         return self.events.user_code.around(self._rows)
 
     def lines_with_common(self, share: float = 0.8, spent_ns: Rows | None = None) -> dict[str, int]:
-        """Lines of the user's code -> ns, most time first; before them the function around this share of the time.
-
-        `spent_ns` is what counts as the rows' time, by default their own.
-        """
+        """Line of the user's code -> ns (`spent_ns` or durations), most first, after the function around this share."""
         spent_ns = self.dur_ns if spent_ns is None else spent_ns
         lines = self.line.sums(spent_ns)
         common = self.events.user_code.around_most(self.rows, spent_ns, share) if lines else ""
@@ -135,7 +133,9 @@ class Calls(Selection):
     @cached_readonly
     def annotation(self) -> Texts:
         """The innermost annotation around each row that is no step mark."""
-        return Calls(self.events, nearest_marked(self.events.nesting.parent, _marks(self.events), self._rows)).name
+        nesting = self.events.nesting
+        marks = nesting.annotation & ~matching(self.events.trace.lanes.cpu, "name", STEP_MARK.search)
+        return Calls(self.events, nearest_marked(nesting.parent, marks, self._rows)).name
 
     def inside(self, outer: Calls) -> Mask:
         """Which rows lie in, or are, one of the others."""
@@ -182,15 +182,6 @@ class Calls(Selection):
     def distinct(self) -> Calls:
         """Each row once, none missing, in the order of `event_id`."""
         return Calls(self.events, distinct(self._rows[self.there]))
-
-
-@once_per_trace
-def _marks(events: Events) -> Mask:
-    """Which rows of `trace.cpu` are annotations other than step marks."""
-    marks = Calls(events, np.flatnonzero(events.nesting.annotation))
-    is_mark = np.zeros(len(events.nesting.parent), bool)
-    is_mark[marks.rows[~marks.name.matches(r"^ProfilerStep#")]] = True
-    return is_mark
 
 
 class Work(Selection):

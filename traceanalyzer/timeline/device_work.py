@@ -38,17 +38,14 @@ class DeviceWork:
     Arrays of shape (work,), ordered by start, device, stream, launch, duration and name.
 
     Attributes:
-        row: int64, row of `trace.gpu`.
-        device, stream: int64.
-        kind: int64, position in `KINDS`.
-        start_ns, end_ns: int64.
-        call: int64, row of `trace.cpu` of the launch, -1 where the trace has none (unlinked).
-        call_start_ns, call_end_ns: int64, NULL_INT where unlinked.
-        delay_ns: int64, work.start - launch.start, NULL_INT where unlinked. Not from the launch's end: work
-            often starts before the call returns.
-        op: int64, row of `trace.cpu` of the op that launched it, -1 for none.
-        shared: bool, its launch started other work too (a CUDA graph).
-        outstanding: int64, work of the device launched before but not finished when it was launched, -1 if unlinked.
+        row: row of `trace.gpu`.
+        kind: position in `KINDS`.
+        call: row of `trace.cpu` of the launch, -1 where the trace has none (unlinked).
+        call_start_ns, call_end_ns: NULL_INT where unlinked.
+        delay_ns: from the launch's start, since work often starts before the call returns; NULL_INT where unlinked.
+        op: row of `trace.cpu` of the op that launched it, -1 for none.
+        shared: its launch started other work too (a CUDA graph).
+        outstanding: work of the device launched before but not finished when it was launched, -1 if unlinked.
     """
 
     row: Rows
@@ -91,21 +88,12 @@ class DeviceWork:
         device, stream = device[order], stream[order]
         end = start + dur[order]
         linked, op = call >= 0, _ops(trace, nesting, row, call)
-        return cls(
-            row=row,
-            device=device,
-            stream=stream,
-            kind=_kinds(Kernels(trace, row, device, stream, op)),
-            start_ns=start,
-            end_ns=end,
-            call=call,
-            call_start_ns=launched,
-            call_end_ns=pick(nesting.end_ns, call, NULL_INT),
-            delay_ns=np.where(linked, start - launched, NULL_INT),
-            op=op,
-            shared=linked & (np.bincount(call[linked], minlength=1)[np.where(linked, call, 0)] > 1),
-            outstanding=_outstanding(device, launched, start, end, linked),
-        )
+        kind = _kinds(Kernels(trace, row, device, stream, op))
+        returned = pick(nesting.end_ns, call, NULL_INT)
+        delay = np.where(linked, start - launched, NULL_INT)
+        shared = linked & (np.bincount(call[linked], minlength=1)[np.where(linked, call, 0)] > 1)
+        outstanding = _outstanding(device, launched, start, end, linked)
+        return cls(row, device, stream, kind, start, end, call, launched, returned, delay, op, shared, outstanding)
 
 
 _NO = np.empty(0, np.int64)
@@ -194,11 +182,7 @@ def _kinds(work: Kernels) -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """When anything ran on each device, whatever the stream: idle time is the device's, not the sum of its streams.
-
-    Attributes:
-        devices: device -> interval set in ns, a pair of int64 arrays of shape (intervals,), see `model.intervals`.
-    """
+    """When anything ran on each device, whatever the stream: idle time is the device's, not the sum of its streams."""
 
     devices: Mapping[int, intervals.Set]
 
@@ -230,9 +214,9 @@ class LostRecords:
 
     Attributes:
         launches: how many calls launch a kernel; those in the capture of a graph start nothing and do not count.
-        launch: int64 (rows,), rows of `trace.cpu` of those without work.
-        entry: int64 (entries,), of `DeviceWork`, work without launch that ran after some with one on its stream:
-            what ran before was queued before the recording began.
+        launch: rows of `trace.cpu` of those without work.
+        entry: entries of `DeviceWork`, work without launch that ran after some with one on its stream: what ran before
+            was queued before the recording began.
         tail_ns: from the end of the last work to the end of the last launch, 0 where work ends later.
     """
 

@@ -128,7 +128,13 @@ def approximate_loops(kind: Rows, group: Rows, min_repeats: int, min_share: floa
     np.minimum.at(first, owner, place)
     np.maximum.at(last, owner, place + distance)
     end = np.minimum(last + period, np.cumsum(sizes)[groups])
-    chosen = _rarest(np.flatnonzero(enough), groups, repeats, covered)
+    # Of each group the candidate that recurs least often, among those that cover about as much as its best.
+    candidates = np.flatnonzero(enough)
+    best = np.zeros(int(groups.max()) + 1, np.int64)
+    np.maximum.at(best, groups[candidates], covered[candidates])
+    good = candidates[covered[candidates] >= _SIMILAR_COVER * best[groups[candidates]]]
+    good = good[np.lexsort((-covered[good], repeats[good], groups[good]))]
+    chosen = good[starts_of_runs(groups[good])]
     return [Loop(*values) for values in np.stack((first, period, repeats, end), axis=1)[chosen].tolist()]
 
 
@@ -142,25 +148,16 @@ def _medians(number: Rows, values: Rows, size: int) -> NDArray[np.float64]:
     return result
 
 
-def _rarest(candidates: Rows, groups: Rows, repeats: Rows, covered: Rows) -> Rows:
-    """The candidate of each group that recurs least often, among those that cover about as much as its best."""
-    best = np.zeros(int(groups.max()) + 1, np.int64)
-    np.maximum.at(best, groups[candidates], covered[candidates])
-    good = candidates[covered[candidates] >= _SIMILAR_COVER * best[groups[candidates]]]
-    order = good[np.lexsort((-covered[good], repeats[good], groups[good]))]
-    return order[starts_of_runs(groups[order])]
-
-
 @dataclass(frozen=True, slots=True)
 class NestedLoops:
     """Loops within loops in sequences of ops, the outer before the inner.
 
     Attributes:
-        parent: int64 (loops,), the loop whose repeats contain each, -1 for none.
-        starts: of each loop the position of the first op of each repeat, int64 (repeats,).
-        end: int64 (loops,), position after the last op.
-        body: of each loop the kinds of a usual repeat, in its order, int64.
-        owner: int64 (ops,), innermost loop of each op, -1 for none, as for ops that few repeats have.
+        parent: (loops,), the loop whose repeats contain each, -1 for none.
+        starts: of each loop the position of the first op of each repeat.
+        end: (loops,), position after the last op.
+        body: of each loop the kinds of a usual repeat, in its order.
+        owner: (ops,), innermost loop of each op, -1 for none, as for ops that few repeats have.
     """
 
     parent: Rows

@@ -10,7 +10,8 @@ from typing import Self
 
 import numpy as np
 
-from traceanalyzer.model.arrays import Mask, Ns, Rows, distinct, numbered, starts_of_runs
+from traceanalyzer.model.arrays import Mask, Ns, Rows, numbered
+from traceanalyzer.model.containment import nearest_reaching
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
@@ -154,8 +155,9 @@ def _repeated(annotations: _Annotations, start: int, end: int) -> Marks | None:
     code = plain[annotations.name.code]
     rows = np.argsort(code, kind="stable")
     rows = rows[~left_out[rows]]
-    rows = rows[_outermost(code[rows], annotations.start_ns[rows], annotations.end_ns[rows])]
     begins, ends, code = annotations.start_ns[rows], annotations.end_ns[rows], code[rows]
+    outermost = nearest_reaching(ends, begins + 1, code) < 0
+    begins, ends, code = begins[outermost], ends[outermost], code[outermost]
     alike, whole = Counter(plain.tolist()), dict(zip(plain.tolist(), annotations.name.names, strict=True))
     shown = [whole[place] if alike[place] == 1 else name for place, name in enumerate(names)]
     cover = np.bincount(code, weights=ends - begins, minlength=len(names))
@@ -204,18 +206,8 @@ class _Annotations:
     def outermost(self, wanted: re.Pattern[str]) -> tuple[Ns, Ns, list[str]]:
         """Starts, ends and names of those wanted that lie in no other of them."""
         rows = np.flatnonzero(self.name.matches(wanted))
-        rows = rows[_outermost(np.zeros(len(rows), np.int64), self.start_ns[rows], self.end_ns[rows])]
+        rows = rows[nearest_reaching(self.end_ns[rows], self.start_ns[rows] + 1, np.zeros(len(rows), np.int64)) < 0]
         return self.start_ns[rows], self.end_ns[rows], self.name[rows].values().tolist()
-
-
-def _outermost(group: Ns, start: Ns, end: Ns) -> Mask:
-    """Which begin when all before them in their group have ended; ordered by group and start."""
-    # By rank, each group after the one before, so that one running maximum does for all.
-    instants = distinct(np.concatenate((start, end)))
-    begins, ends = (np.searchsorted(instants, edges) + group * len(instants) for edges in (start, end))
-    free = starts_of_runs(group)
-    free[1:] |= begins[1:] >= np.maximum.accumulate(ends)[:-1]
-    return free
 
 
 _LEAST = 3  # repeats: fewer may be chance, as forward and backward of a net of one layer

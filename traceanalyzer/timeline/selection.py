@@ -24,10 +24,9 @@ class Events:
     """One trace with the indexes that its selections read.
 
     Attributes:
-        trace, nesting, steps, user_code: the trace and its indexes.
         work: None where no device was recorded.
-        calls: int64, rows of `trace.cpu` on a thread: all that `Calls` has.
-        entries: int64, all of `DeviceWork`: what `Work` has.
+        calls: rows of `trace.cpu` on a thread: all that `Calls` has.
+        entries: all of `DeviceWork`: what `Work` has.
     """
 
     trace: Trace
@@ -136,13 +135,15 @@ class Selection(ABC):
 
     @property
     @abstractmethod
-    def start_ns(self) -> Rows:
-        """Of each row."""
+    def start_ns(self) -> Rows: ...
 
     @property
     @abstractmethod
-    def end_ns(self) -> Rows:
-        """Of each row."""
+    def end_ns(self) -> Rows: ...
+
+    @property
+    @abstractmethod
+    def step(self) -> Rows: ...
 
     @cached_readonly
     def dur_ns(self) -> Rows:
@@ -177,11 +178,6 @@ class Selection(ABC):
         for group in sorted(range(len(first)), key=lambda g: (-time[g], tuple(map(_sortable, values[g])))):
             value = values[group]
             yield value if len(keys) > 1 else value[0], self[parts[group]]
-
-    @property
-    @abstractmethod
-    def step(self) -> Rows:
-        """Of each row."""
 
 
 def positions(chosen: Chosen, rows: int) -> Rows:

@@ -1,7 +1,7 @@
 """What the recorder measured before and after the recorded steps, while no profiler ran."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -70,35 +70,32 @@ class TimedSteps:
     others: Mapping[int, float | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, part: Mapping[str, Any]) -> Self:
+    def of(cls, part: Any) -> Self:
         """From what the recorder wrote; what is missing or no number counts as not measured."""
-        wall_s = _number(part.get("wall_s")) or 0.0
-        collections = _mapping(part.get("collections"))
-        loader = _mapping(part.get("loader"))
-        workers = int(_number(loader.get("workers")) or 0)
-        waits = _late_waits(loader) if workers else []
-        gpu = _mapping(part.get("gpu"))
-        busy = _number(gpu.get("busy_percent"))
+        wall_s = _number(part, "wall_s") or 0.0
+        workers = int(_number(part, "loader", "workers") or 0)
+        waits = _late_waits(_at(part, "loader")) if workers else []
+        busy = _number(part, "gpu", "busy_percent")
         return cls(
-            step_ms=np.array([ms for ms in _numbers(part.get("step_ms")) if ms > 0], np.float64),
+            step_ms=np.array([ms for ms in _numbers(_at(part, "step_ms")) if ms > 0], np.float64),
             wall_s=wall_s,
-            collecting_share=_share(_number(collections.get("ms")), wall_s),
-            collections=int(_number(collections.get("count")) or 0),
-            full=int(_number(collections.get("full")) or 0),
+            collecting_share=_share(_number(part, "collections", "ms"), wall_s),
+            collections=int(_number(part, "collections", "count") or 0),
+            full=int(_number(part, "collections", "full") or 0),
             waiting_share=_share(sum(waits), wall_s),
             late_batches=len(waits),
             workers=workers,
-            drained_share=_number(part.get("drained_share")),
-            cpu_share=_number(part.get("thread_cpu")),
-            lock_ms=_number(part.get("lock_ms")),
+            drained_share=_number(part, "drained_share"),
+            cpu_share=_number(part, "thread_cpu"),
+            lock_ms=_number(part, "lock_ms"),
             threads=tuple(
-                Thread(str(entry.get("name")), _number(entry.get("cpu")) or 0.0)
-                for entry in _mappings(part.get("threads"))
+                Thread(str(entry.get("name")), _number(entry, "cpu") or 0.0)
+                for entry in _mappings(_at(part, "threads"))
             ),
             gpu_busy_share=None if busy is None else busy / 100,
             others={
-                int(entry["pid"]): None if (use := _number(entry.get("sm_percent"))) is None else use / 100
-                for entry in _mappings(gpu.get("other_processes"))
+                int(entry["pid"]): None if (use := _number(entry, "sm_percent")) is None else use / 100
+                for entry in _mappings(_at(part, "gpu", "other_processes"))
                 if isinstance(entry.get("pid"), int)
             },
         )
@@ -140,8 +137,7 @@ class Unprofiled:
 
     @classmethod
     def build(cls, trace: Trace) -> Self:
-        measured = _mapping(_mapping(trace.meta.extra.get(RECORDING)).get("measured"))
-        parts = [TimedSteps.of(_mapping(measured.get(name))) for name in PARTS]
+        parts = (TimedSteps.of(_at(trace.meta.extra, RECORDING, "measured", name)) for name in PARTS)
         if known := tuple(part for part in parts if len(part.step_ms)):
             return cls(known)
         remedy = "record with `traceanalyzer record` or its profile()"
@@ -176,21 +172,25 @@ def _share(part_ms: float | None, wall_s: float) -> float:
     return min(max((part_ms or 0.0) / (wall_s * 1e3), 0.0), 1.0) if wall_s > 0 else 0.0
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+def _at(value: Any, *keys: str) -> Any:
+    """What a mapping has at a key, in the mapping that it has at the next, and so on; None where there is nothing."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
 
 
-def _mappings(values: Any) -> Iterator[Mapping[str, Any]]:
-    return (value for value in values if isinstance(value, Mapping)) if isinstance(values, list) else iter(())
+def _mappings(values: Any) -> list[Mapping[str, Any]]:
+    return [value for value in values if isinstance(value, Mapping)] if isinstance(values, list) else []
 
 
-def _numbers(values: Any) -> Sequence[float]:
-    numbers = [_number(value) for value in values] if isinstance(values, list) else []
+def _numbers(values: Any) -> list[float]:
+    numbers = map(_number, values) if isinstance(values, list) else ()
     return [number for number in numbers if number is not None]
 
 
-def _number(value: Any) -> float | None:
+def _number(value: Any, *keys: str) -> float | None:
     """A finite number that is not negative; None of all else."""
+    value = _at(value, *keys)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) and value >= 0 else None

@@ -39,14 +39,13 @@ class UserCode:
     """The innermost frame of the user's own code around rows of `trace.cpu`.
 
     Attributes:
-        start_ns, end_ns, tid, code: int64 (frames,), the user's rows of `trace.python` and their names, by thread,
-            start, and the outer before the inner.
-        caller: int64 (frames,), the user's frame around each, -1 for none.
-        names: the distinct names of `trace.python`, object.
-        trace: whose rows these are.
-        row_start_ns: int64 (rows of trace.cpu,), when each row began.
+        start_ns, end_ns, tid, code: (frames,), the user's rows of `trace.python` and their names, by thread, start, and
+            the outer before the inner.
+        caller: (frames,), the user's frame around each, -1 for none.
+        names: the distinct names of `trace.python`.
+        row_start_ns: (rows of trace.cpu,), when each row began.
         stack: (rows of trace.cpu,), position in `stack_names` of the row's recorded call stack, -1 for none.
-        stack_names: the user's frame in each distinct recorded stack, object.
+        stack_names: the user's frame in each distinct recorded stack.
     """
 
     start_ns: Rows
@@ -72,7 +71,7 @@ class UserCode:
         return self.at(pick(self.row_start_ns, rows), tid).or_else(stacks)
 
     def at(self, instants_ns: Rows, tid: Rows) -> Texts:
-        """The frame that is open at each instant on each thread; both int64 of one shape."""
+        """The frame that is open at each instant on each thread."""
         return Texts(pick(self.code, self.open_at(instants_ns, tid)), self.names)
 
     def open_at(self, instants_ns: Rows, tid: Rows) -> Rows:
