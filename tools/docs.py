@@ -61,7 +61,7 @@ def judged() -> str:
 
 
 def _cause_table(table: Sequence[Cause[Any]]) -> str:
-    lines = ["| | cause | whose time | how sure | holds for | stands here because |", "|---|---|---|---|---|---|"]
+    lines = ["| | cause | group | how sure | holds for | stands here because |", "|---|---|---|---|---|---|"]
     lines += [
         f"| {i} | `{row.cause}` | {row.group} | {row.sure} | {row.holds} | {row.why} |"
         for i, row in enumerate(table, start=1)

@@ -38,14 +38,14 @@ def step_parts(analysis: Analysis) -> tuple[str, Mapping[str, float]]:
         within = (names == names[node]) & (share >= _LEAST / 3)
         # Other parts hold calls of the same op.
         shared = regions.tree.kind[node] in ("op", "backward") and not np.isin(np.flatnonzero(within), nodes).all()
-        name = "other " * shared + region_words(regions, node)
+        name = region_words(regions, node) + " elsewhere" * shared
         parts[name] = parts.get(name, 0.0) + float(share[node])
     named = sorted((item for item in parts.items() if item[1] >= _LEAST), key=lambda item: -item[1])[:_MOST]
     known, whole = sum(part for _, part in named), min(float(share[0]), 1.0)
     useful = len(named) + any(_is_of_kernels(regions, node) for node in nodes) >= _USEFUL
     if regions.replayed and (not useful or known < whole / 2):
         return "", {}
-    rest = (("other", whole - known), (_REST[of_gpu], 1 - whole))
+    rest = (("the rest", whole - known), (_REST[of_gpu], 1 - whole))
     return "GPU" if of_gpu else "CPU", dict([*named, *(one for one in rest if one[1] >= _LEAST)])
 
 

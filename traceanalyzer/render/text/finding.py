@@ -21,6 +21,8 @@ from traceanalyzer.rule.titles import MAX_TITLE, first_clauses, is_closed
 _PATH = regex(r"[^\s(]*/([^\s/]+/[^\s/]+\.pyx?(?:\(\d+\))?)")
 _ENDS = regex(r"(?<=[.;:,)])(?<!\.\.\.)(?<!its kernels:)(?<!; by op:)(?<!\d\):) (?!and (?:others|elsewhere))")
 _WORDS = regex("(?<! >) (?!> )")  # a chain `add > mul > ...` is one
+_PLACE = regex(r"\(([^\s()]+):(\d+)\)$")  # that a title ends with
+_AMOUNT = regex(r"(\d[\d.,]* (?:%|s|ms|µs|ns))(?= )[^,;:]*[,;] ")
 _SENTENCES = regex(r"(?<=[.;])(?<!\.\.\.) ")
 SEVERITY_STYLES = dict(zip(Severity, ("red", "yellow", "blue", "dim"), strict=True))
 _OF_THE_GPU = ("copies", "kernels")  # groups of rules
@@ -109,6 +111,17 @@ def put_finding(page: Page, number: int, finding: Finding, report: Report) -> No
     page.put(_place(finding, report), indent=3, hang=3, style="dim")
 
 
+def _beside_title(rest: str, title: str) -> str:
+    """What the message says more than the title: without the title's place, and a first clause with its number."""
+    if place := _PLACE.search(title):
+        file, line = map(re.escape, place.groups())
+        rest = re.sub(rf",? (?:from|at|in) (?:[^\s,;]*/)?{file}\({line}\): [\w.<>]+(?:\(\))?", "", rest, count=1)
+    number = _AMOUNT.match(rest)
+    if number and number[1] in title:
+        rest = rest[number.end() :]
+    return rest[:1].upper() + rest[1:]
+
+
 def put_short(page: Page, number: int, finding: Finding, report: Report, detail: int) -> None:
     """The same in few lines: `detail` is 0 for the title alone, 1 for what it saves and what to do, `WHOLE` for more.
 
@@ -124,6 +137,7 @@ def put_short(page: Page, number: int, finding: Finding, report: Report, detail:
         return
     _heading(page, number, finding, report, amounts)
     _, rest = first_clauses(short_paths(short_ops(printable(finding.message))), MAX_TITLE)
+    rest = _beside_title(rest, phrases.titled(finding))
     if detail == WHOLE and len(rest) >= _LEAST_REST:
         put_fitted(page, rest, 2, indent=_NUMBER)
     in_vain = finding.saving is not None and phrases.saves_nothing(finding.saving)

@@ -234,7 +234,7 @@ def _tail(page: Page, report: Report, parts: Triage) -> None:
         counts += [f"{others} {'do' if others > 1 else 'does'} not apply"]
     counts += [f"{len(failed)} failed"] if failed else []
     costly = any(finding.cost_ns for finding in parts.profilers_own.values())
-    own = ", also about the profiler" * costly
+    own = ", and what the profiler itself costs" * costly
     page.put(f"{', '.join(counts)}. --verbose shows all{own}.{hidden_words(parts)}", style="dim")
 
 

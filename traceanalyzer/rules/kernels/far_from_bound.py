@@ -83,8 +83,9 @@ _PAIRS = (
     "compute_mode multiply, where rounding does not matter"
 )
 _SCALAR = (
-    "cuDNN computes it without tensor cores, as for some sizes in 16 bit: run this layer in float32, with TF32 "
-    "(torch.autocast('cuda', enabled=False) around it), or with another kernel size, stride or number of channels"
+    "for these sizes cuDNN has no kernel in 16 bit that uses tensor cores, but may have one for TF32: run this layer "
+    "in float32 with TF32 on (torch.autocast('cuda', enabled=False) around it), or choose another kernel size, stride or "
+    "number of channels"
 )
 REMEDIES: Mapping[str, str] = {
     "scatter": _PLACES,

@@ -25,8 +25,8 @@ from traceanalyzer.timeline.names import DATA_LOADING
 _NODES = r"^autograd::engine"
 _PREPARES = frozenset({Kind.NORM, Kind.REDUCTION, Kind.SORT, Kind.COUNT, Kind.SCAN})
 _ADVICE = {
-    "loop-invariant": "Compute it once before the loop, and pass the result to each iteration. For weights, run the "
-    "loop within torch.nn.utils.parametrize.cached().",
+    "loop-invariant": "Compute it once a step, before its first use, and pass the result to each call or iteration. If "
+    "it computes a parametrized weight, run the loop within torch.nn.utils.parametrize.cached().",
     "same-matrix": "Factorise the matrix once: torch.linalg.lu_factor and lu_solve, or cholesky and cholesky_solve "
     "if it is symmetric and positive definite. If it never changes, keep the factors for the whole run.",
     "first-pass": "Run only the pass with gradients, before its results are needed, and use them detached: the old "

@@ -33,8 +33,8 @@ _MEASURE = (
     "is idle."
 )
 _CALLS = (
-    "If the calls of this function are independent, as chunks are, make fewer and larger ones; if they compute the "
-    "same, keep the result."
+    "If these calls work on independent pieces, such as chunks of a batch, make fewer and larger calls; if they get "
+    "the same input, keep the result."
 )
 _MINOR = f"{NOTHING_TO_DO} here: launching explains too little of the {{whole}}. If these waits grow: "
 _OTHERS = "; for {awaited} of the step this rank probably waits for other ranks that launch as slowly"
@@ -262,7 +262,7 @@ def launch_message(
         + ("; medians)" if count > 1 else ")")
         + (f", {'all from' if whole else '{loop_launches} of them from'} {{loop}}" if part else "")
         + f"; {'in this recording ' * profiled}the GPU waits for {awaits}"
-        + ("" if placed or (part and part.placed) else "; these launches come from {lines:of this waiting}")
+        + ("" if placed or (part and part.placed) else "; it waits longest at {lines:of this waiting}")
         + "{elsewhere:of this waiting}"
     )
 
