@@ -84,8 +84,8 @@ _PAIRS = (
 )
 _SCALAR = (
     "for these sizes cuDNN has no kernel in 16 bit that uses tensor cores, but may have one for TF32: run this layer "
-    "in float32 with TF32 on (torch.autocast('cuda', enabled=False) around it), or choose another kernel size, stride or "
-    "number of channels"
+    "in float32 with TF32 on (torch.autocast('cuda', enabled=False) around it), or choose another kernel size, stride "
+    "or number of channels"
 )
 REMEDIES: Mapping[str, str] = {
     "scatter": _PLACES,
