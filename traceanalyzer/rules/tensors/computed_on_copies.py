@@ -24,8 +24,8 @@ _ADVICE = {
 
 
 class Limits:
-    min_times: float = 2.0
-    """at least this many copies of each row on average, because gathering the results costs time, too; chosen"""
+    min_times: float = 1.25
+    """at least this many copies of each row on average; fewer save too little; chosen"""
     min_times_by_size: float = 3.0
     """the same without an execution trace; chosen"""
     min_gpu_share: float = 0.05
