@@ -10,6 +10,7 @@ import numpy as np
 from traceanalyzer.model.arrays import Rows, distinct, grouped, starts_of_runs
 from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.rule import Calls, Claims, Confidence, Hits, Work, gpu_time_evidence, reduce_to, rule
+from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.ops.shapes import UNREADABLE, indexed, sliced
 from traceanalyzer.tensors.ops.table import Kind, is_view, op_row, result_shape
 from traceanalyzer.tensors.signatures import Shape, Signature, shape_text, tensors
@@ -35,7 +36,7 @@ class Limits:
 
 
 @rule(since="0.1", claims=Claims.WORK, specificity=1, min_share=0.03, limits=Limits)
-def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
+def partly_used(calls: Calls, work: Work, flow: Flow | None, limits: Limits) -> Iterator[Hits]:
     """A tensor is computed in full, but only a small part of it is used.
 
     What it looks for: a select, slice or index that takes at most half of a tensor. The rule reports the ops
@@ -44,12 +45,14 @@ def partly_used(calls: Calls, work: Work, limits: Limits) -> Iterator[Hits]:
     Bad: lm_head(hidden).float()[:, -1]; resize(normalise(frames))[:, ::4]. Good:
     lm_head(hidden[:, -1:]).float(); resize(normalise(frames[:, ::4])).
     How sure: shapes and slice bounds are recorded. The slice and the result are matched only by their shape,
-    so confidence is medium.
+    so confidence is medium. With an execution trace, computed-unused says which results are read in part.
     When it is wrong: the slice is taken from another tensor of the same shape. Or the whole result is read
     by a custom kernel, which the trace does not show as an op.
     Saving: the unused share of the time of these ops and of their backward ops.
     Source: algebra: a row of a product needs only the same row of the input. Not measured.
     """
+    if flow is not None:
+        return
     ops, number, signatures = top_ops(calls, "shows what is sliced")
     launcher, recorder = work.op.index_of_enclosing(ops), recording_ops(calls, ops, work)
     moves = work.kind.one_of("compute", "copy_d2d", "copy_h2d", "memset")
