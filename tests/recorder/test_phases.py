@@ -214,6 +214,21 @@ def test_an_execution_trace_follows_the_recorded_steps(
     assert ("tensors.json" in files_in(tmp_path)) is bool(observed)
 
 
+def test_steps_are_timed_where_no_execution_trace_can_begin(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a program that has an observer of its own."""
+
+    def refused(folder: str) -> None:
+        raise RuntimeError("another observer runs")
+
+    monkeypatch.setattr("traceanalyzer.recorder.session.Tensors", refused)
+    world.run(session_in(tmp_path, tensors=True), 26)
+    assert len(metadata_of(tmp_path)["measured"]["after"]["step_ms"]) == 6
+    told = [note["text"] for note in reported(tmp_path) if note["event"] == "noted"]
+    assert told == ["no execution trace is recorded: another observer runs"]
+
+
 def test_profile_writes_in_process(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recording = session_in(tmp_path, notes=False, tensors=True)
     world.run(recording, 29)

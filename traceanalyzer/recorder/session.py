@@ -255,6 +255,7 @@ class Session:
     def _without_tensors(self, error: Exception) -> None:
         self._notes.tell(notes.NOTED, f"no execution trace is recorded: {error}")
         self._drop_tensors()
+        self._enter(SETTLING)
 
     def _drop_tensors(self) -> None:
         """The execution trace is given up; what is complete stays."""
