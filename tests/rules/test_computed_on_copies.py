@@ -118,6 +118,19 @@ def test_ids_tell_copies_from_other_data_of_their_size(tmp_path: Path, other: in
     assert all(one.confidence is Confidence.HIGH for one in report.findings)
 
 
+@pytest.mark.parametrize(("rows", "ops"), [(384, 3), (224, 0)])
+def test_fewer_than_two_copies_of_a_row_are_copies(tmp_path: Path, rows: int, ops: int) -> None:
+    """Windows of 208 frames that overlap by half, or hardly."""
+    gathered = Tensor(3, (rows, 16, 64))
+    layers = [
+        Call("aten::linear", (Tensor(at, gathered.shape), WEIGHT), (Tensor(at + 1, gathered.shape),))
+        for at in (3, 4, 5)
+    ]
+    calls = [Call("aten::index", (Tensor(1, (208, 16, 64)), Tensor(2, (rows,))), (gathered,), indexes=True), *layers]
+    found_there = diagnose(load(written(tmp_path, [calls] * 3)), select=[SLUG]).findings
+    assert sum(one.evidence["layers"] for one in found_there) == ops
+
+
 WEIGHT = Tensor(9, (64, 64))
 
 
