@@ -5,6 +5,7 @@ import importlib
 import inspect
 import math
 import pkgutil
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -64,6 +65,11 @@ class Rule:
     kind: Kind = Kind.FAULT
     specificity: int = 0
     choices: tuple[str, ...] = ()
+
+    @property
+    def paragraphs(self) -> list[str]:
+        """The page's parts, without line breaks: one begins with what it is about, "Bad: ...", or as a list's item."""
+        return [" ".join(part.split()) for part in re.split(r"\n(?:\n|(?=[A-Z][^.:]*:)|(?=- ))", self.page)]
 
     @property
     def precedence(self) -> tuple[int, ...]:

@@ -150,7 +150,7 @@ def page_of(report: Report, analysed: Analysed, *, confidential: bool = False) -
         ),
         confidential=confidential,
         explained={
-            rule.slug: redactor.text(rule.page)
+            rule.slug: redactor.text("\n".join(rule.paragraphs))
             for rule in all_rules()
             if rule.slug in {f.rule for f in report.findings}
         },

@@ -14,7 +14,6 @@ from traceanalyzer.model.short_names import short_ops
 from traceanalyzer.model.step_times import RECORDING, Saving, StepEstimate
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.units import format_ns, format_share
-from traceanalyzer.render.text.explain import paragraphs
 from traceanalyzer.render.words.escape import printable, shortened
 from traceanalyzer.render.words.phrases import OF_SAVINGS, may_help, short_amounts, titled
 from traceanalyzer.report.finding_order import triage
@@ -147,7 +146,7 @@ def _change(
         named = finding.profiler_command.replace(known, shlex.join(["python", *program.words(trace)]))
         yield f"- If the code does not explain it, measure: `{named}`"
     # A region's remedy is another one than its rule's.
-    pages = (paragraphs(one) for one in all_rules() if one.slug == finding.rule and finding.cause != REGION)
+    pages = (one.paragraphs for one in all_rules() if one.slug == finding.rule and finding.cause != REGION)
     if repair is not None:
         yield f"- Precondition: {repair.needs}."
         yield f"- Results: {repair.results}."

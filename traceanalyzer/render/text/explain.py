@@ -10,9 +10,6 @@ from traceanalyzer.rule.registry import MIN_SHARE, LimitInfo, Rule, limits_of
 from traceanalyzer.tensors.ops.table import UNKNOWN, op_row
 from traceanalyzer.timeline import kernel_families as families
 
-# Pages start one with what it is about, "Bad: ...", or as an item of a list.
-_PARAGRAPH = regex(r"\n(?:\n|(?=[A-Z][^.:]*:)|(?=- ))")
-
 _MIN_SHARE_SOURCE = (
     "a finding is reported only if its cost is at least this share of the window (the recorded time), or if fixing it "
     "saves at least this share of the predicted step"
@@ -100,16 +97,12 @@ _SEE: _Table = {
 }
 
 
-def paragraphs(rule: Rule) -> list[str]:
-    return [" ".join(paragraph.split()) for paragraph in _PARAGRAPH.split(rule.page)]
-
-
 def rule_page(rule: Rule, width: int = 80, *, verbose: bool = False) -> str:
     """Slug, the docstring, and every limit; `verbose` says of each what it means and where its number comes from."""
     page = Page(width)
     page.put(f"{rule.slug}  (group {rule.group}, added in version {rule.since})")
     page.blank()
-    for paragraph in paragraphs(rule):
+    for paragraph in rule.paragraphs:
         page.put(paragraph, indent=2 * paragraph.startswith("- "), hang=2)
     if rule.causes:
         page.put(f"Causes: {', '.join(rule.causes)}.", hang=2)
