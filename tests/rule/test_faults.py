@@ -20,7 +20,7 @@ from traceanalyzer.model.step_times import Saving
 from traceanalyzer.replay.edit_footprint import WHOLLY, Footprint
 from traceanalyzer.replay.edits import Drop
 from traceanalyzer.replay.rewrites import Batch
-from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast, busy_share, is_busy, only_profiled
+from traceanalyzer.replay.saving import MIN_OPEN_SHARE, Forecast, is_busy, only_profiled
 from traceanalyzer.rule.advice import busy_advice
 from traceanalyzer.rule.claims import Claims
 from traceanalyzer.rule.faults import FaultOf, faults_of, same_ops
@@ -329,7 +329,6 @@ def test_only_the_thirty_that_save_most_are_compared(faults: Any) -> None:
 
 
 def test_without_a_replay_nothing_is_known() -> None:
-    assert busy_share(None) is None
     assert not only_profiled(None)
     assert not is_busy(None)
 
@@ -351,7 +350,7 @@ def replayed(*steps: tuple[float, float], open_: bool = False) -> Any:
     ],
 )
 def test_the_busiest_stream_works_all_of_the_step_at_most(steps: list[tuple[float, float]], share: float) -> None:
-    assert busy_share(replayed(*steps)) == share
+    assert replayed(*steps).busy_share == share
 
 
 @pytest.mark.parametrize(("more", "busy"), [(-1e-6, False), (0.0, False), (1e-6, True)])
