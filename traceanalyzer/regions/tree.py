@@ -90,28 +90,6 @@ class Items:
 
 
 @dataclass(frozen=True, slots=True)
-class Elements:
-    """Items, and spans in a phase ("pairs", so many), which come last; arrays of shape (elements,).
-
-    Attributes:
-        scope: the pair around each, -1 for none.
-        kind, name: positions in `_KINDS` and `names`.
-        depth: how many spans are around each.
-    """
-
-    scope: Rows
-    phase: Rows
-    step: Rows
-    start_ns: Rows
-    end_ns: Rows
-    kind: Rows
-    name: Rows
-    names: list[str]
-    depth: Rows
-    pairs: int
-
-
-@dataclass(frozen=True, slots=True)
 class Pieces:
     """The CPU's timeline, cut where an item or a span begins or ends; arrays of shape (pieces,).
 
@@ -272,8 +250,7 @@ class _Builder:
     def _place(self, recorder: Rows) -> Rows:
         """The node of each item; sets `pair_node`, that of each span in each phase that it has something of."""
         items, unlinked = self.items, np.flatnonzero(recorder < 0)
-        elements = self._elements(unlinked)
-        node = self._element_nodes(elements)
+        node = self._element_nodes(unlinked)
         self.pair_node = node[len(unlinked) :]
         placed = np.full(len(items.row), -1, np.int64)
         placed[unlinked] = node[: len(unlinked)]
@@ -284,9 +261,9 @@ class _Builder:
         self.calls += [node, placed[linked]]
         return placed
 
-    def _elements(self, unlinked: Rows) -> Elements:
-        """What the tree consists of but for linked nodes of backward: items, then spans in each of their phases."""
-        items, spans = self.items, self.spans
+    def _element_nodes(self, unlinked: Rows) -> Rows:
+        """Nodes of these items, then of the spans in each of their phases: in what is around, and repeated blocks."""
+        items, spans, count = self.items, self.spans, len(unlinked)
         gap_phase, gap_span = self._gaps()
         pair, phase, span, begin, scope = _pairs(
             np.append(items.phase[unlinked], gap_phase),
@@ -295,46 +272,35 @@ class _Builder:
             spans.parent,
             spans.depth,
         )
-        self.pair_of_gap = pair[len(unlinked) :]
-        is_node = items.backward[unlinked].astype(np.int64)
-        step = np.searchsorted(self.begins, begin, side="right") - 1
-        return Elements(
-            scope=np.append(pair[: len(unlinked)], scope),
-            phase=np.append(items.phase[unlinked], phase),
-            step=np.append(items.step[unlinked], step),
-            start_ns=np.append(items.start_ns[unlinked], begin),
-            end_ns=np.append(items.end_ns[unlinked], spans.end_ns[span]),
-            kind=np.append(is_node, 2 + spans.kind[span]),
-            name=np.append(items.name[unlinked], len(items.names) + spans.name[span]),
-            names=[*items.names, *spans.names],
-            depth=np.append(pick(spans.depth, items.span[unlinked]) + 1, spans.depth[span]),
-            pairs=len(begin),
-        )
-
-    def _element_nodes(self, elements: Elements) -> Rows:
-        """The node of each element: in its span or phase, and the repeated blocks there."""
-        order = np.lexsort((elements.start_ns, elements.scope, elements.phase, elements.step))
-        group, _ = grouped([elements.step[order], elements.phase[order], elements.scope[order]])
-        loops = nested_loops(elements.name[order], group, MIN_REPEATS)
+        self.pair_of_gap = pair[count:]
+        scope, phase = np.append(pair[:count], scope), np.append(items.phase[unlinked], phase)
+        start, end = np.append(items.start_ns[unlinked], begin), np.append(items.end_ns[unlinked], spans.end_ns[span])
+        step = np.append(items.step[unlinked], np.searchsorted(self.begins, begin, side="right") - 1)
+        kind = np.append(items.backward[unlinked].astype(np.int64), 2 + spans.kind[span])
+        name = np.append(items.name[unlinked], len(items.names) + spans.name[span])
+        names = [*items.names, *spans.names]
+        depth = np.append(pick(spans.depth, items.span[unlinked]) + 1, spans.depth[span])
+        order = np.lexsort((start, scope, phase, step))
+        group, _ = grouped([step[order], phase[order], scope[order]])
+        loops = nested_loops(name[order], group, MIN_REPEATS)
         first = np.array([starts[0] for starts in loops.starts], np.int64)
         loop_node = np.full(len(loops.parent), -1, np.int64)
         node, owner = np.full((2, len(order)), -1, np.int64)
         owner[order] = loops.owner
         phase_nodes = np.array([*self.phase_nodes, 0], np.int64)
-        items = len(order) - elements.pairs
-        for level in range(int(elements.depth.max(initial=-1)) + 1):
-            around = np.where(elements.scope >= 0, pick(node[items:], elements.scope), phase_nodes[elements.phase])
-            for loop in np.flatnonzero(elements.depth[order[first]] == level).tolist():
+        for level in range(int(depth.max(initial=-1)) + 1):
+            around = np.where(scope >= 0, pick(node[count:], scope), phase_nodes[phase])
+            for loop in np.flatnonzero(depth[order[first]] == level).tolist():
                 outer, starts = int(loops.parent[loop]), order[loops.starts[loop]]
                 base = around[starts[0]] if outer < 0 else loop_node[outer]
-                body = ", ".join(dict.fromkeys(elements.names[name] for name in loops.body[loop].tolist()))
+                body = ", ".join(dict.fromkeys(names[number] for number in loops.body[loop].tolist()))
                 loop_node[loop] = block = self.nodes.child(int(base), "block", body)
-                end_ns = int(elements.end_ns[order[first[loop] : loops.end[loop]]].max())
-                self.blocks.append(RepeatedBlock(block, elements.start_ns[starts], end_ns))
+                end_ns = int(end[order[first[loop] : loops.end[loop]]].max())
+                self.blocks.append(RepeatedBlock(block, start[starts], end_ns))
                 self.calls.append(np.full(len(starts), block))
-            members = np.flatnonzero(elements.depth == level)
+            members = np.flatnonzero(depth == level)
             parent = np.where(owner >= 0, pick(loop_node, owner), around)[members]
-            node[members] = self.nodes.children(parent, elements.kind[members], elements.name[members], elements.names)
+            node[members] = self.nodes.children(parent, kind[members], name[members], names)
         return node
 
     def _gaps(self) -> tuple[Rows, Rows]:
