@@ -9,11 +9,10 @@ from tests.support.cached_reports import reported
 from tests.support.trace_builder import TID, TraceBuilder
 from traceanalyzer import diagnose
 from traceanalyzer.model.analysis import Analysis
-from traceanalyzer.rule.advice import library_advice, library_caller, own_code_advice, user_frame_hint
+from traceanalyzer.rule.advice import caller_of, library_advice, library_caller, own_code_advice, user_frame_hint
 from traceanalyzer.rule.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.rule.views import Calls, Work
-from traceanalyzer.timeline.packages import caller_of, package_of
-from traceanalyzer.timeline.user_code import UserCode, is_user_code
+from traceanalyzer.timeline.user_code import UserCode, is_user_code, package_of
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.tensors.chains import MIN_CHAIN, chain_length
 from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.ops.table import Kind, is_view, op_row
-from traceanalyzer.timeline.packages import package_of
 from traceanalyzer.timeline.selection import Events
+from traceanalyzer.timeline.user_code import package_of
 
 _BlockRemedy = Literal["one-call", "chain", "recurrence", "lists", "groups"]
 Remedy = Literal[
@@ -413,10 +413,7 @@ class Leading:
         return next((one for one, _ in self.each if one.words == name and one.remedy in ON_HOST), None)
 
     def around(self, instants: Rows) -> Rows:
-        """Position in `each` of the region that the CPU is in at each instant, -1 for none.
-
-        Blocks are known in the replayed steps only.
-        """
+        """Position in `each` of the region that the CPU is in, -1 for none; of blocks in replayed steps only."""
         pieces, place = self.regions.tree.pieces, np.full(len(instants), -1, np.int64)
         replayed = self.is_replayed(instants)
         node = np.where(replayed, pieces.node[pieces.at(instants)], -1)

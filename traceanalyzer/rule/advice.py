@@ -20,7 +20,7 @@ from traceanalyzer.model.units import percent
 from traceanalyzer.rule.cpu_gaps import CallsAfterCpuGaps
 from traceanalyzer.rule.idioms import idiom_of, toml_table
 from traceanalyzer.rule.views import Calls, IdleTime, Work
-from traceanalyzer.timeline.packages import caller_of, in_its_own, own_frames, package_of
+from traceanalyzer.timeline.user_code import in_its_own, own_frames, package_of
 
 _ERA = regex(r"^torch (\d+)\.(\d+)(?: to \d+\.\d+)?")  # of `Meta.dialect`: the oldest torch that it may be
 
@@ -142,6 +142,17 @@ def own_code_advice(stretches: CallsAfterCpuGaps, function: str) -> str:
         return ""
     kind = "arrays" if arrays_ns else "loop" if calls * _SHORT_NS >= own_ns else "code"
     return _PAUSES[kind].format(name=function_words(function), share=percent(own_ns / max(total_ns, 1)))
+
+
+def caller_of(calls: Calls, line: str) -> str | None:
+    """The user's own frame that calls the package of `line`; None where that is where the program began."""
+    found = calls[calls.line.one_of(line)]
+    if len(found) == 0:
+        return None
+    frames = found.events.user_code.stack_at(int(found.start_ns[0]), int(found.thread[0]))
+    if not frames or frames[0] != line or in_its_own(frames):
+        return None
+    return next(own_frames(frames), frames[-1])
 
 
 def user_frame_hint(at: Calls | Work | IdleTime, rows: Rows, evidence: Mapping[str, Any], *, done_there: bool) -> str:
