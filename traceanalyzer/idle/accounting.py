@@ -1,8 +1,7 @@
 """Where the time went: every nanosecond of the window, on every device, in exactly one class.
 
-At each instant the kinds of work that run decide the class; where nothing runs the time is idle and takes the
-cause of its piece from `Idle`. Of communication that a job has measured, waiting and transfer are apart. Rules draw
-their costs from here; nothing else computes idle time.
+At each instant the kinds of work that run decide the class; where nothing runs the time is idle and has the cause of
+its piece of `Idle`. Of communication that a job has measured, waiting and transfer are apart.
 """
 
 from __future__ import annotations

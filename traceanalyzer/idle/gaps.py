@@ -121,14 +121,11 @@ Pieces = tuple[Rows, Rows, Rows]  # gap, start and end of each
 
 
 class Cutter:
-    """Takes pieces out of gaps, one cause after the other; what was taken once is not taken again.
-
-    Gaps of several devices overlap in time. So they are laid end to end on an axis of their own, one free nanosecond
-    between any two, and cut there.
-    """
+    """Takes pieces out of gaps, one cause after the other; what was taken once is not taken again."""
 
     def __init__(self, gaps: Gaps) -> None:
         self.gaps = gaps
+        # Gaps of devices overlap in time: they are laid end to end, one free nanosecond between any two, and cut there.
         self.axis = np.cumsum(gaps.dur_ns + 1) - gaps.dur_ns - 1
         self.taken: intervals.Set = intervals.EMPTY
         returned = np.minimum(np.maximum(gaps.returned_ns, gaps.start_ns), gaps.end_ns)

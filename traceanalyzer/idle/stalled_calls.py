@@ -293,11 +293,9 @@ def standing_out(key: Rows, step: Rows, ns: Rows, steps: int, spike: float) -> t
 
 
 def recurring_calls(trace: Trace, nesting: Nesting, marks: StepMarks, work: DeviceWork, rows: Rows) -> Mask:
-    """Which of these calls belong to what recurs, bool of the shape of `rows`.
+    """Which of these calls belong to what recurs: where most of the later parts of the recording have one.
 
-    They recur where most of the later parts of the recording have one: its steps less the leading third, or quarters
-    of the launches that follow when nearly all kernels have run once. Calls in the leading part that take many times
-    their usual stay apart even then: that is the start of a library.
+    Calls in the leading part that take many times their usual stay apart even then: that is the start of a library.
     """
     later = _later_parts(trace, marks, work)
     part = np.searchsorted(later, nesting.start_ns[rows], side="right") - 1
@@ -310,7 +308,7 @@ def recurring_calls(trace: Trace, nesting: Nesting, marks: StepMarks, work: Devi
 
 
 def _later_parts(trace: Trace, marks: StepMarks, work: DeviceWork) -> Rows:
-    """Where each later part of the recording begins on the CPU; empty where it is too short to tell."""
+    """Where steps after the leading third begin, or quarters of the launches after nearly all kernels ran once."""
     steps = len(marks.number)
     if steps >= _FEWEST_STEPS:
         return marks.cpu_start_ns[max(1, steps // 3) :]

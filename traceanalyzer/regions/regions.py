@@ -39,8 +39,7 @@ def with_graph_kernels(
 ) -> tuple[Tree, Rows]:
     """(the tree with nodes for the kernels of graphs, the node of each entry) by the node that launched each.
 
-    The kernels of a stream in a replay are searched for repeated blocks, such as the layers of a model. Blocks and
-    kernels have no CPU time: the call that replays the graph has it.
+    They are searched for repeated blocks, and have no CPU time: the call that replays the graph has it.
     """
     order = np.lexsort((work.start_ns[entries], work.device[entries], work.call[entries]))
     order = order[work.shared[entries[order]]]

@@ -1,7 +1,6 @@
 """What calls of ops need at least, and what share of the device's peak well-shaped calls reach.
 
-`bound_of` starts from the op table, and replaces the cost if another algorithm needs less: FFTs or separate passes for
-convolutions, additions in shared memory or a product for scatters.
+`bound_of` starts from the op table, and replaces the cost if another algorithm needs less.
 """
 
 import math

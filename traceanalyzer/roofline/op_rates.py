@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Self
@@ -177,16 +177,21 @@ class OpWork:
         known = list(zip(kernels, over_link.tolist(), needed, strict=True))
         each = zip(number, names[kernel[first]].tolist(), count, gpu_ns.tolist(), strict=True)
         by_kernel = [(*described[which], *more) for which, *more in each]
-        rows = _inputs(work, signature, signatures, described, known, peaks)
-        largest = [by_kernel[order] for order in np.argsort(-gpu_ns, kind="stable").tolist()]
-        return cls(tuple(rows), tuple(largest), steps.window_ns, len(steps) if steps.marked else 0, peaks)
+        largest = tuple(by_kernel[order] for order in np.argsort(-gpu_ns, kind="stable").tolist())
+        group, first = grouped([signature, work.device])
+        _, launched = grouped([group, work.op])
+        calls, pieces = (np.bincount(numbers, minlength=len(first)).tolist() for numbers in (group[launched], group))
+        gpu_ns, rows = sums_of(group, took_ns, len(first)), []
+        for order in np.argsort(-gpu_ns, kind="stable").tolist():
+            which, ordinal = int(signature[first[order]]), int(work.device[first[order]])
+            times = pieces[order] if signatures[which].name == NO_OP else calls[order]
+            of_device = Inputs(*described[which], ordinal, times, int(gpu_ns[order]))
+            rows.append(_with_rates(of_device, signatures[which], *known[which], peaks.get(ordinal)))
+        return cls(tuple(rows), largest, steps.window_ns, len(steps) if steps.marked else 0, peaks)
 
 
 def linked_op_cost_of(signature: Signature) -> OpCost | None:
-    """As `op_cost`, of a call that copies between host and device: each byte of the target goes over the link once.
-
-    Torch converts types before it copies, so that the bytes are the target's.
-    """
+    """As `op_cost`, of a copy between host and device: the target's bytes, as torch converts types before it copies."""
     work = op_cost(signature)
     if work is None or signature.name.removeprefix("aten::") != "copy_":
         return work
@@ -216,26 +221,6 @@ def shapes_of(signature: Signature) -> str:
     texts = ["x".join(str(size) for size in shape) for shape in shapes[:_MOST_SHAPES]]
     left = len(shapes) - len(texts)
     return ", ".join([*texts, f"and {left} more"] if left else texts)
-
-
-def _inputs(
-    work: DeviceWork,
-    signature: Rows,
-    signatures: list[Signature],
-    described: list[tuple[str, str, str]],
-    known: list[tuple[str, bool, OpCost | None]],
-    peaks: dict[int, Peaks | None],
-) -> Iterator[Inputs]:
-    group, first = grouped([signature, work.device])
-    _, launched = grouped([group, work.op])
-    number, device = signature[first].tolist(), work.device[first].tolist()
-    calls, pieces = (np.bincount(numbers, minlength=len(first)).tolist() for numbers in (group[launched], group))
-    gpu_ns = sums_of(group, work.end_ns - work.start_ns, len(first))
-    for order in np.argsort(-gpu_ns, kind="stable").tolist():
-        which, ordinal = int(number[order]), int(device[order])
-        times = pieces[order] if signatures[which].name == NO_OP else calls[order]
-        inputs = Inputs(*described[which], ordinal, times, int(gpu_ns[order]))
-        yield _with_rates(inputs, signatures[which], *known[which], peaks.get(ordinal))
 
 
 _FLOATS = ("tflops", "gbps", "peak_tflops", "peak_gbps", "peak_share")

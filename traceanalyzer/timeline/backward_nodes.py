@@ -117,8 +117,7 @@ def backward_nodes_of(calls: Calls, ops: Calls) -> tuple[Calls, Rows]:
 
 
 def _recording(sequence: Rows, nodes: Calls, forward: Calls) -> Rows:
-    """Position in `forward` of the op that has each node's number: the last, as an op shows the number of the next
-    node; -1 of none."""
+    # An op shows the number of the next node: the last one of a number recorded it.
     order = np.lexsort((forward.start_ns, sequence[forward.rows]))
     numbers, wanted = sequence[forward.rows][order], sequence[nodes.rows]
     last = np.searchsorted(numbers, wanted, side="right") - 1

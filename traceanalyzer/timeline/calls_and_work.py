@@ -24,8 +24,7 @@ from traceanalyzer.timeline.selection import Events, Selection, cached_readonly,
 class Calls(Selection):
     """Rows of threads of the CPU lane. As an index it holds all of them, in order of event_id.
 
-    A row may be missing (a kernel without op has an op that is not there): then `there` is False, texts are
-    null, times and numbers are meaningless.
+    Of a missing row (the op of a kernel without one) `there` is False, texts are null, the rest is meaningless.
     """
 
     __slots__ = ()

@@ -87,10 +87,7 @@ def at_most(name: Rows, grid: Rows, device: Rows, elements: Rows, took: Rows) ->
 
 
 def collectives_of(work: Work) -> Work:
-    """The pieces of work that communicate: those of the marked steps, where steps are marked.
-
-    Raises Unavailable: there are none.
-    """
+    """The pieces of work that communicate, of marked steps if there are some. Raises Unavailable: there are none."""
     every = work.of_kind("communication")
     if len(every) == 0:
         raise Unavailable("no collectives in the trace")

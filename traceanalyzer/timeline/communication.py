@@ -1,8 +1,7 @@
 """Which kernels exchange data with other devices, by name, launch and behavior, and which collective they run.
 
-Names and launches tell most of them. What is left shows in its behaviour: few blocks for its time, since it waits for
-a network and not for multiprocessors, and either a stream of its own or a duration that changes though the launch is
-the same.
+Names and launches tell most of them. The rest shows in its behaviour: few blocks for its time, since it waits for a
+network, and either a stream of its own or a duration that changes though the launch is the same.
 """
 
 import re

@@ -71,7 +71,10 @@ class HostRoundTrips:
         first, last = (np.searchsorted(waits, work.call_start_ns[entries]) for entries in (down, up))
         trip &= last > first
         down, up = down[trip], up[trip]
-        closed = np.flatnonzero(_closed([steps.of_work, size, work.kind], copies, down, up))
+        # No copy of the same step, size and direction is without a trip.
+        number, _ = grouped([steps.of_work, size, work.kind])
+        single = distinct(number[copies[~np.isin(copies, np.append(down, up))]])
+        closed = np.flatnonzero(~among(number[down], single) & ~among(number[up], single))
         order = closed[np.argsort(work.call_start_ns[down[closed]], kind="stable")]
         down, up = down[order], up[order]
         start, end = nesting.start_ns, nesting.end_ns
@@ -93,15 +96,6 @@ def _following(nesting: Nesting, thread: Rows, end: Rows) -> Rows:
         there = position < len(starts)
         following[on_thread[there]] = starts[position[there]]
     return following
-
-
-def _closed(keys: list[Rows], copies: Rows, down: Rows, up: Rows) -> Mask:
-    """Trips whose kinds of copies, by step, size and direction, have no copy that belongs to no trip."""
-    number, _ = grouped(keys)
-    paired = np.zeros(len(number), bool)
-    paired[down] = paired[up] = True
-    single = distinct(number[copies[~paired[copies]]])
-    return np.asarray(~among(number[down], single) & ~among(number[up], single))
 
 
 MAX_BYTES = 65_536  # of one copy: more is data, and takes longer than the wait for it (PCIe 3: 5 us)

@@ -104,10 +104,9 @@ def _runs(same: NDArray[np.bool_]) -> tuple[Rows, Rows]:
 
 
 def approximate_loops(kind: Rows, group: Rows, min_repeats: int, min_share: float) -> list[Loop]:
-    """At most one loop for each group, whose repeats differ in length or in the ops between.
+    """At most one loop for each group (as in `exact_loops`), whose repeats differ in length or in the ops between.
 
     A loop begins with an op that recurs at about the same distance, and covers `min_share` of its group's ops at least.
-    Of each op its kind and group as in `exact_loops`.
     """
     if len(kind) == 0:
         return []
@@ -168,9 +167,9 @@ class NestedLoops:
 
 
 def nested_loops(kind: Rows, group: Rows, min_repeats: int) -> NestedLoops:
-    """Loops whose repeats may differ in some ops, each with the loops inside its repeats.
+    """Loops whose repeats may differ in some ops, each with the loops inside its repeats; groups as in `exact_loops`.
 
-    Equal ops that run twice in a row inside a repeat are a loop as well. Of each op kind and group as in `exact_loops`.
+    Equal ops that run twice in a row inside a repeat are a loop as well.
     """
     owner, pending = np.full(len(kind), -1, np.int64), np.ones(len(kind), bool)
     cut = starts_of_runs(group)

@@ -74,11 +74,8 @@ class Attended:
 
 
 def attended(name: str) -> Attended | None:
-    """What a step attends to; None where its name has no sums, as most marks, or the step has no requests.
-
-    vLLM writes them with `detailed_trace_annotation`, SGLang with `detailed_annotations`, ATOM with
-    `ATOM_ENABLE_DETAILED_ANNOTATION=1`.
-    """
+    """What a step attends to; None where its name has no sums, as most marks, or the step has no requests."""
+    # vLLM's `detailed_trace_annotation`, SGLang's `detailed_annotations`, ATOM's `ATOM_ENABLE_DETAILED_ANNOTATION=1`.
     sums: Counter[str] = Counter()
     if squares := _SQUARES.match(name):
         tokens, squared = int(squares[1]), int(squares[2])
@@ -219,12 +216,10 @@ _USERS = "ProfilerStep"  # kind of the marks that say where the user called `pro
 def iterations_within(trace: Trace, nesting: Nesting, syncs: SyncCalls, work: DeviceWork, marks: Marks) -> Marks:
     """The iterations of a single mark, where it consists of nothing else; else the mark.
 
-    `prof.step()` may be called once for ten forward passes. An iteration is what repeats: the same ops, annotations
-    and launches in the same order, from the mark's first to its last. A model's layers repeat, too, but something
-    comes before the first and after the last of them.
-
-    Of several marks the user knows best what a step is, layers and samples repeat, too; but where each consists of the
-    same iterations and they hold different numbers of them, the marks are no unit.
+    `prof.step()` may be called once for ten forward passes. An iteration is what repeats: the same ops, annotations and
+    launches in the same order, from the mark's first to its last; around a model's layers, which repeat, too, is more.
+    Of several marks the user knows best what a step is; but where they hold different numbers of the same iterations,
+    the marks are no unit.
     """
     if not (work.call >= 0).any() or (len(marks.number) > 1 and marks.kind != _USERS):
         return marks

@@ -122,10 +122,7 @@ class Boundaries:
         return cls(nesting.thread_start_ns, ends)
 
     def around(self, thread: int, at: Rows, side: Literal["left", "right"]) -> tuple[Rows, Rows]:
-        """The last edge before and the first one after each instant, by `side` as of `np.searchsorted`.
-
-        The least and the largest int64 stand for no edge at all.
-        """
+        """The last edge before and the first after each instant, by `side` as of `np.searchsorted`, or `_NEVER`."""
         before, after = np.full(len(at), _NEVER.min), np.full(len(at), _NEVER.max)
         for edges in (self.starts[thread], self.ends[thread]):
             place = np.searchsorted(edges, at, side=side)

@@ -1,8 +1,7 @@
 """From when on the recording tells what a device did.
 
-Work that was launched before the recording is not in the file. While the device still runs that work, the device
-looks idle. So the time before the first recorded work of a device is the recording's edge and no idle time, unless
-the device is known to be idle there. It may be busy for all that the file tells
+Work that was launched before the recording is not in the file, and while the device runs it, the device looks idle. So
+the time before its first recorded work is no idle time, unless the device is known to be idle. It may be busy
 
 - until its first work began, where that work stood in a queue after its launch;
 - until a synchronising call returned that waited although the file holds nothing to wait for;
@@ -46,8 +45,7 @@ def known_from(
 ) -> Mapping[int, int]:
     """Device -> ns from which on the recording tells what it did; the start of its first work at the latest.
 
-    Steps begin at `begins` on the CPU, the recording or the first step at `start`; the program marks a step first at
-    `in_mark_ns`, None where it marks none.
+    Steps begin at `begins` on the CPU, the recording or the first step at `start`, the first mark at `in_mark_ns`.
     """
     known_ns = {}
     for device in distinct(work.device).tolist():

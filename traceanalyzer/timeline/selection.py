@@ -181,10 +181,7 @@ class Selection(ABC):
 
 
 def positions(chosen: Chosen, rows: int) -> Rows:
-    """Positions of what is chosen of so many rows: by a mask, positions, a slice, or one position.
-
-    Raises IndexError: a mask has another length, or a position lies outside of the rows.
-    """
+    """Positions of what is chosen of so many rows. Raises IndexError: the mask or a position does not fit."""
     if isinstance(chosen, slice):
         return np.arange(rows)[chosen]
     array = np.atleast_1d(np.asarray(chosen))

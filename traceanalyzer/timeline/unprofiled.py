@@ -149,10 +149,8 @@ class Unprofiled:
 
     @property
     def waiting_share(self) -> float:
-        """Share of the first part's time that steps wait for late batches (0 to 1); 0 where not all parts have such.
-
-        After the recorded steps, the first batches are ready: workers went on while the trace was written.
-        """
+        """Share of the first part's time that steps wait for late batches (0 to 1); 0 where not all parts have such."""
+        # After the recorded steps, the first batches are ready: workers went on while the trace was written.
         return self.parts[0].waiting_share if self.least("waiting_share") else 0.0
 
     @property
