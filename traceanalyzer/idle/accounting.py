@@ -36,9 +36,11 @@ class Accounting:
     """What each device did at every instant, in segments that tile the window; arrays of shape (segments,).
 
     Attributes:
-        step: position in `Steps`, -1 for before the first step.
-        time_class: position in `CLASSES`.
-        piece: entry of `Idle` for idle segments, else -1.
+        device: int64.
+        step: int64, position in `Steps`, -1 for before the first step.
+        time_class: int64, position in `CLASSES`.
+        piece: int64, entry of `Idle` for idle segments, else -1.
+        start_ns, dur_ns: int64.
         summaries: one per device.
     """
 

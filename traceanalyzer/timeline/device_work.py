@@ -182,7 +182,11 @@ def _kinds(work: Kernels) -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """When anything ran on each device, whatever the stream: idle time is the device's, not the sum of its streams."""
+    """When anything ran on each device, whatever the stream: idle time is the device's, not the sum of its streams.
+
+    Attributes:
+        devices: device -> interval set in ns, a pair of int64 arrays of shape (intervals,), see `model.intervals`.
+    """
 
     devices: Mapping[int, intervals.Set]
 

@@ -16,16 +16,16 @@ from traceanalyzer.timeline.steps import Steps
 class RepeatedKernels:
     """Compute kernels within steps, in order of launch; communication is left out, since it waits for peers.
 
-    Executions that cannot be compared are not in it: different shapes under one name are not the same work. Arrays of
-    shape (executions,).
+    Executions that cannot be compared are not in it: different shapes under one name are not the same work.
 
     Attributes:
-        entry: entry of `DeviceWork`.
-        step: position in `Steps`.
-        group: kernels of one device, name, grid and block.
-        place: numbers what should be the same work in every step: the order within the group and step, where each step
-            runs the group equally often, and the recorded shapes.
-        shaped: whether shapes were recorded.
+        entry: int64 (executions,), entry of `DeviceWork`.
+        step: int64, position in `Steps`.
+        group: int64, kernels of one device, name, grid and block.
+        place: int64, numbers what should be the same work in every step: the order within the group and step, where
+            each step runs the group equally often, and the recorded shapes.
+        shaped: bool, whether shapes were recorded.
+        dur_ns: int64.
     """
 
     entry: Rows

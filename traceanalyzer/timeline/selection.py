@@ -24,9 +24,10 @@ class Events:
     """One trace with the indexes that its selections read.
 
     Attributes:
+        trace, nesting, steps, user_code: the trace and its indexes.
         work: None where no device was recorded.
-        calls: rows of `trace.cpu` on a thread: all that `Calls` has.
-        entries: all of `DeviceWork`: what `Work` has.
+        calls: int64, rows of `trace.cpu` on a thread: all that `Calls` has.
+        entries: int64, all of `DeviceWork`: what `Work` has.
     """
 
     trace: Trace

@@ -18,14 +18,17 @@ _MOST = 0.5  # of the time from the call to the copy's end; chosen
 
 @dataclass(frozen=True, slots=True)
 class SyncCalls:
-    """Calls in which the CPU waits for the device; arrays of shape (calls,), ordered by end.
+    """Calls in which the CPU waits for the device.
+
+    Arrays of shape (calls,), ordered by end.
 
     Attributes:
-        row: row of `trace.cpu`.
-        thread: thread as in `Nesting`.
-        copy: a copy call that returned only after its copy was done.
-        whole_device: it waits for all streams.
-        profiler: the profiler's own: it waits for the device when it starts and stops.
+        row: int64, row of `trace.cpu`.
+        start_ns, end_ns: int64.
+        thread: int64, thread as in `Nesting`.
+        copy: bool, a copy call that returned only after its copy was done.
+        whole_device: bool, it waits for all streams.
+        profiler: bool, the profiler's own: it waits for the device when it starts and stops.
     """
 
     row: Rows
