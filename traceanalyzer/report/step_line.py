@@ -116,7 +116,7 @@ def by_whom(trace: TraceReport) -> str:
     if measured is None or measured.unused:
         return "as you measured it"
     before, after = measured.parts_ms
-    apart = f": {before:.3g} ms before the recorded steps, {after:.3g} ms after" if measured.differ else ""
+    apart = f" ({before:.3g} ms before the recorded steps, {after:.3g} ms after them)" if measured.differ else ""
     return f"as the recorder measured it{apart}"
 
 

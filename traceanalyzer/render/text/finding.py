@@ -22,7 +22,7 @@ _PATH = regex(r"[^\s(]*/([^\s/]+/[^\s/]+\.pyx?(?:\(\d+\))?)")
 _ENDS = regex(r"(?<=[.;:,)])(?<!\.\.\.)(?<!its kernels:)(?<!; by op:)(?<!\d\):) (?!and (?:others|elsewhere))")
 _WORDS = regex("(?<! >) (?!> )")  # a chain `add > mul > ...` is one
 _PLACE = regex(r"\(([^\s()]+):(\d+)\)$")  # that a title ends with
-_AMOUNT = regex(r"(\d[\d.,]* (?:%|s|ms|µs|ns))(?= )[^,;:]*[,;] ")
+_NUMBERS = regex(r"(?<![\w.])\d[\d.,]*(?!\w)")
 _SENTENCES = regex(r"(?<=[.;])(?<!\.\.\.) ")
 SEVERITY_STYLES = dict(zip(Severity, ("red", "yellow", "blue", "dim"), strict=True))
 _OF_THE_GPU = ("copies", "kernels")  # groups of rules
@@ -112,14 +112,17 @@ def put_finding(page: Page, number: int, finding: Finding, report: Report) -> No
 
 
 def _beside_title(rest: str, title: str) -> str:
-    """What the message says more than the title: without the title's place, and a first clause with its number."""
+    """What the message says more than the title: without the title's place, and what repeats its numbers."""
     if place := _PLACE.search(title):
         file, line = map(re.escape, place.groups())
         rest = re.sub(rf",? (?:from|at|in) (?:[^\s,;]*/)?{file}\({line}\): [\w.<>]+(?:\(\))?", "", rest, count=1)
-    number = _AMOUNT.match(rest)
-    if number and number[1] in title:
-        rest = rest[number.end() :]
-    return rest[:1].upper() + rest[1:]
+    known, clauses = set(_NUMBERS.findall(title)), []
+    for clause in rest.split("; "):
+        first, _, more = clause.partition(", ")
+        numbers = set(_NUMBERS.findall(first))
+        clauses.append(more if numbers and numbers <= known else clause)
+    rest = "; ".join(filter(None, clauses))
+    return rest if "::" in rest.partition(" ")[0] else rest[:1].upper() + rest[1:]
 
 
 def put_short(page: Page, number: int, finding: Finding, report: Report, detail: int) -> None:

@@ -161,9 +161,8 @@ def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room:
         left = [number for number in blocks if number not in details]
         bare = [number for number, detail in details.items() if not detail]
         findings_left = f"findings {listed(left)}" if len(left) > 1 else f"finding {left[0]}"
-        shows = "them" if len(left) > 1 else "it"
-        shows += f" and the text of {listed(bare)}" if bare else ""
-        page.put(f"... and {findings_left}: --verbose shows {shows}", style="dim")
+        about = f", and what to do about {listed(bare)}" if bare else ""
+        page.put(f"... {findings_left}{about}: --verbose shows all", style="dim")
     return sum(details.get(number, 0) > 0 for number in first) + len(named & {*details})
 
 

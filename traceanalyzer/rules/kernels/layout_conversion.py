@@ -96,9 +96,8 @@ def _hits(pieces: Work, sms: int, limits: Limits) -> Hits:
     parts = {part: ns for part, ns in parts.items() if ns}
     return Hits(
         **reduce_to(pieces, np.where(moved, 0.0, pieces.dur_ns * _shares(pieces, sms, limits))),
-        message="images are channels first (NCHW): {affected} take {spent_a_step}; with channels last, "
+        message="images are channels first (NCHW): {affected} take {spent_a_step}, in {ops}; with channels last, "
         + _listed([_PARTS[part][1] for part in parts])
-        + "; by op: {ops}"
         + ("; most time for inputs of shapes {shapes}" if evidence["shapes"] else "")
         + (", from {lines}" if evidence["lines"] else ""),
         advice=_ADVICE.format("_3d" if pieces.dims.matches(_VOLUME).any() else ""),

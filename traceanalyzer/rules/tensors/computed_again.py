@@ -29,8 +29,8 @@ _ADVICE = {
     "it computes a parametrized weight, run the loop within torch.nn.utils.parametrize.cached().",
     "same-matrix": "Factorise the matrix once: torch.linalg.lu_factor and lu_solve, or cholesky and cholesky_solve "
     "if it is symmetric and positive definite. If it never changes, keep the factors for the whole run.",
-    "first-pass": "Run only the pass with gradients, before its results are needed, and use them detached: the old "
-    "log-probabilities of a first update are log_probs.detach(), a discriminator reads fake.detach().",
+    "first-pass": "Drop the pass without gradients: run the one with gradients earlier, and use its results detached. "
+    "In a first PPO or GRPO update, old_log_probs = log_probs.detach().",
     "second-pass": "Use the results of the first pass, for example its logits for the accuracy.",
     "forward-twice": "If both passes get the same batch and weights, use the results of the first, for example its "
     "logits for the accuracy. A target or teacher network has weights of its own, and needs its pass.",

@@ -29,7 +29,7 @@ _ADVICE = {
     "run that part of the model under torch.no_grad().",
     "diagonal": "Compute the diagonal itself: (A * B.T).sum(-1) for that of A @ B, and .variance or .stddev of a "
     "distribution instead of its covariance_matrix.",
-    "partly-read": "Take the part that is read before these ops: head(hidden[:, -1:]), resize(frames[:, ::8]). "
+    "partly-read": "Slice first, and run these ops on the slice alone: head(hidden[:, -1:]), resize(frames[:, ::8]). "
     "Models of transformers take logits_to_keep.",
     "alternatives": "Group the rows by the alternative that they pick, and run each one on its own rows only. The "
     "results are the same, unless a layer mixes rows, as batch norm does in training. Numbers of rows that only the "

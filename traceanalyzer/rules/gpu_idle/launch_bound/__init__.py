@@ -33,8 +33,8 @@ _MEASURE = (
     "is idle."
 )
 _CALLS = (
-    "If these calls work on independent pieces, such as chunks of a batch, make fewer and larger calls; if they get "
-    "the same input, keep the result."
+    "If this code runs once for each of several independent pieces, such as chunks of a batch, make fewer and larger "
+    "calls; if each call gets the same input, keep the result."
 )
 _MINOR = f"{NOTHING_TO_DO} here: launching explains too little of the {{whole}}. If these waits grow: "
 _OTHERS = "; for {awaited} of the step this rank probably waits for other ranks that launch as slowly"

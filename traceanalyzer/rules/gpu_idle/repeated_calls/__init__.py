@@ -256,8 +256,8 @@ def _grown_work(around: _OfRepeats, nodes: _OfRepeats, group: Rows, gpus: Gpus, 
 
 _SEND_ONCE = "Collect on the host what each repetition copies, copy it once as one tensor, and compute on all of it."
 _AFTER_LOOP = (
-    "No later repeat needs these results: keep their inputs in a list, stack it after the loop, and call these layers "
-    "(and the loss) once on all time steps."
+    "Some layers of this loop do not feed its next iteration: collect their inputs in a list, stack it after the "
+    "loop, and call these layers (and the loss) once on all time steps."
 )
 _STACK = "Stack the inputs"
 _ROWS = (
