@@ -115,7 +115,8 @@ def _beside_title(rest: str, title: str) -> str:
     """What the message says more than the title: without the title's place, and what repeats its numbers."""
     if place := _PLACE.search(title):
         file, line = map(re.escape, place.groups())
-        rest = re.sub(rf",? (?:from|at|in) (?:[^\s,;]*/)?{file}\({line}\): [\w.<>]+(?:\(\))?", "", rest, count=1)
+        named = rf",? (?:from|at|in) (?:[^\s,;]*/)?{file}\({line}\): [\w.<>]+(?:\(\))?"
+        rest = re.sub(named + r"(?: \(\d+ % of [^()]*\)(?:, [^;]*?\(\d+ %\))*)?", "", rest, count=1)
     known, clauses = set(_NUMBERS.findall(title)), []
     for clause in rest.split("; "):
         first, _, more = clause.partition(", ")
