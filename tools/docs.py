@@ -29,7 +29,8 @@ _AFTER_FIRST = re.compile(r"\n+2  |\n\.\.\. and finding")  # what follows the fi
 _CHEAT_HEAD = """# What you see, and which rule or command explains it
 
 Find what you see in a timeline in the first column. `traceanalyzer diagnose TRACE` runs the rules, `traceanalyzer facts
-TRACE` prints facts. The last column has a recording to open in [Perfetto](https://ui.perfetto.dev) next to its report.
+TRACE` prints facts. A word after a rule is the case of it that the report names. The last column has a recording to
+open in [Perfetto](https://ui.perfetto.dev) next to its report.
 This page is generated from `tools/cheatsheet.toml`.
 
 | in the timeline | what it is | answered by | shows in |

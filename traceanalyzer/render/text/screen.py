@@ -162,7 +162,7 @@ def _findings(page: Page, report: Report, findings: Mapping[int, Finding], room:
         bare = [number for number, detail in details.items() if not detail]
         findings_left = f"findings {listed(left)}" if len(left) > 1 else f"finding {left[0]}"
         about = f", and what to do about {listed(bare)}" if bare else ""
-        page.put(f"... {findings_left}{about}: --verbose shows all", style="dim")
+        page.put(f"... --verbose shows {findings_left}{about}", style="dim")
     return sum(details.get(number, 0) > 0 for number in first) + len(named & {*details})
 
 

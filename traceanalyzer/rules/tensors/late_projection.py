@@ -76,7 +76,7 @@ def _aggregated(calls: Calls, work: Work, flow: Flow, limits: Limits) -> Iterato
         cause="aggregated",
         named_by=shape_text(largest.wide),
         message="{maker} makes {by}, these rows are summed, and then a linear layer leaves {narrow} of {wide} "
-        "features: {gpu} of all GPU work in work that could be {times} times narrower{where}",
+        "features; these ops take {gpu} of all GPU work, and could handle {times} times fewer features{where}",
         advice="Apply the linear layer to the rows before they are gathered, and add its bias after the sum. Sum and "
         "layer are linear, so the result is the same up to rounding.",
         evidence={"maker": largest.maker, "wide": before, "narrow": after, "times": before / after},
@@ -109,8 +109,8 @@ def _upsampled(calls: Calls, work: Work, inputs: WorkInputs, flow: Flow | None, 
             flow=flow,
             cause="upsampled",
             named_by=shape_text(wide),
-            message="{maker} makes {by} with {wide} channels, and then a linear layer leaves {narrow} of {wide}: {gpu} "
-            "of all GPU work in work that could be {times} times narrower{where}",
+            message="{maker} makes {by} with {wide} channels, and then a linear layer leaves {narrow} of {wide}; these "
+            "ops take {gpu} of all GPU work, and could handle {times} times fewer channels{where}",
             advice="Apply the 1x1 convolution before upsampling. Both are linear, so the result is the same.",
             evidence={"maker": upsamples.name, "wide": before, "narrow": after, "times": before / after},
         )

@@ -217,7 +217,7 @@ def _hits(flow: Flow | None, pieces: Work, needed_ns: Floats, making: Work, conv
         message="making one-hot tensors takes {spent_a_step}{where}"
         if len(making) and len(parts) == 1
         else "one-hot tensors take {spent_a_step}{where}: " + ", ".join(parts),
-        advice="Use the index itself. A product with a table is torch.nn.functional.embedding. A target of "
+        advice="Use the index itself: F.embedding(index, weight) instead of one_hot(index) @ weight. A target of "
         "cross_entropy can be class indices. gather picks along the classes, scatter_add adds along them, index_add "
         "sums rows, torch.bincount counts.",
         confidence=confidence_of(flow, pieces.op) if len(read) else Confidence.HIGH,

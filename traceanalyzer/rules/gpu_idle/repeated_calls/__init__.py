@@ -267,7 +267,12 @@ _ROWS = (
 )
 # Ops of the repeat, whether any or all of them are such, and the advice.
 _ADVICE = (
-    (_HEAVY, any, f"{_STACK}, and weights that differ (bmm, grouped GEMMs, torch.func.vmap), and call the layer once."),
+    (
+        _HEAVY,
+        any,
+        f"{_STACK}, and call the layer once. If each repeat has its own weights, stack these, too (bmm, grouped GEMM, "
+        "torch.func.vmap).",
+    ),
     (regex("^aten::zero_$"), all, "Set gradients to None: zero_grad(set_to_none=True) launches nothing."),
     (
         regex(r"^aten::(linalg_vector_)?norm$"),
