@@ -13,7 +13,6 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.append(str(REPOSITORY))  # run as a file, Python looks for modules beside it alone
@@ -25,7 +24,7 @@ from traceanalyzer.render.text.report import render_text  # noqa: E402
 from traceanalyzer.rule.registry import all_rules  # noqa: E402
 
 PICTURED = Path("fixtures/exposed-copy/bad.json.gz")
-_AFTER_FIRST = re.compile(r"\n+2  |\n\.\.\. and finding")  # what follows the first finding
+_AFTER_FIRST = re.compile(r"\n+2  |\n\.\.\. --verbose shows")  # what follows the first finding
 _CHEAT_HEAD = """# What you see, and which rule or command explains it
 
 Find what you see in a timeline in the first column. `traceanalyzer diagnose TRACE` runs the rules, `traceanalyzer facts
@@ -61,7 +60,7 @@ def judged() -> str:
     return _cause_table(JUDGED)
 
 
-def _cause_table(table: Sequence[Cause[Any]]) -> str:
+def _cause_table(table: Sequence[Cause]) -> str:
     lines = ["| | cause | group | how sure | holds for | stands here because |", "|---|---|---|---|---|---|"]
     lines += [
         f"| {i} | `{row.cause}` | {row.group} | {row.sure} | {row.holds} | {row.why} |"

@@ -30,7 +30,7 @@ from traceanalyzer.model.arrays import (
     sums_of,
 )
 from traceanalyzer.model.trace import NULL_INT
-from traceanalyzer.timeline.nesting import Boundaries, Nesting
+from traceanalyzer.timeline.nesting import Nesting, edges_around
 
 close = st.lists(st.integers(-5, 30), max_size=40)
 spread = st.lists(st.sampled_from([NULL_INT, -7, 0, 3, 2**40, 2**62]), max_size=40)
@@ -161,11 +161,11 @@ def test_edges_around_instants(
     trace = TraceBuilder()
     for start, dur, tid in rows:
         trace.op("aten::mm", start, dur, tid=tid)
-    edges = Boundaries.of(Analysis(trace.load()).index(Nesting))
+    nesting = Analysis(trace.load()).index(Nesting)
     never = np.iinfo(np.int64)
     for lane, tid in enumerate(sorted({tid for *_, tid in rows})):
         marks = {at for start, dur, of in rows if of == tid for at in (start, start + dur)}
-        before, behind = edges.around(lane, np.array(instants), side)
+        before, behind = edges_around(*nesting.edges(lane), np.array(instants), side)
         for low, high, at in zip(before.tolist(), behind.tolist(), instants, strict=True):
             earlier = {m for m in marks if m < at or (side == "right" and m == at)}
             assert low == max(earlier, default=never.min)

@@ -1,17 +1,16 @@
 """Every stretch in which a device did nothing, each nanosecond with one cause and the events that decided it."""
 
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from traceanalyzer.idle import cause_conditions
-from traceanalyzer.idle.cause_conditions import Verdict
-from traceanalyzer.idle.gaps import Cutter, Evidence, Gaps, Proof, longest_row
+from traceanalyzer.idle.gaps import Cutter, Evidence, Gaps, longest_row
 from traceanalyzer.idle.stalled_calls import StalledCalls
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Rows, pick, sums_of
@@ -23,8 +22,6 @@ from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.steps import StepMarks
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
-Tested = TypeVar("Tested")
-
 
 class CauseText(NamedTuple):
     """How people call a cause: see `causes.toml`."""
@@ -35,32 +32,32 @@ class CauseText(NamedTuple):
     advice: str
 
 
-class Cause(NamedTuple, Generic[Tested]):
+class Cause(NamedTuple):
     """A cause of idle time.
 
     Attributes:
         cause: kebab-case; several rows of the tables may name the same.
         group: whose time it is, in a few words.
-        test: gives the proofs for it, or for which gaps it holds: then for all that remains of them.
+        test: gives the proofs for it, or a `Verdict`, for which gaps it holds: then for all that remains of them.
     """
 
     cause: str
     group: str
-    test: Callable[[Evidence], Tested]
+    test: Callable[[Evidence], Any]
     sure: Confidence
     holds: str
     why: str
 
 
-def _row(sure: str, test: str = "", activity: str = "", **texts: str) -> Cause[Any]:
+def _row(sure: str, test: str = "", activity: str = "", **texts: str) -> Cause:
     active = partial(cause_conditions.while_active, activity=activity)
     return Cause(test=getattr(cause_conditions, test) if test else active, sure=Confidence(sure), **texts)
 
 
 _CAUSES = tomllib.loads(Path(__file__).with_name("causes.toml").read_text(encoding="utf-8"))
-PROVEN: tuple[Cause[Iterator[Proof]], ...] = tuple(_row(**row) for row in _CAUSES["proven"])
-JUDGED: tuple[Cause[Verdict], ...] = tuple(_row(**row) for row in _CAUSES["judged"])
-TABLE: tuple[Cause[Any], ...] = (*PROVEN, *JUDGED)
+PROVEN = tuple(_row(**row) for row in _CAUSES["proven"])
+JUDGED = tuple(_row(**row) for row in _CAUSES["judged"])
+TABLE = (*PROVEN, *JUDGED)
 CAUSES: tuple[str, ...] = tuple(dict.fromkeys(row.cause for row in TABLE))
 GROUPS: dict[str, str] = {row.cause: row.group for row in TABLE}
 RECORDING = "the recording"

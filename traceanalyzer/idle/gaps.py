@@ -199,8 +199,7 @@ def chained_call(direct: Rows, gaps: Gaps) -> Rows:
 
 
 _USUAL_QUANTILE = 0.9  # of the delays onto an idle device: what is usual there
-# Where nothing was launched onto an idle device: V100 to MI300 show minima of 2 to 26 us.
-DEFAULT_DELAY_NS = 10_000
+DEFAULT_DELAY_NS = 10_000  # where nothing was launched onto an idle device: V100 to MI300 show minima of 2 to 26 us
 MAX_DELAY_NS = 100_000  # a usual delay above this would mean that the clocks of CPU and GPU disagree
 
 

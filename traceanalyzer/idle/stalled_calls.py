@@ -28,7 +28,7 @@ from traceanalyzer.tensors.ops.table import is_view
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import NO_WORK, DeviceWork
 from traceanalyzer.timeline.names import ALLOCATING_OP, COMPILED_RUN, GRAPH_LAUNCH, QUERY, is_compilation
-from traceanalyzer.timeline.nesting import Boundaries, Nesting
+from traceanalyzer.timeline.nesting import Nesting, edges_around
 from traceanalyzer.timeline.steps import StepMarks, Steps
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
@@ -36,8 +36,7 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 # (a workspace) to 30 s (a context). Ten times the median is far above the jitter of either.
 LONG_NS = 100_000
 MANY_TIMES = 10
-# An op on views takes 2 to 10 us under the profiler (H200); one that usually takes more computes.
-WORK_NS = 20_000
+WORK_NS = 20_000  # an op on views takes 2 to 10 us under the profiler (H200); one that usually takes more computes
 ALONE_NS = 1_000_000  # where nothing of that name is there to compare with
 _MOST = 0.5  # of an op's time, the rest may be views; of the later parts of what recurs; chosen
 
@@ -76,8 +75,7 @@ class StalledCalls:
         usable[hook] = False
         usable[syncs.row] = False
         usable[activity.rows["allocator"]] = False
-        boundaries = Boundaries.of(nesting)
-        parts = [_of_thread(nesting, boundaries, thread) for thread in np.flatnonzero(activity.launching).tolist()]
+        parts = [_of_thread(nesting, thread) for thread in np.flatnonzero(activity.launching).tolist()]
         stretches = np.concatenate((np.empty((4, 0), np.int64), *parts), axis=1)
         stretches = stretches[:, usable[stretches[3]] & (stretches[3] >= 0)]
         _, start, end, row = stretches
@@ -87,13 +85,13 @@ class StalledCalls:
         return cls(thread, start, end, row, first, _host_work(trace, nesting, activity, alone))
 
 
-def _of_thread(nesting: Nesting, boundaries: Boundaries, thread: int) -> Rows:
+def _of_thread(nesting: Nesting, thread: int) -> Rows:
     """Thread, start, end and innermost row of every long stretch without an edge; int64 (4, stretches)."""
-    starts, ends = boundaries.starts[thread], boundaries.ends[thread]
+    starts, ends = nesting.edges(thread)
     # Far from the next of their own kind: few are left to be looked up among the others. Nothing follows the last end.
     far = (edges[:-1][np.diff(edges) >= LONG_NS] for edges in (starts, ends))
     start = distinct(np.concatenate((*far, starts[-1:])))
-    _, end = boundaries.around(thread, start, "right")
+    _, end = edges_around(starts, ends, start, "right")
     long = (end - start >= LONG_NS) & (end < np.iinfo(np.int64).max)
     start, end = start[long], end[long]
     return np.stack((np.full(len(start), thread), start, end, nesting.around(thread, start, end)))
@@ -173,12 +171,10 @@ def _host_work(trace: Trace, nesting: Nesting, activity: Activity, alone: Mask) 
 
 KINDS = ("capturing graphs", "compiling", "tuning", "loading kernels", "allocating", "first use of a library")
 
-# An allocation takes 0.05 to 12 ms, preparing a device or a library within one 260 ms to 6 s; public A100 trace.
-_PREPARES_NS = 100_000_000
+_PREPARES_NS = 100_000_000  # allocating takes 0.05 to 12 ms, preparing a device in it 0.26 to 6 s; public A100 trace
 _SLICES = 8  # of a window without steps, in place of them
 _FEWEST_STEPS = 3  # fewer cannot tell what recurs from what happens once
-# Rows in a slice of such a window: a storm has hundreds a step, the first use of a library a dozen.
-_OFTEN = 8
+_OFTEN = 8  # rows in a slice of such a window: a storm has hundreds a step, the first use of a library a dozen
 
 
 @dataclass(frozen=True, slots=True)

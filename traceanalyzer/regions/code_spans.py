@@ -53,13 +53,9 @@ class CodeSpans:
         began = np.searchsorted(self.start_ns, starts, side="right") - 1
         return first_reaching(began, self.parent, self.end_ns, ends)
 
-    def inside(self, marked: Mask) -> Mask:
-        """Which spans are, or are in, one of those that are marked."""
-        return inherited(self.parent, marked) >= 0
-
-    def named(self, pattern: re.Pattern[str]) -> Mask:
-        """Which spans have a name with the pattern."""
-        return Texts(self.name, np.array(self.names, object)).matches(pattern)
+    def inside(self, pattern: re.Pattern[str]) -> Mask:
+        """Which spans are, or are in, one whose name has the pattern."""
+        return inherited(self.parent, Texts(self.name, np.array(self.names, object)).matches(pattern)) >= 0
 
     @classmethod
     def of(cls, events: Events, thread: int, begins: Rows, ends: Rows) -> Self:

@@ -71,8 +71,7 @@ def with_graph_kernels(
     return Tree(parents, depths(parents), kinds, texts_of_nodes, added, tree.pieces, tree.blocks), node
 
 
-# Time of a nearly empty kernel: one launch for many repeats saves it of each. 1.1 to 2 us, H200.
-KERNEL_FLOOR_NS = 2_000.0
+KERNEL_FLOOR_NS = 2_000.0  # of a nearly empty kernel, which one launch for many saves of each: 1.1 to 2 us, H200
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,6 +22,7 @@ from traceanalyzer.replay.saving import Forecast
 from traceanalyzer.tensors.chains import MIN_CHAIN, chain_length
 from traceanalyzer.tensors.flow import Flow
 from traceanalyzer.tensors.ops.table import Kind, is_view, op_row
+from traceanalyzer.timeline.names import OPTIMIZER_MARK
 from traceanalyzer.timeline.selection import Events
 from traceanalyzer.timeline.user_code import package_of
 
@@ -35,12 +36,9 @@ ON_HOST = ("host", "optimizer")  # of code that launches next to nothing
 # Ops of a model's layers, and other arithmetic that a program is for.
 _LAYER_KINDS = (Kind.GEMM, Kind.CONVOLUTION, Kind.ATTENTION, Kind.RECURRENT, Kind.LINEAR_ALGEBRA, Kind.FFT)
 _CELL = regex(r"_cell$")
-# A product with one vector is no layer.
-_VECTOR = regex(r"::(mv|addmv|dot|vdot)$")
+_VECTOR = regex(r"::(mv|addmv|dot|vdot)$")  # a product with one vector is no layer
 _LAYER_NODE = regex(r"^(Mm|Addmm|Bmm|Baddbmm|Linear|Convolution\w*|\w*Attention\w*|\w*Rnn\w*|ThnnFused\w*)Backward\d*$")
-_OPTIMIZER = regex(r"^Optimizer\.step#")
-# Modules in which torch.nn.utils.parametrize computes a weight from other tensors, each time that it is read.
-WEIGHTS = "ParametrizationList"
+WEIGHTS = "ParametrizationList"  # a module that computes a weight each time that it is read: torch.nn.utils.parametrize
 # Modules that only hand on what a step calls, such as Lightning's training_step.
 _PASSES_ON = regex(r"^(DistributedDataParallel|FullyShardedDataParallel|DataParallel|OptimizedModule)$")
 # A metric's forward() adds to its state, and then computes the batch's value: its update() does the first alone.
@@ -50,28 +48,19 @@ _METRIC_FORWARD = regex(
 _METRIC_UPDATE = regex(r"^torchmetrics/\S+: update$")
 FORWARD = regex(r": (_?forward|_?call_impl|__call__)$")
 _LISTS = regex(r"_foreach_|_fused_")
-# Times that a block or function runs in a step: what runs less often may be layers of a model.
-MIN_CALLS = 16
-# Share of a region's CPU time in a region inside it that is named in its place; chosen.
-_MOST = 0.85
-# Share of the predicted step below which a region is not responsible for it; that of a severe finding.
-MIN_SHARE = Severity.HIGH.least_share
+MIN_CALLS = 16  # times that a block or function runs in a step: what runs less often may be layers of a model
+_MOST = 0.85  # share of a region's CPU time in a region inside it that is named in its place; chosen
+MIN_SHARE = Severity.HIGH.least_share  # of the predicted step, of a region: that of a severe finding
 _MAIN_OPS = 3
-# Letters of a block's ops where its place is named, too: both fit a title.
-_SHORT = 36
+_SHORT = 36  # letters of a block's ops where its place is named, too: both fit a title
 # Cheaper metrics saved 0.55 and a cheaper gradient norm 0.3 of what the replay without them saves; two programs, H200.
 _KEPT_IN_PART, _KEPT = 0.5, ("loop", "function", "after-backward", "package")
-# Share of the launches of a step in calls of one function from which on these are named; chosen.
-_REPEATED = 0.4
-# Share of a function's launches in blocks that repeat, from which on it is a loop; chosen.
-_LOOPS = 0.5
+_REPEATED = 0.4  # share of the launches of a step in calls of one function from which on these are named; chosen
+_LOOPS = 0.5  # share of a function's launches in blocks that repeat, from which on it is a loop; chosen
 _TRAINS = regex(r"AccumulateGrad$|Backward\d*$|^(torch::|torch\.)?distributed|^c10d::|reducer::|_foreach_|_fused_")
-# Share of code in layers, from which on it is a pass of a model: metrics have a small product, too; chosen.
-_LAYERS = 0.1
-# Share of the predicted step above which a region is the program itself; chosen.
-_WHOLE = 0.9
-# CPU time for each launch from which on the CPU does something else: an op takes 5 to 20 us, H200 host.
-LAUNCH_NS = 100_000.0
+_LAYERS = 0.1  # share of code in layers from which on it is a pass of a model: metrics have a product, too; chosen
+_WHOLE = 0.9  # share of the predicted step above which a region is the program itself; chosen
+LAUNCH_NS = 100_000.0  # from so much CPU time per launch on it does something else: an op takes 5 to 20 us, H200 host
 _LAUNCHES_NS = 50_000.0  # the same for code after backward, where ops on CPU tensors stand beside launches
 
 
@@ -110,7 +99,7 @@ def responsible_regions(regions: Regions, packages: Collection[str | None]) -> I
     """Regions without layers that take much of the predicted step, longest first; `packages` are the program's."""
     tree, share = regions.tree, regions.share
     kinds = list(zip(tree.kind, tree.name, strict=True))
-    optimizers = (kind == "annotation" and bool(_OPTIMIZER.match(name)) for kind, name in kinds)
+    optimizers = (kind == "annotation" and bool(OPTIMIZER_MARK.match(name)) for kind, name in kinds)
     layers, stepping = _holds_layers(regions), regions.below(np.flatnonzero(list(optimizers)).tolist())
     library = np.array([kind == "function" and package_of(name) not in packages for kind, name in kinds])
     apart = _apart_from_model(regions, library, layers & ~stepping, stepping)

@@ -27,8 +27,7 @@ from traceanalyzer.timeline.nesting import CalledOps
 from traceanalyzer.timeline.selection import Events
 
 MIN_REPEATS = 4
-# Forward passes in a step that are told apart: more are calls of torch.autograd.grad.
-_MAX_FORWARDS = 4
+_MAX_FORWARDS = 4  # forward passes in a step that are told apart: more are calls of torch.autograd.grad
 _BACKWARD = regex(r"^autograd::engine::evaluate_function|Backward\d*$|^torch::autograd::AccumulateGrad$")
 _OPTIMIZER = regex(r"^Optimizer\.(step|zero_grad)#")
 _LOADING, _STEPPING, _UNLINKED, _OTHER, _HOOK, _FORWARD = range(6)
@@ -198,7 +197,7 @@ def _phases(spans: CodeSpans, span: Rows, step: Rows, backward: Mask, hooked: Ma
     if not backward.any():
         phase[:] = -1
     for number, pattern in ((_STEPPING, _OPTIMIZER), (_LOADING, DATA_LOADING)):
-        phase[pick(spans.inside(spans.named(pattern)), span, False)] = number
+        phase[pick(spans.inside(pattern), span, False)] = number
     return phase
 
 

@@ -90,8 +90,7 @@ def device_peaks(name: str | None) -> Peaks | None:
     return next((peaks for pattern, peaks in _known() if name and re.search(pattern, name)), None)
 
 
-# Before Hopper cuDNN's float32 convolutions reach what its matrix products do.
-_CONVOLUTIONS_OF_ITS_OWN = (9, 0)
+_CONVOLUTIONS_OF_ITS_OWN = (9, 0)  # before Hopper cuDNN's float32 convolutions reach what its matrix products do
 GUESSED_RATE = "guessed_rate"
 """Evidence of a finding whose saving rests on the guessed rate of an unknown device: it may be nothing."""
 

@@ -15,10 +15,9 @@ from traceanalyzer.model.trace import Trace, ints, matching
 from traceanalyzer.timeline import names
 from traceanalyzer.timeline.captures import captures
 from traceanalyzer.timeline.device_work import DeviceWork
-from traceanalyzer.timeline.nesting import Boundaries, Nesting
+from traceanalyzer.timeline.nesting import Nesting, edges_around
 
-# Share of the row during which the thread stands still; below it the row ran beside the thread.
-_MIN_STALLED = 0.5
+_MIN_STALLED = 0.5  # share of the row during which the thread stands still; below it the row ran beside the thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +57,9 @@ class ProfilerRows:
         may_stall &= ~waits & ~nesting.annotation
         stalled = np.full(len(row), -1, np.int64)
         stall_start, stall_end = start.copy(), start.copy()
-        boundaries = Boundaries.of(nesting) if len(row) else Boundaries((), ())
-        for thread in range(len(boundaries.starts)):
+        for thread in range(len(nesting.thread_rows) if len(row) else 0):
             # Without events around the middle of the row: what is at least half of it contains the middle.
-            before, after = boundaries.around(thread, (start + end + 1) // 2, side="left")
+            before, after = edges_around(*nesting.edges(thread), (start + end + 1) // 2, side="left")
             low, high = np.maximum(before, start), np.minimum(after, end)
             around = nesting.around(thread, low, high)
             held = (high - low >= _MIN_STALLED * (end - start)) & (high - low > stall_end - stall_start)

@@ -12,8 +12,7 @@ from traceanalyzer.timeline.selection import Events, once_per_trace
 
 _NODE = r"Backward\d*$"
 _CHECKPOINT = r"Checkpoint\w*Backward"
-# Share of a thread's nodes. It is below 1 because the recording may begin amid a step.
-_MOST = 0.95
+_MOST = 0.95  # of a thread's nodes: the recording may begin amid a step
 
 
 @once_per_trace

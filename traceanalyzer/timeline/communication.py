@@ -21,8 +21,7 @@ FEW_BLOCKS = 2 / 3  # of the multiprocessors: DeepEP takes 20 to 86 of 132, NCCL
 _LEAST_SMS = 80  # where the trace does not say: V100, the smallest device in jobs seen
 _OWN_SHARE = 0.5  # of a stream's time: then few-block kernels are what the stream is for
 _LONG_NS = 50_000  # kernels of few blocks that compute are shorter: per-row scans and sorts, H200
-# 90th to 10th percentile of one launch shape: DeepEP 4 to 23, compute on few blocks up to 1.1, H200.
-_CHANGING = 3.0
+_CHANGING = 3.0  # 90th to 10th percentile of one launch shape: DeepEP 4 to 23, compute on few blocks up to 1.1, H200
 _EXECUTIONS = 8  # fewer give no percentiles
 
 

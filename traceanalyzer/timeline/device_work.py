@@ -208,8 +208,7 @@ def pageable(trace: Trace) -> Mask:
 
 _LAUNCH = regex(r"^(cuda|hip|cu)(Ext)?(Module)?Launch(Cooperative)?Kernel")
 
-# Fewer lost launches say nothing: at the start and end of a recording a few launches lose their work.
-MIN_LOST = 10
+MIN_LOST = 10  # fewer lost launches say nothing: at the start and end of a recording a few launches lose their work
 
 
 @dataclass(frozen=True, slots=True)

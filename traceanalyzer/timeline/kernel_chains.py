@@ -20,8 +20,7 @@ from traceanalyzer.timeline.steps import Steps
 _SMALL = 1 / 16  # of the chain's size: a row's mean between kernels over rows of 16 and more
 _SAME_SIZE = 1.0  # times: shapes are exact
 _SAME_GRID = 4.0  # without shapes: elements of a thread differ by type and alignment
-# Of CPU time under the profiler; between eager ops it is 5 to 60 us, H200 host, torch 2.11.
-PAUSE_NS = 200_000
+PAUSE_NS = 200_000  # of CPU time under the profiler; between eager ops it is 5 to 60 us, H200 host, torch 2.11
 _PER_THREAD = regex(r"elementwise_kernel<(?:128, )?(\d{1,4})\b")
 
 

@@ -14,22 +14,15 @@ from traceanalyzer.timeline.calls_and_work import Calls
 
 Place = tuple[Rows, int, Rows]  # starts of a loop's repeats, its end, and the kinds of a usual repeat
 LAYER = regex(r"^aten::(linear|matmul|mm|addmm|bmm|baddbmm|conv\w*|embedding)$")
-# Ops: a ResNet-50 that is called sample by sample has 140.
-_MAX_PERIOD = 200
-# A longer period must cover this many times what a shorter one covers, or it is only a multiple of it.
-_MIN_GAIN = 1.2
-# Repeats of an approximate loop have this share of the median distance: they differ in branches or lengths.
-_NEAR = (0.5, 1.6)
-# Among ops that cover at least this share of the best one's cover, the rarest marks a whole repeat.
-_SIMILAR_COVER = 0.85
+_MAX_PERIOD = 200  # ops: a ResNet-50 that is called sample by sample has 140
+_MIN_GAIN = 1.2  # a longer period must cover this many times what a shorter one covers, or it is only a multiple of it
+_NEAR = (0.5, 1.6)  # of the median distance, repeats of an approximate loop: they differ in branches or lengths
+_SIMILAR_COVER = 0.85  # of the best one's cover: the rarest op that covers as much marks a whole repeat
 # Longest of hardly different repeats, in lengths of the median one, and how many times as often they run; chosen.
 _EVEN, _MUCH_MORE = 1.2, 1.5
-# Rounds of a search: each finds one more loop in every stretch that is left, or in every repeat.
-_MAX_ROUNDS = 24
-# Loops of a stretch that are tried, since repeats of the one that covers most may have little in common.
-_TRIED = 4
-# Ops at least in a repeat that runs only twice in a row: shorter ones are equal by chance.
-_MIN_TWICE = 3
+_MAX_ROUNDS = 24  # rounds of a search: each finds one more loop in every stretch that is left, or in every repeat
+_TRIED = 4  # loops of a stretch that are tried, since repeats of the one that covers most may have little in common
+_MIN_TWICE = 3  # ops at least in a repeat that runs only twice in a row: shorter ones are equal by chance
 # Share of the repeats with an op; and share of a loop's ops that its usual repeat has, and of hardly different repeats.
 _IN_MOST, _ALIKE, _SAME = 0.6, 0.6, 0.9
 

@@ -92,8 +92,7 @@ def attended(name: str) -> Attended | None:
 
 FROM_THE_START = ("window", "Optimizer.step")  # kinds whose first mark begins with the recording
 SERVING = "serving step"  # kind of the marks of a server
-# Of the window: the minimum that a repeated annotation must cover to count as the step; chosen.
-_MIN_COVER = 0.5
+_MIN_COVER = 0.5  # of the window: the minimum that a repeated annotation must cover to count as the step; chosen
 _NUMBER = regex(r"\d+")
 _NO_MARKS = "no step marks: the whole window counts as one step; call prof.step() to get steps"
 _MOST_DIGITS = 18  # of a step number that surely fits 64 bits; another counts from 0

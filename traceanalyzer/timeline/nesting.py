@@ -54,6 +54,10 @@ class Nesting:
         """Row of the outermost cpu_op that is or contains each of `rows`, -1 for none or where the row is -1."""
         return pick(self._outer_op, rows)
 
+    def edges(self, thread: int) -> tuple[Rows, Rows]:
+        """Starts and ends of the thread's rows, both sorted; ends are sorted faster than kept."""
+        return self.thread_start_ns[thread], np.sort(self.end_ns.take(self.thread_rows[thread]), kind="stable")
+
     def around(self, thread: int, starts: Rows, ends: Rows) -> Rows:
         """The innermost row of the thread that contains each interval [starts[i], ends[i]], -1 for none."""
         if thread < 0:
@@ -107,30 +111,19 @@ def _threads(trace: Trace) -> Rows:
     return thread
 
 
-_NEVER = np.iinfo(np.int64)
+def edges_around(starts: Rows, ends: Rows, at: Rows, side: Literal["left", "right"]) -> tuple[Rows, Rows]:
+    """The last of a thread's edges before each instant and the first after it, by `side` as of `np.searchsorted`.
 
-
-@dataclass(frozen=True, slots=True)
-class Boundaries:
-    """Starts and ends of the rows of each thread, int64 ns, sorted: no index, for ends are sorted faster than kept."""
-
-    starts: tuple[Rows, ...]
-    ends: tuple[Rows, ...]
-
-    @classmethod
-    def of(cls, nesting: Nesting) -> Self:
-        ends = tuple(np.sort(nesting.end_ns.take(rows), kind="stable") for rows in nesting.thread_rows)
-        return cls(nesting.thread_start_ns, ends)
-
-    def around(self, thread: int, at: Rows, side: Literal["left", "right"]) -> tuple[Rows, Rows]:
-        """The last edge before and the first after each instant, by `side` as of `np.searchsorted`, or `_NEVER`."""
-        before, after = np.full(len(at), _NEVER.min), np.full(len(at), _NEVER.max)
-        for edges in (self.starts[thread], self.ends[thread]):
-            place = np.searchsorted(edges, at, side=side)
-            later, earlier = np.flatnonzero(place < len(edges)), np.flatnonzero(place)
-            after[later] = np.minimum(after[later], edges[place[later]])
-            before[earlier] = np.maximum(before[earlier], edges[place[earlier] - 1])
-        return before, after
+    The least and the largest int64 stand for no edge at all.
+    """
+    never = np.iinfo(np.int64)
+    before, after = np.full(len(at), never.min), np.full(len(at), never.max)
+    for edges in (starts, ends):
+        place = np.searchsorted(edges, at, side=side)
+        later, earlier = np.flatnonzero(place < len(edges)), np.flatnonzero(place)
+        after[later] = np.minimum(after[later], edges[place[later]])
+        before[earlier] = np.maximum(before[earlier], edges[place[earlier] - 1])
+    return before, after
 
 
 # Names of ops of a library, such as aten::mm; autograd:: and torch:: are nodes and wrappers that hold other ops.

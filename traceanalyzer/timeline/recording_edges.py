@@ -25,11 +25,9 @@ from traceanalyzer.timeline.nesting import Nesting
 from traceanalyzer.timeline.synchronisation import SyncCalls
 
 _NEVER_NS = -(2**62)  # before any time
-# After its launch returned; on an idle device 2 to 26 us, cold up to 0.1 ms (V100 to MI300).
-_HELD_NS = 200_000
+_HELD_NS = 200_000  # after its launch returned; on an idle device 2 to 26 us, cold up to 0.1 ms (V100 to MI300)
 _AT_ONCE_NS = 100_000  # a synchronising call on an idle device takes 2 to 40 us, V100 to H200
-# Python between two ops takes up to 0.3 ms (H200 host); waiting for a request takes longer.
-_QUIET_NS = 1_000_000
+_QUIET_NS = 1_000_000  # Python between two ops takes up to 0.3 ms (H200 host); waiting for a request takes longer
 _NEXT_TO_NOTHING = 0.01  # of the time from the recording's start on; chosen
 _ALIKE = 0.5  # of the head, for which the device idles in the usual later step, too; chosen: most of it
 

@@ -28,8 +28,7 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 
 Span = tuple[int, int]
 
-# Share of a step: offsets as a report prints them are rounded, and cut less off.
-_WHOLE = 0.99
+_WHOLE = 0.99  # share of a step: offsets as a report prints them are rounded, and cut less off
 # In 95 recordings (V100 to H200) warm loops on a busy device have first steps of up to 1.2 times the later ones, loops
 # that start on an idle device of 1.3 to 3, and cold ones of 1.8 to 1,400.
 _COLD = 1.5
