@@ -41,6 +41,10 @@ class Accounting:
         time_class: int64, position in `CLASSES`.
         piece: int64, entry of `Idle` for idle segments, else -1.
         start_ns, dur_ns: int64.
+        step: position in `Steps`, -1 for before the first step.
+        time_class: position in `CLASSES`.
+        piece: entry of `Idle` for idle segments, else -1.
+        start_ns, dur_ns: when the segment begins, and how long it is.
         summaries: one per device.
     """
 

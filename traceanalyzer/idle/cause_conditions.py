@@ -177,7 +177,14 @@ def unknown(evidence: Evidence) -> Verdict:
 
 
 def engine(evidence: Evidence) -> Verdict:
-    return (1 - evidence.in_ops >= MOST) & evidence.on_engine, evidence.gaps.call
+    """The launching thread is the autograd engine's, which runs no python of the user."""
+    thread, cpu = evidence.nesting.thread, evidence.trace.lanes.cpu
+    runs = matching(cpu, "name", lambda name: name.startswith("autograd::engine::"))
+    user = matching(cpu, "category", "user_annotation".__eq__)
+    engines = np.zeros(int(thread.max(initial=-1)) + 2, bool)
+    engines[thread[runs & (thread >= 0)]] = True
+    engines[thread[user & (thread >= 0)]] = False
+    return (1 - evidence.in_ops >= MOST) & engines[evidence.thread], evidence.gaps.call
 
 
 def python(evidence: Evidence) -> Verdict:

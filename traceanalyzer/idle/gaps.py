@@ -12,7 +12,7 @@ import numpy as np
 from traceanalyzer.idle.stalled_calls import StalledCalls
 from traceanalyzer.model import intervals
 from traceanalyzer.model.arrays import Floats, Mask, Rows, distinct, pick, quantile, starts_of_runs, sums_of
-from traceanalyzer.model.trace import NULL_INT, Trace, matching
+from traceanalyzer.model.trace import NULL_INT, Trace
 from traceanalyzer.timeline.activity import Activity
 from traceanalyzer.timeline.device_work import KINDS, DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
@@ -307,14 +307,3 @@ class Evidence:
     def thread(self) -> Rows:
         """Thread of the launch that ends the gap, -1 for none."""
         return pick(self.nesting.thread, self.gaps.call)
-
-    @cached_property
-    def on_engine(self) -> Mask:
-        """The launching thread is the autograd engine's, which runs no python of the user."""
-        nesting, cpu = self.nesting, self.trace.lanes.cpu
-        engine = matching(cpu, "name", lambda name: name.startswith("autograd::engine::"))
-        user = matching(cpu, "category", "user_annotation".__eq__)
-        threads = np.zeros(int(nesting.thread.max(initial=-1)) + 2, bool)
-        threads[nesting.thread[engine & (nesting.thread >= 0)]] = True
-        threads[nesting.thread[user & (nesting.thread >= 0)]] = False
-        return threads[self.thread]

@@ -56,6 +56,12 @@ class StalledCalls:
         first: bool, the first of its name, or the next launch in it runs its kernel for the first time.
         host_work: int64 of shape (ops,), rows of outermost ops of 0.1 ms or more that make no call: they work on the
             CPU. Ops that only allocate, compile or run compiled code are left out, and those that are mostly views.
+        thread: thread as in `Nesting`.
+        start_ns, end_ns: between which nothing starts or ends.
+        row: row of `trace.cpu` of the innermost op or call around it.
+        first: the first of its name, or the next launch in it runs its kernel for the first time.
+        host_work: (ops,), rows of outermost ops of 0.1 ms or more that make no call: they work on the CPU. Ops that
+            only allocate, compile or run compiled code are left out, and those that are mostly views.
     """
 
     thread: Rows

@@ -80,9 +80,8 @@ class CodeSpans:
             return chosen
 
         code = events.user_code
-        frames = [(KINDS.index("function"), code.start_ns, code.end_ns, code.tid, Texts(code.code, code.names))]
-        if events.trace.meta.rows.get("python"):
-            frames.insert(0, (KINDS.index("module"), *_modules(events)))
+        functions = code.start_ns, code.end_ns, code.tid, Texts(code.code, code.names)
+        frames = [(KINDS.index("module"), *_modules(events)), (KINDS.index("function"), *functions)]
         parts = [
             (KINDS.index(kind), *_bounds(events, rows), rows, Texts.column(cpu, "name", rows))
             for kind, rows in (("annotation", marks), ("wrapper", wrappers))

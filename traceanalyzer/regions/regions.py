@@ -37,9 +37,9 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 def with_graph_kernels(
     tree: Tree, events: Events, work: DeviceWork, entries: Rows, launched: Rows
 ) -> tuple[Tree, Rows]:
-    """(the tree with nodes for the kernels of graphs, the node of each entry) by the node that launched each.
+    """(the tree with nodes for the kernels of graphs and their repeated blocks, the node of each entry).
 
-    They are searched for repeated blocks, and have no CPU time: the call that replays the graph has it.
+    They have no CPU time: the call that replays the graph has it.
     """
     order = np.lexsort((work.start_ns[entries], work.device[entries], work.call[entries]))
     order = order[work.shared[entries[order]]]
@@ -271,10 +271,9 @@ class Regions:
             return cls._recorded(events, called)
         if forecast is None or inputs is None:
             raise Unavailable("the step could not be replayed")
-        program = forecast.program
-        sample = program.sample
+        program, sample = forecast.program, forecast.program.sample
         tree = Tree.of(events, called, program.timeline, sample.begin_ns, sample.end_ns)
-        pieces, count = tree.pieces, len(tree.parent)
+        pieces = tree.pieces
 
         def by_node(node: Rows, values: Rows | Floats) -> Floats:
             return np.bincount(node, values, count).astype(np.float64)

@@ -39,10 +39,6 @@ class ProfilerRows:
     stall_start_ns: Rows
     stall_end_ns: Rows
 
-    @property
-    def stalls(self) -> intervals.Set:
-        return intervals.union(self.stall_start_ns, self.stall_end_ns)
-
     @classmethod
     def build(cls, trace: Trace, nesting: Nesting) -> Self:
         cpu = trace.lanes.cpu
@@ -120,8 +116,8 @@ class Activity:
         rows["capture"], sets["capture"] = graphs.rows, graphs.around
         rows["profiler"] = profiler.row[profiler.stalled >= 0]
         # From each ProfilerStep mark's end to the next one's start: both are set in prof.step(), so it is all its own.
-        between = np.sort(nesting.end_ns[marks])[:-1], np.sort(nesting.start_ns[marks])[1:]
-        starts, ends = (np.concatenate(pair) for pair in zip(profiler.stalls, between, strict=True))
+        starts = np.append(profiler.stall_start_ns, np.sort(nesting.end_ns[marks])[:-1])
+        ends = np.append(profiler.stall_end_ns, np.sort(nesting.start_ns[marks])[1:])
         sets["profiler"] = intervals.union(starts, ends)
         return cls(rows, sets, launching)
 

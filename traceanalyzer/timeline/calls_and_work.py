@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceanalyzer.model import intervals
-from traceanalyzer.model.arrays import Mask, Rows, Value, distinct, distinct_pairs, pick
+from traceanalyzer.model.arrays import Mask, Rows, Value, distinct, distinct_pairs, pick, places_of
 from traceanalyzer.model.containment import nearest_marked
 from traceanalyzer.model.errors import Unavailable
 from traceanalyzer.model.schema import CALL_CATEGORIES
@@ -143,14 +143,12 @@ class Calls(Selection):
     def index_of_enclosing(self, outer: Calls) -> Rows:
         """Position in `outer` of the nearest of them that is or contains each row, -1 for none."""
         check_same_trace(self, outer)
-        there = outer.rows[outer.there]
-        if len(there) == 0:
+        if not outer.there.any():
             return np.full(len(self), -1, np.int64)
-        marked = np.zeros(len(self.events.nesting.parent), bool)
-        marked[there] = True
-        place = np.full(len(marked) + 1, -1, np.int64)
-        place[there] = np.flatnonzero(outer.there)
-        return place[nearest_marked(self.events.nesting.parent, marked, self._rows)]
+        parent = self.events.nesting.parent
+        place = places_of(outer.rows, len(parent))
+        place[-1] = -1  # that of missing rows
+        return place[nearest_marked(parent, place[:-1] >= 0, self._rows)]
 
     def contents(self) -> Calls:
         """Everything inside these rows, and themselves."""

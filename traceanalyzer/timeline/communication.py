@@ -102,10 +102,7 @@ def _by_place(work: Kernels, perhaps: Mask, by_name: Mask) -> Mask:
 
 def _by_duration(work: Kernels, perhaps: Mask) -> Mask:
     """Kernels of one name and launch shape that take many times as long at one time as at another."""
-    chosen = np.flatnonzero(perhaps)
-    varying = np.zeros(len(perhaps), np.bool_)
-    if len(chosen) == 0:
-        return varying
+    chosen, varying = np.flatnonzero(perhaps), np.zeros(len(perhaps), np.bool_)
     gpu, row = work.trace.lanes.gpu, work.row[chosen]
     shape = (Texts.column(gpu, column, row).code for column in ("grid", "block"))
     number, _ = grouped([work.name.code[chosen], *shape])

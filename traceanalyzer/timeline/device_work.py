@@ -186,6 +186,7 @@ class Busy:
 
     Attributes:
         devices: device -> interval set in ns, a pair of int64 arrays of shape (intervals,), see `model.intervals`.
+        devices: device -> interval set, see `model.intervals`.
     """
 
     devices: Mapping[int, intervals.Set]

@@ -15,7 +15,7 @@ from traceanalyzer.model.containment import nearest_reaching
 from traceanalyzer.model.schema import CALL_CATEGORIES
 from traceanalyzer.model.text_queries import regex
 from traceanalyzer.model.texts import Texts
-from traceanalyzer.model.trace import Trace, codes, ints, matching, texts_of
+from traceanalyzer.model.trace import Trace, codes, matching, texts_of
 from traceanalyzer.timeline import names as patterns
 from traceanalyzer.timeline.device_work import DeviceWork
 from traceanalyzer.timeline.nesting import Nesting
@@ -193,8 +193,8 @@ class _Annotations:
 
     @classmethod
     def of(cls, trace: Trace, nesting: Nesting, rows: Ns, latest: int) -> Self:
-        starts = ints(trace.lanes.cpu, "start_ns")[rows]
-        ends = np.minimum(starts + ints(trace.lanes.cpu, "dur_ns")[rows], np.maximum(latest, starts))
+        starts = nesting.start_ns[rows]
+        ends = np.minimum(nesting.end_ns[rows], np.maximum(latest, starts))
         order = np.lexsort((-ends, starts))
         code, used = numbered(codes(trace.lanes.cpu, "name")[rows])
         return cls(starts[order], ends[order], Texts(code[order], texts_of(trace.lanes.cpu, "name")[used]))

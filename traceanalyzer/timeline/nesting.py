@@ -34,6 +34,15 @@ class Nesting:
         annotation: bool, annotations; torch before 1.12 wrote those as ops, and their names tell.
         thread_rows: per thread its rows as int32, by start, and the outer before the inner.
         thread_start_ns: per thread the starts of those rows, int64.
+        start_ns, end_ns: of the row itself.
+        thread: dense number of (pid, tid); -1 for overhead rows.
+        parent: row of the innermost containing row, -1 for none.
+        self_ns: duration less the children's.
+        op: row of the innermost cpu_op that is or contains the row, -1 for none. Nodes of backward whose hook runs a
+            backward pass are no ops, but places of what the hook runs.
+        annotation: annotations; torch before 1.12 wrote those as ops, and their names tell.
+        thread_rows: per thread its rows, by start, and the outer before the inner.
+        thread_start_ns: per thread the starts of those rows.
     """
 
     start_ns: Rows

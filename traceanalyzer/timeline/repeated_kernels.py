@@ -26,6 +26,13 @@ class RepeatedKernels:
             each step runs the group equally often, and the recorded shapes.
         shaped: bool, whether shapes were recorded.
         dur_ns: int64.
+        entry: entry of `DeviceWork`.
+        step: position in `Steps`.
+        group: kernels of one device, name, grid and block.
+        place: numbers what should be the same work in every step: the order within the group and step, where each step
+            runs the group equally often, and the recorded shapes.
+        shaped: whether shapes were recorded.
+        dur_ns: how long it took.
     """
 
     entry: Rows

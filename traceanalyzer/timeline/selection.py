@@ -142,10 +142,6 @@ class Selection(ABC):
     @abstractmethod
     def end_ns(self) -> Rows: ...
 
-    @property
-    @abstractmethod
-    def step(self) -> Rows: ...
-
     @cached_readonly
     def dur_ns(self) -> Rows:
         """Duration of each row."""
@@ -179,6 +175,10 @@ class Selection(ABC):
         for group in sorted(range(len(first)), key=lambda g: (-time[g], tuple(map(_sortable, values[g])))):
             value = values[group]
             yield value if len(keys) > 1 else value[0], self[parts[group]]
+
+    @property
+    @abstractmethod
+    def step(self) -> Rows: ...
 
 
 def positions(chosen: Chosen, rows: int) -> Rows:

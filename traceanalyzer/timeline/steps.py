@@ -155,8 +155,7 @@ def _window_and_marks(
 ) -> tuple[Span, Marks]:
     marks = find_marks(trace, nesting, start, end)
     if marks.kind == "window" and len(work.row):
-        # Without marks nobody knows whether what the CPU does after the last work, the op or call that launched it,
-        # and the last wait for the device is a part of what repeats.
+        # Nobody knows whether what the CPU does after the last work, its op and the last wait belongs to what repeats.
         launched = work.call[work.call >= 0]
         top = nesting.top_op(launched)
         ends = work.end_ns, nesting.end_ns[np.where(top >= 0, top, launched)], syncs.end_ns[~syncs.profiler]
@@ -165,8 +164,7 @@ def _window_and_marks(
     if marks.kind == "ProfilerStep":
         start, end = int(marks.start_ns[0]), int(marks.end_ns[-1])
         if len(work.row):
-            # In a GPU-bound loop the work before the first recorded one began before the recording and is not in the
-            # file: until the first unlinked work nobody can say whether the device was idle.
+            # The work before unlinked work is not in the file: until then nobody can say whether the device was idle.
             first = int(work.start_ns[0])
             start, end = first if work.call[0] < 0 else min(start, first), max(end, int(work.end_ns.max()))
     return (start, end), marks

@@ -55,7 +55,6 @@ class TimedSteps:
     """
 
     step_ms: Floats
-    wall_s: float = 0.0
     collecting_share: float = 0.0
     collections: int = 0
     full: int = 0
@@ -78,7 +77,6 @@ class TimedSteps:
         busy = _number(part, "gpu", "busy_percent")
         return cls(
             step_ms=np.array([ms for ms in _numbers(_at(part, "step_ms")) if ms > 0], np.float64),
-            wall_s=wall_s,
             collecting_share=_share(_number(part, "collections", "ms"), wall_s),
             collections=int(_number(part, "collections", "count") or 0),
             full=int(_number(part, "collections", "full") or 0),

@@ -149,9 +149,6 @@ class UserCode:
         place = {name: position for position, name in enumerate(names)}
         table = np.array([place.get(frame or "", -1) for frame in frames] + [-1])
         stack = table.astype(np.min_scalar_type(-len(names) - 1))[narrow_codes(trace.lanes.cpu, "call_stack")]
-        if not trace.meta.rows.get("python"):
-            none, unnamed = np.empty(0, np.int64), np.empty(0, object)
-            return cls(none, none, none, none, none, unnamed, trace, nesting.start_ns, stack, names)
         python = trace.lanes.python
         rows = np.flatnonzero(matching(python, "name", is_user_code))
         start, dur, tid = (ints(python, column)[rows] for column in ("start_ns", "dur_ns", "tid"))
