@@ -88,15 +88,15 @@ class Idle:
     Arrays of shape (pieces,), ordered by device and start.
 
     Attributes:
-        gap: number of the gap, counted from 0 by device and start.
-        start_ns, end_ns: of the whole trace, also where the user analyses a part.
-        cause: position in `CAUSES`.
-        work: entry of `DeviceWork` that ends the gap, -1 at the tail.
-        before: entry of `DeviceWork` that ran last before the gap, -1 at the head.
-        row: row of `trace.cpu` that decided: the synchronising call, the loader, the stalled call, an op before the
-            launch that took most of the gap, else the launch; -1 for none.
-        op: row of `trace.cpu` of the op to name: around `row`, else the one that launched, else the launch; -1 for
-            none, as where the time went by between ops.
+        gap: int64, number of the gap, counted from 0 by device and start.
+        device, start_ns, end_ns: int64; of the whole trace, also where the user analyses a part.
+        cause: int64, position in `CAUSES`.
+        work: int64, entry of `DeviceWork` that ends the gap, -1 at the tail.
+        before: int64, entry of `DeviceWork` that ran last before the gap, -1 at the head.
+        row: int64, row of `trace.cpu` that decided: the synchronising call, the loader, the stalled call, an op
+            before the launch that took most of the gap, else the launch; -1 for none.
+        op: int64, row of `trace.cpu` of the op to name: around `row`, else the one that launched, else the
+            launch; -1 for none, as where the time went by between ops.
     """
 
     gap: Rows

@@ -25,10 +25,11 @@ class Gaps:
     """Arrays of shape (gaps,), ordered by device and start.
 
     Attributes:
-        next_work: entry of `DeviceWork` that ends the gap, -1 at the tail.
-        previous_work: entry of `DeviceWork` that ran last before it, -1 at the head.
-        call: row of `trace.cpu` of the launch that ends it, -1 for none.
-        launched_ns, returned_ns: that call's start and end, NULL_INT for none.
+        device, start_ns, end_ns: int64.
+        next_work: int64, entry of `DeviceWork` that ends the gap, -1 at the tail.
+        previous_work: int64, entry of `DeviceWork` that ran last before it, -1 at the head.
+        call: int64, row of `trace.cpu` of the launch that ends it, -1 for none.
+        launched_ns, returned_ns: int64, that call's start and end, NULL_INT for none.
     """
 
     device: Rows
@@ -103,11 +104,11 @@ class Proof:
     """What the CPU demonstrably did, and which gaps it may explain.
 
     Attributes:
-        rows: rows of `trace.cpu` that prove it: the one that covers most of a piece decides it, of those around one
-            another the outermost.
+        rows: int64 of shape (rows,), rows of `trace.cpu` that prove it: the one that covers most of a piece decides it,
+            of those around one another the outermost.
+        times: where the rows prove it for a part of their time: that part of each, parallel to `rows`, disjoint.
         gaps: bool of shape (gaps,).
         whole: whether all of a gap may be its, not only what lies before the next work's launch call returned.
-        times: where the rows prove it for a part of their time: that part of each, parallel to `rows`, disjoint.
     """
 
     spans: intervals.Set

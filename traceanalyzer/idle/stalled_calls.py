@@ -296,9 +296,11 @@ def standing_out(key: Rows, step: Rows, ns: Rows, steps: int, spike: float) -> t
 
 
 def recurring_calls(trace: Trace, nesting: Nesting, marks: StepMarks, work: DeviceWork, rows: Rows) -> Mask:
-    """Which of these calls belong to what recurs: where most of the later parts of the recording have one.
+    """Which of these calls belong to what recurs, bool of the shape of `rows`.
 
-    Calls in the leading part that take many times their usual stay apart even then: that is the start of a library.
+    They recur where most of the later parts of the recording have one: its steps less the leading third, or quarters
+    of the launches that follow when nearly all kernels have run once. Calls in the leading part that take many times
+    their usual stay apart even then: that is the start of a library.
     """
     later = _later_parts(trace, marks, work)
     part = np.searchsorted(later, nesting.start_ns[rows], side="right") - 1

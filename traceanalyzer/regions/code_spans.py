@@ -33,10 +33,11 @@ class CodeSpans:
     """Spans of the program within steps, the outer before the inner; arrays of shape (spans,).
 
     Attributes:
-        parent: position of the span around each, -1 for none.
-        depth: how many spans are around each.
-        kind, name: positions in `KINDS` and `names`.
-        row: row of `trace.cpu`, -1 of modules, functions and time between iterations.
+        parent: int64, position of the span around each, -1 for none.
+        depth: int64, how many spans are around each.
+        kind: int64, position in `KINDS`.
+        name: int64, position in `names`.
+        row: int64, row of `trace.cpu`, -1 of modules, functions and time between iterations.
     """
 
     start_ns: Rows

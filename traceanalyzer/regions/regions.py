@@ -37,9 +37,14 @@ from traceanalyzer.timeline.synchronisation import SyncCalls
 def with_graph_kernels(
     tree: Tree, events: Events, work: DeviceWork, entries: Rows, launched: Rows
 ) -> tuple[Tree, Rows]:
-    """(the tree with nodes for the kernels of graphs and their repeated blocks, the node of each entry).
+    """(the tree with nodes for the kernels of graphs, the node of each entry).
 
-    They have no CPU time: the call that replays the graph has it.
+    The kernels of a stream in a replay are searched for repeated blocks, such as the layers of a model. Blocks and
+    kernels have no CPU time: the call that replays the graph has it.
+
+    Args:
+        entries: int64 (work,), entries of `work` in the tree's steps.
+        launched: int64 (work,), the node that launched each.
     """
     order = np.lexsort((work.start_ns[entries], work.device[entries], work.call[entries]))
     order = order[work.shared[entries[order]]]
@@ -124,13 +129,13 @@ class Regions:
         tree: nodes, and the CPU's timeline.
         steps: how many steps the costs are of.
         step_ns: predicted time of one without the profiler, 1 at least; recorded where nothing could be replayed.
-        cpu_ns: recorded CPU time, waiting included.
-        predicted_ns: CPU time without the profiler and without waiting; recorded where it is not replayed.
-        gpu_ns: time of the GPU work that it launched; what runs together is divided equally.
-        idle_ns: time in which a GPU was idle while the CPU was there; mean of the devices.
-        bound_ns: least time of this GPU work by the op's shapes; its own time where no model knows.
-        launches, syncs: calls that launched work, and that waited for it.
-        launched_kinds: (pieces,), bits of the kinds of work (`KINDS`) that each piece of the timeline launched.
+        cpu_ns: int64, recorded CPU time, waiting included.
+        predicted_ns: float64, CPU time without the profiler and without waiting; recorded where it is not replayed.
+        gpu_ns: float64, time of the GPU work that it launched; what runs together is divided equally.
+        idle_ns: float64, time in which a GPU was idle while the CPU was there; mean of the devices.
+        bound_ns: float64, least time of this GPU work by the op's shapes; its own time where no model knows.
+        launches, syncs: float64, calls that launched work, and that waited for it.
+        launched_kinds: int64 (pieces,), bits of the kinds of work (`KINDS`) that each piece of the timeline launched.
         replayed: whether the step could be replayed; a trace without GPU work has recorded times alone.
     """
 
@@ -376,8 +381,9 @@ class RegionRates:
     """Operations of ops whose shapes and cost are known, each time that they run; per step, with all below each node.
 
     Attributes:
-        tflops: (nodes,), rate in TFLOP/s while the region's work is on the GPU.
-        peak_share: (nodes,), of its GPU time, what these operations take at the peak of their arithmetic.
+        flops: float64 (nodes,).
+        tflops: float64 (nodes,), rate in TFLOP/s while the region's work is on the GPU.
+        peak_share: float64 (nodes,), of its GPU time, what these operations take at the peak of their arithmetic.
         mfu: the same as a share of the predicted step, on all devices.
         device: whose peaks; None where they are not known, and shares are 0.
         peaks: peak in TFLOP/s by kind of arithmetic that occurs, that of most operations first.

@@ -60,7 +60,7 @@ class Nodes:
         return self._known[key]
 
     def children(self, parent: Rows, kind: Rows, name: Rows, names: list[str]) -> Rows:
-        """As `child`, for arrays of positions in `_KINDS` and `names`."""
+        """As `child`, for arrays of positions in `_KINDS` and `names`; int64 of their shape."""
         number, first = grouped([parent, kind, name])
         nodes = [self.child(int(parent[row]), _KINDS[kind[row]], names[name[row]]) for row in first.tolist()]
         return np.array(nodes, np.int64)[number]
@@ -71,10 +71,10 @@ class Items:
     """Ops, and calls outside of ops, in the order of the CPU's timeline; arrays of shape (items,).
 
     Attributes:
-        span: the innermost `CodeSpans` around each, -1 for none.
-        backward: nodes of autograd's graph.
-        phase: `_PHASES`, or `_FORWARD` and more; -1 where the step has no backward.
-        name: position in `names`.
+        span: int64, the innermost `CodeSpans` around each, -1 for none.
+        backward: bool, nodes of autograd's graph.
+        phase: int64, `_PHASES`, or `_FORWARD` and more; -1 where the step has no backward.
+        name: int64, position in `names`.
     """
 
     row: Rows
@@ -93,9 +93,9 @@ class Pieces:
     """The CPU's timeline, cut where an item or a span begins or ends; arrays of shape (pieces,).
 
     Attributes:
-        segment: segment of the timeline that each is in.
-        origin_ns: when it began; of a node of backward, when the op began that recorded it.
-        item: row of `trace.cpu`, -1 between items.
+        segment: int64, segment of the timeline that each is in.
+        origin_ns: int64, when it began; of a node of backward, when the op began that recorded it.
+        item: int64, row of `trace.cpu`, -1 between items.
     """
 
     start_ns: Rows
@@ -116,7 +116,7 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedBlock:
-    """One place where a block repeats: when each repeat starts, and when the last ends."""
+    """One place where a block repeats: when each repeat starts, int64 ns, and when the last ends."""
 
     node: int
     starts_ns: Rows
@@ -128,9 +128,9 @@ class Tree:
     """A tree with the CPU's timeline in it; arrays of shape (nodes,).
 
     Attributes:
-        parent: -1 of the step.
-        kind: step, phase, one of `code_spans.KINDS`, block, op, backward or kernel.
-        calls: in all steps: of blocks their repeats.
+        parent: int64, -1 of the step.
+        kind, name: texts; kinds are step, phase, those of `code_spans.KINDS`, block, op, backward and kernel.
+        calls: int64, in all steps: of blocks their repeats.
         blocks: all places where blocks repeat.
     """
 

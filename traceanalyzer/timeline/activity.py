@@ -27,10 +27,10 @@ class ProfilerRows:
     Arrays of shape (rows,), ordered by start.
 
     Attributes:
-        row: row of `trace.cpu`.
-        buffer: an Activity Buffer Request or a Buffer Flush.
-        stalled: row of `trace.cpu` of the innermost op or call that it stalled, -1 for none.
-        stall_start_ns, stall_end_ns: when it did; empty where `stalled` is -1.
+        row: int64, row of `trace.cpu`.
+        buffer: bool, an Activity Buffer Request or a Buffer Flush.
+        stalled: int64, row of `trace.cpu` of the innermost op or call that it stalled, -1 for none.
+        stall_start_ns, stall_end_ns: int64, when it did; empty where `stalled` is -1.
     """
 
     row: Rows

@@ -20,11 +20,11 @@ class CollectiveWaits(GivenByJob):
     """Measured waiting of one rank; arrays of shape (collectives,), those that another rank's trace has, too.
 
     Attributes:
-        entry: entry of `DeviceWork`, ascending.
-        waiting_ns: own duration less the shortest of all ranks.
-        last: the rank that came last.
-        number: which collective of the job it is: the same on all ranks that take part.
-        meets: whether the ranks are in it at once: what receives what was sent before ends by itself.
+        entry: int64, entry of `DeviceWork`, ascending.
+        waiting_ns: int64, own duration less the shortest of all ranks.
+        last: int64, the rank that came last.
+        number: int64, which collective of the job it is: the same on all ranks that take part.
+        meets: bool, whether the ranks are in it at once: what receives what was sent before ends by itself.
     """
 
     entry: Rows

@@ -38,14 +38,17 @@ class DeviceWork:
     Arrays of shape (work,), ordered by start, device, stream, launch, duration and name.
 
     Attributes:
-        row: row of `trace.gpu`.
-        kind: position in `KINDS`.
-        call: row of `trace.cpu` of the launch, -1 where the trace has none (unlinked).
-        call_start_ns, call_end_ns: NULL_INT where unlinked.
-        delay_ns: from the launch's start, since work often starts before the call returns; NULL_INT where unlinked.
-        op: row of `trace.cpu` of the op that launched it, -1 for none.
-        shared: its launch started other work too (a CUDA graph).
-        outstanding: work of the device launched before but not finished when it was launched, -1 if unlinked.
+        row: int64, row of `trace.gpu`.
+        device, stream: int64.
+        kind: int64, position in `KINDS`.
+        start_ns, end_ns: int64.
+        call: int64, row of `trace.cpu` of the launch, -1 where the trace has none (unlinked).
+        call_start_ns, call_end_ns: int64, NULL_INT where unlinked.
+        delay_ns: int64, work.start - launch.start, NULL_INT where unlinked. Not from the launch's end: work
+            often starts before the call returns.
+        op: int64, row of `trace.cpu` of the op that launched it, -1 for none.
+        shared: bool, its launch started other work too (a CUDA graph).
+        outstanding: int64, work of the device launched before but not finished when it was launched, -1 if unlinked.
     """
 
     row: Rows
@@ -218,9 +221,9 @@ class LostRecords:
 
     Attributes:
         launches: how many calls launch a kernel; those in the capture of a graph start nothing and do not count.
-        launch: rows of `trace.cpu` of those without work.
-        entry: entries of `DeviceWork`, work without launch that ran after some with one on its stream: what ran before
-            was queued before the recording began.
+        launch: int64 (rows,), rows of `trace.cpu` of those without work.
+        entry: int64 (entries,), of `DeviceWork`, work without launch that ran after some with one on its stream:
+            what ran before was queued before the recording began.
         tail_ns: from the end of the last work to the end of the last launch, 0 where work ends later.
     """
 

@@ -23,11 +23,11 @@ class HostRoundTrips:
     """Arrays of shape (trips,), in order of launch.
 
     Attributes:
-        down, up: entries of `DeviceWork`: the copy to the host, and the one that comes back.
-        start_ns, end_ns: on the CPU from the op that copies down to the end of the one that copies up.
-        fetched_ns, sent_ns: the end of the first and the start of the second: the host's own time.
-        next_ns: when the next row of the thread begins; `end_ns` where there is none.
-        thread: as in `Nesting`.
+        down, up: int64, entries of `DeviceWork`: the copy to the host, and the one that comes back.
+        start_ns, end_ns: int64, on the CPU from the op that copies down to the end of the one that copies up.
+        fetched_ns, sent_ns: int64, the end of the first and the start of the second: the host's own time.
+        next_ns: int64, when the next row of the thread begins; `end_ns` where there is none.
+        thread: int64, as in `Nesting`.
     """
 
     down: Rows
@@ -107,12 +107,12 @@ class AwaitedValues:
     """Ops as the user called them, in order of start.
 
     Attributes:
-        op: row of `trace.cpu`.
-        upwards: (ops,), it copies to the device, and nothing to the host.
-        scaler: (ops,), GradScaler asking whether a gradient overflowed: the last `.item()` between its check of the
-            gradients and its update of the scale.
-        copy: (copies,), entries of `DeviceWork`: the copies of `MAX_BYTES` at most that these ops make.
-        wait: (calls,), rows of `trace.cpu`: the calls in these ops in which the CPU waits.
+        op: int64 (ops,), row of `trace.cpu`.
+        upwards: bool (ops,), it copies to the device, and nothing to the host.
+        scaler: bool (ops,), GradScaler asking whether a gradient overflowed: the last `.item()` between its check of
+            the gradients and its update of the scale.
+        copy: int64 (copies,), entries of `DeviceWork`: the copies of `MAX_BYTES` at most that these ops make.
+        wait: int64 (calls,), rows of `trace.cpu`: the calls in these ops in which the CPU waits.
     """
 
     op: Rows

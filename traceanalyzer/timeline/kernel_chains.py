@@ -29,9 +29,9 @@ class KernelChains:
     """Arrays of shape (kernels,), kernel by kernel of every chain, chains in the order of device, stream and start.
 
     Attributes:
-        entry: entry of `DeviceWork`.
-        chain: number of the chain, from 0.
-        whole: pointwise and over the chain's size; the others are reductions and what works on their results.
+        entry: int64, entry of `DeviceWork`.
+        chain: int64, number of the chain, from 0.
+        whole: bool, pointwise and over the chain's size; the others are reductions and what works on their results.
         sized: whether sizes are from recorded shapes, not from grids.
     """
 

@@ -145,11 +145,11 @@ class NestedLoops:
     """Loops within loops in sequences of ops, the outer before the inner.
 
     Attributes:
-        parent: (loops,), the loop whose repeats contain each, -1 for none.
-        starts: of each loop the position of the first op of each repeat.
-        end: (loops,), position after the last op.
-        body: of each loop the kinds of a usual repeat, in its order.
-        owner: (ops,), innermost loop of each op, -1 for none, as for ops that few repeats have.
+        parent: int64 (loops,), the loop whose repeats contain each, -1 for none.
+        starts: of each loop the position of the first op of each repeat, int64 (repeats,).
+        end: int64 (loops,), position after the last op.
+        body: of each loop the kinds of a usual repeat, in its order, int64.
+        owner: int64 (ops,), innermost loop of each op, -1 for none, as for ops that few repeats have.
     """
 
     parent: Rows

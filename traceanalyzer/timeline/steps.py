@@ -41,22 +41,20 @@ _EMPTY = 0.1  # an empty step took 1/190 of the step before it (MI250, torch 2.x
 class MarkedSteps:
     """Steps as they are marked on the CPU, and the work that each of them launched.
 
-    Arrays of shape (steps,) unless it is said.
-
     Attributes:
         kind: "ProfilerStep", "Optimizer.step", the name of another mark, or "window" if nothing marks steps.
         source: one sentence that says which definition this is.
-        number: as in the mark, else counted from 0.
-        cpu_start_ns, cpu_end_ns: the marks on the CPU lane.
-        bounds_ns: device -> (steps + 1,), where the steps begin and end on that device. The first bound may lie after
-            the window's start: work of an earlier step that the recording caught belongs to none.
-        of_work: (work,), parallel to `DeviceWork`: the step that launched it, -1 for none of these.
-        steady: neither a cold leading step nor an empty one at the end of the whole trace.
-        phase: what a serving engine calls the step ("prefill", "decode", ..), None for others.
-        batch: requests in it as its mark says, -1 for unknown.
-        capturing: whether a CUDA graph is captured in it and none in other steps.
+        number: int64 (steps,), as in the mark, else counted from 0.
+        cpu_start_ns, cpu_end_ns: int64 (steps,), the marks on the CPU lane.
+        bounds_ns: device -> int64 (steps + 1,), where the steps begin and end on that device. The first bound
+            may lie after the window's start: work of an earlier step that the recording caught belongs to none.
+        of_work: int64 (work,), parallel to `DeviceWork`: the step that launched it, -1 for none of these.
+        steady: bool (steps,), neither a cold leading step nor an empty one at the end of the whole trace.
+        phase: (steps,), what a serving engine calls the step ("prefill", "decode", ..), None for others.
+        batch: int64 (steps,), requests in it as its mark says, -1 for unknown.
+        capturing: bool (steps,), whether a CUDA graph is captured in it and none in other steps.
         open_end: whether nothing marks the end of the last step, so that a part of it may be missing.
-        damaged: whether launches in it lost their work and other steps are whole.
+        damaged: bool (steps,), whether launches in it lost their work and other steps are whole.
     """
 
     kind: str

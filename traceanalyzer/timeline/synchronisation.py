@@ -29,12 +29,6 @@ class SyncCalls:
         copy: bool, a copy call that returned only after its copy was done.
         whole_device: bool, it waits for all streams.
         profiler: bool, the profiler's own: it waits for the device when it starts and stops.
-    """Calls in which the CPU waits for the device. Arrays of shape (calls,), ordered by end.
-        row, start_ns, end_ns: row of `trace.cpu`, and when it was.
-        thread: thread as in `Nesting`.
-        copy: a copy call that returned only after its copy was done.
-        whole_device: it waits for all streams.
-        profiler: the profiler's own: it waits for the device when it starts and stops.
     """
 
     row: Rows

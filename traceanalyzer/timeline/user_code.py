@@ -42,13 +42,14 @@ class UserCode:
     """The innermost frame of the user's own code around rows of `trace.cpu`.
 
     Attributes:
-        start_ns, end_ns, tid, code: (frames,), the user's rows of `trace.python` and their names, by thread, start, and
-            the outer before the inner.
-        caller: (frames,), the user's frame around each, -1 for none.
-        names: the distinct names of `trace.python`.
-        row_start_ns: (rows of trace.cpu,), when each row began.
+        start_ns, end_ns, tid, code: int64 (frames,), the user's rows of `trace.python` and their names, by thread,
+            start, and the outer before the inner.
+        caller: int64 (frames,), the user's frame around each, -1 for none.
+        names: the distinct names of `trace.python`, object.
+        trace: whose rows these are.
+        row_start_ns: int64 (rows of trace.cpu,), when each row began.
         stack: (rows of trace.cpu,), position in `stack_names` of the row's recorded call stack, -1 for none.
-        stack_names: the user's frame in each distinct recorded stack.
+        stack_names: the user's frame in each distinct recorded stack, object.
     """
 
     start_ns: Rows
