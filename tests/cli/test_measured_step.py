@@ -51,7 +51,7 @@ def test_it_is_the_step_without_the_profiler(tmp_path: Path) -> None:
 
 def test_times_that_differ_are_said_and_the_first_is_taken(tmp_path: Path) -> None:
     result = call("diagnose", recorded(tmp_path, [3.2, 3.21, 3.19], [3.6, 3.61, 3.62]))
-    assert "as the recorder measured it: 3.2 ms before the recorded steps, 3.61 ms after" in said(result.stdout)
+    assert "as the recorder measured it (3.2 ms before the recorded steps, 3.61 ms after them)" in said(result.stdout)
     assert "a step took 3.2 ms before the recorded steps and 3.61 ms after them" in said(result.stderr)
 
 

@@ -189,9 +189,9 @@ def test_full_report_and_first_screen_agree_on_saving() -> None:
 @pytest.mark.parametrize(
     ("needless", "shown", "left"),
     [
-        ((2,), [1, 3], "... and finding 2: --verbose shows it"),
-        ((1, 3), [2], "... and findings 1 and 3: --verbose shows them"),
-        ((1, 2, 3), [1], "... and findings 2 and 3: --verbose shows them"),
+        ((2,), [1, 3], "... --verbose shows finding 2"),
+        ((1, 3), [2], "... --verbose shows findings 1 and 3"),
+        ((1, 2, 3), [1], "... --verbose shows findings 2 and 3"),
     ],
 )
 def test_what_needs_no_fix_is_only_counted(needless: tuple[int, ...], shown: list[int], left: str) -> None:

@@ -77,7 +77,7 @@ def test_what_has_no_room_is_at_the_end_and_is_counted() -> None:
     shown = numbers(text)
     assert 2 < len(shown) < 20
     assert shown == [*range(1, len(shown) + 1)]
-    assert f"... and findings {len(shown) + 1} to 20: --verbose shows them" in text
+    assert f"... --verbose shows findings {len(shown) + 1} to 20" in text
 
 
 def test_a_question_about_much_work_is_shown_with_what_to_check() -> None:
@@ -148,7 +148,7 @@ def test_screen_fills_the_terminal_24_or_30_lines_at_least(ranks: int, height: i
     assert most - 1 <= len(text.splitlines()) <= most
     shown = [int(number) for number in re.findall(r"^(\d+) +The GPU", text, re.MULTILINE)]
     assert shown == [*range(1, len(shown) + 1)]
-    assert f"... and findings {len(shown) + 1} to 100: --verbose shows" in text
+    assert f"... --verbose shows findings {len(shown) + 1} to 100" in text
 
 
 @pytest.mark.parametrize(
@@ -174,8 +174,8 @@ def test_next_recording_is_advised_if_something_is_judged() -> None:
     text = render_text(report)
     assert "Record stacks.\n" in text
     assert "Leave it." not in text
-    assert "--verbose shows all, also about the profiler." in " ".join(text.split())
-    assert "about the profiler" not in render_text(replace(report, findings=(free,)))
+    assert "--verbose shows all, and what the profiler itself costs." in " ".join(text.split())
+    assert "the profiler itself" not in render_text(replace(report, findings=(free,)))
     no_gpu = replace(samples.empty(), findings=(free,), outcomes=report.outcomes)
     assert "Record stacks." not in render_text(no_gpu)
 

@@ -1,7 +1,6 @@
 """Findings, facts, iterations and rules as text: where examples are, what they are named by, and lists."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +16,8 @@ from traceanalyzer.render.text.report import render_text
 from traceanalyzer.render.text.views import render_facts
 from traceanalyzer.render.words.escape import to_markdown
 from traceanalyzer.report.facts import Fact
+from traceanalyzer.rule import Claims
+from traceanalyzer.rule.registry import Rule
 
 
 def place(finding: Finding) -> str:
@@ -87,9 +88,8 @@ def test_a_device_is_named_where_findings_could_be_of_another() -> None:
 
 
 def rule(page: str, min_share: float = 0.05) -> Any:
-    return SimpleNamespace(
-        slug="slow", group="ops", since="0.1", page=page, min_share=min_share, limits=None, causes=()
-    )
+    usual = {"needs": {}, "claims": Claims.WORK, "causes": (), "limits": None, "function": lambda: iter(())}
+    return Rule(slug="slow", group="ops", since="0.1", title="", page=page, min_share=min_share, **usual)
 
 
 def test_items_of_a_rule_s_page_hang_below_themselves(monkeypatch: pytest.MonkeyPatch) -> None:

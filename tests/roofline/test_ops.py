@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from traceanalyzer.render.text.ops import KERNELS, SHAPES, ops_markdown, rate_text, render_ops
 
 from tests.support.cached_reports import analysed
 from tests.support.matmul_traces import BF16, F32, matmuls
 from tests.support.trace_builder import TraceBuilder
 from traceanalyzer.model.analysis import Analysis
 from traceanalyzer.model.errors import Unavailable
+from traceanalyzer.render.text.views import KERNELS, SHAPES, ops_markdown, rate_text, render_ops
 from traceanalyzer.roofline.gpus import Peaks, _known, device_peaks
 from traceanalyzer.roofline.op_rates import NO_OP, Inputs, OpWork
 

@@ -45,7 +45,7 @@ def step_parts(analysis: Analysis) -> tuple[str, Mapping[str, float]]:
     useful = len(named) + any(_is_of_kernels(regions, node) for node in nodes) >= _USEFUL
     if regions.replayed and (not useful or known < whole / 2):
         return "", {}
-    rest = (("the rest", whole - known), (_REST[of_gpu], 1 - whole))
+    rest = (("other", whole - known), (_REST[of_gpu], 1 - whole))
     return "GPU" if of_gpu else "CPU", dict([*named, *(one for one in rest if one[1] >= _LEAST)])
 
 

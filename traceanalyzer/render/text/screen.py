@@ -204,6 +204,7 @@ def _block(page: Page, number: int, finding: Finding, report: Report, detail: in
 def _where(page: Page, traces: Sequence[TraceReport]) -> list[str]:
     own = page.fresh()
     base, parts = parts_of_step(traces)
+    parts = {"the rest" if name == "other" else name: share for name, share in parts.items()}
     named = [f"{printable(name)} {percent(share)}" for name, share in parts.items()]
     while named and not own.lines:
         own.put(f"Where the step goes ({base}): {'; '.join(named)}", hang=3)

@@ -39,7 +39,7 @@ _OTHER_ALGORITHM = (
     "Set torch.backends.cudnn.benchmark = True: cuDNN then measures its algorithms for these shapes and takes the "
     "fastest."
 )
-_PAD = "If a dimension is no multiple of 8, pad it; if one is much longer than the others, split the product along it"
+_PAD = "If a dimension is not a multiple of 8, pad it; if one is much longer than the rest, split the product along it"
 _PARTS = "If one dimension is much longer than the others, split the product along it"
 _PLACES = "Let fewer additions hit the same row: sum equal indices first, or add into several tables"
 _ADD_FIRST = (
