@@ -369,11 +369,13 @@ def test_first_sampled_repeat_stands_for_its_group() -> None:
     assert np.flatnonzero(left.kept).tolist() == [0, 2, 4]
 
 
-def test_a_repeat_that_does_for_all_may_take_longer() -> None:
-    program = calls(4, [0, 1, 2, 3])
-    left = edited(program, Batch([0, 10, 20], [10, 20, 30], [0, 0, 0], times=4.0))
-    assert np.flatnonzero(left.kept).tolist() == [0, 3]
-    assert left.cpu_ns[[0, 3]].tolist() == [40, 10]
+def test_a_repeat_that_does_for_all_takes_longer_than_one() -> None:
+    """As long as all of its group at most: groups of five, of two and of one."""
+    program = calls(9, [*range(9)])
+    starts = [10 * place for place in range(8)]
+    left = edited(program, Batch(starts, [at + 10 for at in starts], [0] * 5 + [1] * 2 + [2], times=4.0))
+    assert np.flatnonzero(left.kept).tolist() == [0, 5, 7, 8]
+    assert left.cpu_ns[[0, 5, 7, 8]].tolist() == [40, 20, 10, 10]
 
 
 def test_repeats_that_go_leave_nothing_cold() -> None:

@@ -168,7 +168,7 @@ class Batch:
 
     Attributes:
         group: int64 (spans,), equal for the repeats of one loop in one step.
-        times: CPU time of the first repeat once it does for all, in times of what it took.
+        times: CPU time of the first repeat once it does for all, in times of what it took; at most their number.
     """
 
     kind: ClassVar[Kind] = "rewrite"
@@ -182,6 +182,10 @@ class Batch:
         sampled = edited.span_of_launch(starts, ends)[0] >= 0
         starts, ends, group = starts[sampled], ends[sampled], group[sampled]
         first = rank_within(group) == 0
+        _, place, count = np.unique(group, return_inverse=True, return_counts=True)
+        times = np.minimum(self.times, count[place])
         # A busy CPU leaves nothing cold.
         edited.drop(edited.within(starts[~first], ends[~first]), stall=False)
-        edited.cpu_ns[edited.within(starts[first], ends[first])] *= self.times
+        for factor in np.unique(times[first]).tolist():
+            chosen = first & (times == factor)
+            edited.cpu_ns[edited.within(starts[chosen], ends[chosen])] *= factor
