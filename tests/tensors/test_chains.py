@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.execution_traces import Call, Tensor
 from tests.tensors.test_flow import W, X, Y, flow, mul, reader_of
-from traceanalyzer.tensors.chains import beside_chain, chain_length
+from traceanalyzer.tensors.chains import beside_chain, chain_length, read_the_same
 
 
 def add(left: Tensor, right: Tensor, result: Tensor) -> Call:
@@ -61,3 +61,13 @@ def test_a_readout_lies_beside_the_recurrence_of_its_loop(tmp_path: Path) -> Non
     starts = of_steps.ops.start_ns
     beside = beside_chain(of_steps, [starts[0:33:4]])
     assert beside[:16].reshape(4, 4).tolist() == [[False, False, True, True]] * 4
+
+
+@pytest.mark.parametrize(("weights", "same"), [((W, W), True), ((Tensor(30), Tensor(31)), False)])
+def test_layers_are_the_same_by_their_weights_not_by_their_data(
+    tmp_path: Path, weights: tuple[Tensor, Tensor], same: bool
+) -> None:
+    calls = [mul(X, W, Y), *(mul(Y, weight, Tensor(20 + at)) for at, weight in enumerate(weights))]
+    of_steps = flow(tmp_path, [*calls, reader_of(*calls)], [*calls, reader_of(*calls)])
+    first = of_steps.number[4:]
+    assert read_the_same(of_steps, first[1:2], first[2:3]) is same

@@ -55,9 +55,14 @@ def is_layer(flow: Flow) -> Mask:
 
 
 def read_the_same(flow: Flow, ops: Rows, others: Rows) -> bool:
-    """Whether each recorded op and its counterpart read a value in common, such as the weights of one layer."""
-    pairs = zip(ops.tolist(), others.tolist(), strict=True)
-    return all(np.isin(flow.values.read_by(one), flow.values.read_by(other)).any() for one, other in pairs)
+    """Whether each recorded op and its counterpart read a value in common that is not made in the step: weights."""
+    step = np.full(len(flow.recorded) + 1, -1)
+    step[flow.number] = flow.ops.step
+    for one, other in zip(ops.tolist(), others.tolist(), strict=True):
+        maker = flow.values.producer[np.intersect1d(flow.values.read_by(one), flow.values.read_by(other))]
+        if not ((maker < 0) | (step[maker] != step[one])).any():
+            return False
+    return True
 
 
 def _repeats(flow: Flow, loops: Iterable[Rows]) -> tuple[Rows, Rows]:
