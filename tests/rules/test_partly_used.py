@@ -1,12 +1,14 @@
 """Tensors of which only a part is used."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.rules.kernel_programs import BF16, F32, NVJET, Op, found, program
-from traceanalyzer import Finding
+from tests.support.execution_traces import Call, Tensor, written
+from traceanalyzer import Finding, diagnose, load
 from traceanalyzer.rules.tensors.partly_used import forms_of
 from traceanalyzer.tensors.signatures import Signature
 
@@ -37,6 +39,19 @@ def test_the_last_position_of_many_is_all_that_is_used() -> None:
     assert "takes only 0.2 % of its dimension 1" in one.message
     assert "head(hidden[:, -1:])" in one.advice
     assert one.cost_ns == pytest.approx(6e3 * (900 + 450) * 511 / 512)
+
+
+@pytest.mark.parametrize(("logits", "rules"), [((3, 3, 3), ["computed-unused"]), ((3, 4, 5), ["partly-used"])])
+def test_what_is_read_in_part_is_one_finding(tmp_path: Path, logits: tuple[int, ...], rules: list[str]) -> None:
+    """An execution trace shows it if the memory is used anew; else only the shapes do."""
+    steps = []
+    for storage in logits:
+        whole, last = Tensor(storage, (8, 128, 32_000)), Tensor(storage, (8, 32_000), offset=127 * 32_000)
+        head = Call("aten::linear", (Tensor(1, (8, 128, 64)), Tensor(2, (32_000, 64))), (whole,))
+        cut = Call("aten::select", (whole,), (last,), numbers=(1, -1))
+        steps.append([head, head, cut, Call("aten::argmax", (last,), (Tensor(9, (8,)),), numbers=(-1, False))])
+    report = diagnose(load(written(tmp_path, steps)), select=["partly-used", "computed-unused"])
+    assert [one.rule for one in report.findings] == rules
 
 
 def test_batches_of_other_lengths_are_of_one_form() -> None:

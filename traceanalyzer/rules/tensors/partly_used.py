@@ -45,14 +45,12 @@ def partly_used(calls: Calls, work: Work, flow: Flow | None, limits: Limits) -> 
     Bad: lm_head(hidden).float()[:, -1]; resize(normalise(frames))[:, ::4]. Good:
     lm_head(hidden[:, -1:]).float(); resize(normalise(frames[:, ::4])).
     How sure: shapes and slice bounds are recorded. The slice and the result are matched only by their shape,
-    so confidence is medium. With an execution trace, computed-unused says which results are read in part.
+    so confidence is medium. What an execution trace shows to be read in part, computed-unused reports.
     When it is wrong: the slice is taken from another tensor of the same shape. Or the whole result is read
     by a custom kernel, which the trace does not show as an op.
     Saving: the unused share of the time of these ops and of their backward ops.
     Source: algebra: a row of a product needs only the same row of the input. Not measured.
     """
-    if flow is not None:
-        return
     ops, number, signatures = top_ops(calls, "shows what is sliced")
     launcher, recorder = work.op.index_of_enclosing(ops), recording_ops(calls, ops, work)
     moves = work.kind.one_of("compute", "copy_d2d", "copy_h2d", "memset")
@@ -61,8 +59,10 @@ def partly_used(calls: Calls, work: Work, flow: Flow | None, limits: Limits) -> 
         spent_ns += np.bincount(place[moves & (place >= 0)], work.dur_ns[moves & (place >= 0)], len(ops))
     least_ns = limits.min_gpu_share * work.total_ns / max(len(distinct(work.device)), 1)
     sequence = OpsInOrder(number, signatures, grouped([ops.thread, ops.step])[0])
+    in_part = np.empty(0, np.int64) if flow is None else flow.ops.rows[flow.read_share[flow.number] < 1]
+    reported = np.isin(ops.rows, in_part)  # by computed-unused
     for chain in chains(sequence, limits, forms_of(number, signatures, ops.step)):
-        if spent_ns[chain.makers].sum() < least_ns:
+        if spent_ns[chain.makers].sum() < least_ns or reported[chain.makers].any():
             continue
         maker, either = np.zeros((2, len(ops) + 1), bool)
         maker[chain.makers] = either[chain.makers] = either[chain.cuts] = True
