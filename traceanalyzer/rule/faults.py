@@ -145,7 +145,9 @@ def _replaced(all_pending: Pending, prints: Prints, apart: Before) -> Before:
     """Of each finding about how fast kernels are the findings, worth more, whose fixes put others in their place."""
     by = dict[int, frozenset[int]]()
     for larger, i in combinations(prints, 2):
-        if i in apart.get(larger, ()) or larger in apart.get(i, ()) or all_pending[i].hits.of_format:
+        hits = all_pending[i].hits
+        needless = any(isinstance(edit, Drop) for edit in hits.edits())
+        if i in apart.get(larger, ()) or larger in apart.get(i, ()) or hits.of_format or needless:
             continue
         if prints[larger].replaces(prints[i]) and not prints[larger].holds(prints[i]):
             by[i] = by.get(i, frozenset()) | {larger}
