@@ -27,6 +27,21 @@ def test_growing_cache_differs_from_other_cats() -> None:
     assert (one.cause, one.evidence["new"]) == ("growing-buffer", "32x16x1x128")
 
 
+def test_what_a_cat_writes_to_is_no_input_of_it() -> None:
+    into = [
+        Op(
+            "aten::cat",
+            CAT,
+            30,
+            [[[32, 16, rows, 128], [32, 16, 1, 128]], [], [32, 16, rows + 1, 128]],
+            ["TensorList", "Scalar", "float"],
+        )
+        for rows in (500, 501)
+    ]
+    (one,) = found(program([*into, PRODUCT]), "strided-copy")
+    assert one.cause == "growing-buffer"
+
+
 @pytest.mark.parametrize(
     "shapes",
     [
@@ -96,7 +111,7 @@ def test_the_line_that_transposes_is_named() -> None:
     code = {"name": "model.py(7): encode", "args": {"Python id": 1, "Python parent id": None}}
     content["traceEvents"].append({**first, "cat": "python_function", **code})
     (one,) = found(load_bytes(json.dumps(content).encode()), "strided-copy")
-    assert one.title.startswith("Layers copy the transposed tensor of encode() (model.py:7): ")
+    assert one.title.startswith("Layers copy the tensor that encode() (model.py:7) transposes: ")
     assert "lies transposed in memory (made at model.py(7): encode)" in one.message.replace("()", "")
 
 

@@ -252,7 +252,9 @@ def growing_cats(work: Work, concatenations: Mask, times: float) -> Mask:
 
 def _growth(op: Signature, times: float) -> tuple[Shape, Shape] | None:
     """(shape of a cat's largest input, shape of its result) if the other inputs are small; else None."""
-    largest, *small_inputs = sorted(tensors(op), key=math.prod, reverse=True) or [()]
+    joins = op.dims[0] if op.dims and isinstance(op.dims[0], list) else []  # what `out=` names is no input
+    shapes = [tuple(shape) for shape in joins if isinstance(shape, list)]
+    largest, *small_inputs = sorted(shapes, key=math.prod, reverse=True) or [()]
     small = 0 < times * sum(map(math.prod, small_inputs)) <= math.prod(largest)
     if not small or any(len(other) != len(largest) for other in small_inputs):
         return None
