@@ -22,7 +22,8 @@ _PATH = regex(r"[^\s(]*/([^\s/]+/[^\s/]+\.pyx?(?:\(\d+\))?)")
 _ENDS = regex(r"(?<=[.;:,)])(?<!\.\.\.)(?<!its kernels:)(?<!; by op:)(?<!\d\):) (?!and (?:others|elsewhere))")
 _WORDS = regex("(?<! >) (?!> )")  # a chain `add > mul > ...` is one
 _PLACE = regex(r"\(([^\s()]+):(\d+)\)$")  # that a title ends with
-_NUMBERS = regex(r"(?<![\w.])\d[\d.,]*(?!\w)")
+_COUNTS = regex(r"(?<![\w.])\d[\d.,]* [^\s,;:]+")  # numbers, each with what it counts
+_EVIDENCE_OF = regex("for inputs of|from|in|at ")
 _SENTENCES = regex(r"(?<=[.;])(?<!\.\.\.) ")
 SEVERITY_STYLES = dict(zip(Severity, ("red", "yellow", "blue", "dim"), strict=True))
 _OF_THE_GPU = ("copies", "kernels")  # groups of rules
@@ -112,16 +113,19 @@ def put_finding(page: Page, number: int, finding: Finding, report: Report) -> No
 
 
 def _beside_title(rest: str, title: str) -> str:
-    """What the message says more than the title: without the title's place, and what repeats its numbers."""
+    """What the message says more than the title: without the title's place, and clauses that repeat its numbers."""
     if place := _PLACE.search(title):
         file, line = map(re.escape, place.groups())
-        named = rf",? (?:from|at|in) (?:[^\s,;]*/)?{file}\({line}\): [\w.<>]+(?:\(\))?"
+        named = rf",? (?<!longest )(?:from|at|in) (?:[^\s,;]*/)?{file}\({line}\): [\w.<>]+(?:\(\))?"
         rest = re.sub(named + r"(?: \(\d+ % of [^()]*\)(?:, [^;]*?\(\d+ %\))*)?", "", rest, count=1)
-    known, clauses = set(_NUMBERS.findall(title)), []
+    known = set(_COUNTS.findall(title))
+    clauses: list[str] = []
     for clause in rest.split("; "):
-        first, _, more = clause.partition(", ")
-        numbers = set(_NUMBERS.findall(first))
-        clauses.append(more if numbers and numbers <= known else clause)
+        said, comma, more = clause.partition(", ")
+        counts = set(_COUNTS.findall(said))
+        repeats = counts and counts <= known and is_closed(said) and (not comma or _EVIDENCE_OF.match(more))
+        # What a first clause is about is the title's subject, a later one's own goes with it.
+        clauses += [] if repeats and clauses else [more if repeats else clause]
     rest = "; ".join(filter(None, clauses))
     return rest if "::" in rest.partition(" ")[0] else rest[:1].upper() + rest[1:]
 
