@@ -64,7 +64,7 @@ def test_rows_that_are_not_read_need_not_be_computed(tmp_path: Path, graph: bool
     (finding,) = findings(tmp_path, *calls)
     assert (finding.cause, finding.evidence["ops_a_step"]) == ("partly-read", 2)
     assert finding.cost_per_step_ns == pytest.approx(375_000, rel=0.01)
-    assert finding.advice.startswith("In a graph network" if graph else "Take the part that is read")
+    assert finding.advice.startswith("In a graph network" if graph else "Slice first")
 
 
 @pytest.mark.parametrize(("dimension", "found"), [(1, True), (0, False)])

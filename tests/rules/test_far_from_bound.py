@@ -174,7 +174,7 @@ HEADS, CAUSAL = [*[[8, 1_024, 16, 64]] * 3, *[[]] * 7], ["True"] * 10
                 [BF16] * 3,
                 scalars=["", "", "", "[128]", "[4]", "[10]", "[1]", "False", "[0]", "1", "[True, True, True]"],
             ),
-            "cuDNN computes it without tensor cores, as for some sizes in 16 bit: run this layer in float32",
+            "For these sizes cuDNN has no kernel in 16 bit that uses tensor cores",
             id="a convolution without tensor cores",
         ),
         pytest.param(
@@ -248,7 +248,7 @@ def test_a_copy_within_the_device_is_held_against_its_bytes(dur: int, said: int)
 @pytest.mark.parametrize(
     ("inner", "grid", "advice"),
     [
-        (2_048, 1_320, "Split a product with one long dimension into parts"),
+        (2_048, 1_320, "If one dimension is much longer than the others, split the product along it"),
         (2_047, 1_320, "Pad the dimension that is not a multiple of 8"),
     ],
 )

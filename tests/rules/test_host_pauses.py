@@ -111,7 +111,8 @@ def test_pause_in_a_package_is_named_with_the_function_that_calls_it() -> None:
 
     (one,) = alarms(loop_of(body), SLUG)
     assert (
-        one.title == "The CPU pauses for 3.00 ms without ops, once a step, in decode() called by stops() (serve.py:9)"
+        one.title
+        == "Code outside PyTorch ops runs for 3.00 ms, once a step, in decode() called by stops() (serve.py:9)"
     )
     assert one.advice.startswith("Compare token ids instead of decoding after each token")
     assert one.advice.endswith("This code is in the package transformers, which your code calls in serve.py(9): stops.")

@@ -52,7 +52,7 @@ PART: Any = SimpleNamespace(launches=20, placed=False)
         (20, 9, None, {}, "for launches in all parts of the step{elsewhere"),
         (20, 9, None, {"awaits": OF_ONE_OP}, "for the launches of {ops:of this waiting}{elsewhere"),
         *(
-            (20, 9, part, {"placed": False}, "all parts of the step; these launches come from {lines:of")
+            (20, 9, part, {"placed": False}, "all parts of the step; it waits longest at {lines:of")
             for part in (None, PART)
         ),
     ],

@@ -115,7 +115,7 @@ def test_calls_of_one_function_are_in_the_title_of_all_launches(name: str, indep
     finding = first_of(program)
     assert finding.cause != "region"
     assert f"54 come from 6 calls of {name}() (train.py:10)" in str(finding.title)
-    assert finding.advice.startswith("If the calls of this function are independent") == independent
+    assert finding.advice.startswith("If this code runs once for each of several independent pieces") == independent
 
 
 def test_weights_that_are_computed_in_a_layer_are_named() -> None:

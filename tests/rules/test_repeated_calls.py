@@ -197,7 +197,7 @@ def test_a_loop_is_found_beside_one_that_covers_more() -> None:
         (["aten::copy_"], "If DistributedDataParallel copies its buffers"),
         (["aten::lerp_"], "Update all tensors with one call"),
         (["aten::select", "aten::add"], "If no repeat needs the one before, stack the inputs and use one op"),
-        (["aten::linear", "aten::select"], "If no repeat needs the one before, stack the inputs, and weights"),
+        (["aten::linear", "aten::select"], "If no repeat needs the one before, stack the inputs, and call"),
         (["aten::norm", "aten::item"], "Compute all norms at once"),
     ],
 )
@@ -227,7 +227,7 @@ def models(count: int, *, chained: bool) -> list[Call]:
 def test_few_models_are_a_loop_where_tensors_show_that_none_needs_another(tmp_path: Path) -> None:
     (one,) = recorded(tmp_path, *[models(5, chained=False)] * 3)
     assert (one.evidence["repeats"], one.confidence) == (5, Confidence.MEDIUM)
-    assert one.advice.startswith("Stack the inputs, and weights that differ")
+    assert one.advice.startswith("Stack the inputs, and call the layer once")
     assert recorded(tmp_path, *[models(5, chained=True)] * 3) == []
 
 
@@ -290,7 +290,7 @@ def test_a_readout_within_a_recurrence_can_run_after_it(tmp_path: Path, shared_w
         return
     (one,) = found
     assert one.title == "A loop runs linear, sigmoid, add 30 times a step, with 3 launches each time"
-    assert one.advice.startswith("No later repeat needs these results")
+    assert one.advice.startswith("Some layers of this loop do not feed its next iteration")
     assert one.saving is not None
     assert one.saving.share == pytest.approx(0.6 * 29 / 30, abs=0.05)
 

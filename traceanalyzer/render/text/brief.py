@@ -234,7 +234,7 @@ def _verification(trace: TraceReport, ranks: int, program: _Program) -> Iterator
         )
         if together.device_ns < _CAPTURED * together.unprofiled_ns:
             yield (
-                "If the launches that remain are captured in CUDA graphs as well: "
+                "If CUDA graphs make the launches that remain as well, and nothing else keeps the GPU waiting: "
                 f"{format_ns(together.device_ns)}, which the remaining GPU work takes."
             )
     yield _COMPARE_RESULTS

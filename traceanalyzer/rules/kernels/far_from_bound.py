@@ -39,7 +39,7 @@ _OTHER_ALGORITHM = (
     "Set torch.backends.cudnn.benchmark = True: cuDNN then measures its algorithms for these shapes and takes the "
     "fastest."
 )
-_PAD = "If a dimension is not a multiple of 8, pad it; if one is much longer than the rest, split the product along it"
+_PAD = "Pad the dimension that is not a multiple of 8, or split the product along one that is much longer than the rest"
 _PARTS = "If one dimension is much longer than the others, split the product along it"
 _PLACES = "Let fewer additions hit the same row: sum equal indices first, or add into several tables"
 _ADD_FIRST = (
@@ -83,7 +83,7 @@ _PAIRS = (
     "compute_mode multiply, where rounding does not matter"
 )
 _SCALAR = (
-    "for these sizes cuDNN has no kernel in 16 bit that uses tensor cores, but may have one for TF32: run this layer "
+    "For these sizes cuDNN has no kernel in 16 bit that uses tensor cores, but may have one for TF32: run this layer "
     "in float32 with TF32 on (torch.autocast('cuda', enabled=False) around it), or choose another kernel size, stride "
     "or number of channels"
 )
