@@ -159,9 +159,7 @@ def conformal(values: Sequence[float], quantile: float) -> float:
 
 def written(found: Sequence[Row], steps: Sequence[tuple[str, float, float]], parts: Mapping[str, float]) -> str:
     """The text of traceanalyzer/replay/calibration.py."""
-    lines = "".join(
-        f'    "{group}": ({below:.3f}, {above:.3f}),\n' for group, (below, above) in residuals(found).items()
-    )
+    lines = ", ".join(f'"{group}": ({below:.3f}, {above:.3f})' for group, (below, above) in residuals(found).items())
     gpus = ", ".join(f'"{name}"' for name in sorted({row.gpu for row in found}))
     return f'''"""How far reported savings were from the truth; written by benchmarks/calibrate_replay.py."""
 
@@ -169,8 +167,7 @@ PAIRS = {len(found)}  # bad and fixed, one thing apart, both measured without th
 HELD = {held(found):.3f}  # share of them that lie within the interval that the others give
 GPUS = frozenset({{{gpus}}})  # on which they were measured
 # Truth below and above what is said, per sqrt(share x (1 - share)), by what the edits rest on (Forecast.evidence).
-RESIDUAL = {{
-{lines}}}
+RESIDUAL = {{{lines}}}
 # Part of an interval that holds the truth in four of five unseen pairs, by what sets the pace of the step.
 INTERVAL_PART = {json.dumps(parts)}
 STEPS = {len(steps)}  # traces whose step without the profiler was measured

@@ -61,7 +61,7 @@ def test_experts_of_other_sizes_are_a_loop() -> None:
     expert = ["aten::nonzero", "aten::index_select", *["aten::linear", "aten::gelu"] * 5]
     (one,) = of_rule(loop(expert, 6, kernel=GEMM, dims=_rows), "repeated-calls")
     assert one.confidence is Confidence.MEDIUM
-    assert "grouped GEMMs" in one.advice
+    assert "grouped GEMM" in one.advice
     larger = loop([*expert, *["aten::mul"] * 13], 6, kernel=GEMM, dims=_rows)
     assert of_rule(larger, "repeated-calls") == []
 
