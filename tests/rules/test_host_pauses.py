@@ -112,7 +112,7 @@ def test_pause_in_a_package_is_named_with_the_function_that_calls_it() -> None:
     (one,) = alarms(loop_of(body), SLUG)
     assert (
         one.title
-        == "Code outside PyTorch ops runs for 3.00 ms, once a step, in decode() called by stops() (serve.py:9)"
+        == "The CPU is outside PyTorch ops for 3.00 ms, once a step, in decode() called by stops() (serve.py:9)"
     )
     assert one.advice.startswith("Compare token ids instead of decoding after each token")
     assert one.advice.endswith("This code is in the package transformers, which your code calls in serve.py(9): stops.")
