@@ -206,14 +206,7 @@ def _hits(
     function = ops.events.user_code.around_spans(*inner, threads)
     lines = function.or_else(ops[first].line).or_else(ops[first].annotation).sums(loop_ends_ns[last] - starts_ns[first])
     others = len(set(names)) - 1
-    sent = pieces.kind.one_of("copy_h2d").any() and not any(map(_HEAVY.search, names))
-    advice = _SEND_ONCE if sent else next(text for ops, of, text in _ADVICE if of(map(ops.search, names)))
-    if largest.part:
-        advice = _AFTER_LOOP
-    elif largest.calls_backward:
-        advice = _ROWS
-    elif not known and advice.startswith(_STACK):
-        advice = f"If no repeat needs the one before, {advice[0].lower()}{advice[1:]}"
+    sent = bool(pieces.kind.one_of("copy_h2d").any()) and not any(map(_HEAVY.search, names))
     return Hits(
         occurrences=ops,
         named_by=next(iter(lines), None) or names[0] + f" + {others} op{'s' * (others > 1)}" * (others > 0),
@@ -226,7 +219,7 @@ def _hits(
         message=("a sequence of {members} ops, {ops:of their time}," if others else "{ops}")
         + " runs {times_a_step} and launches {launches} kernels each time, copies included ({piece} on average)"
         "{at_lines}",
-        advice=advice,
+        advice=_advice(largest, sent=sent, known=known),
         evidence={
             "ops": around.ops.name.sums(around.ops.dur_ns),
             "members": len(names),
@@ -252,6 +245,18 @@ def _grown_work(around: _OfRepeats, nodes: _OfRepeats, group: Rows, gpus: Gpus, 
     alone = np.maximum(np.bincount(span, beyond_start, len(group)), 1)
     factor = np.maximum(total / alone, 1)[span]
     return Resize(pieces.entries, pieces.dur_ns + beyond_start * (factor - 1))
+
+
+def _advice(loop: Repeats, *, sent: bool, known: bool) -> str:
+    """What to do: `sent` if it copies to the device, `known` if its tensors show that no repeat needs another."""
+    if loop.part or loop.calls_backward:
+        return _AFTER_LOOP if loop.part else _ROWS
+    if sent:
+        return _SEND_ONCE
+    advice = next(text for ops, of, text in _ADVICE if of(map(ops.search, loop.names)))
+    if known or not advice.startswith(_STACK):
+        return advice
+    return f"If no repeat needs the one before, {advice[0].lower()}{advice[1:]}"
 
 
 _SEND_ONCE = "Collect on the host what each repetition copies, copy it once as one tensor, and compute on all of it."
